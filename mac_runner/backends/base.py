@@ -1,0 +1,32 @@
+"""The contract of an inference engine."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mac_runner.types import Prompt, Reply, Sampling
+
+
+class Backend(Protocol):
+    """One engine serving one entry of `model_definitions`.
+
+    A backend answers or raises a BackendError; it never retries (the scheduler does) and never drops a setting
+    it cannot honour (it refuses at `start`). `generate` may be cancelled at any await.
+    """
+
+    @property
+    def capacity(self) -> int:
+        """How many requests the engine serves at once; known after `start`."""
+        ...
+
+    async def start(self) -> None:
+        """Make the engine ready to generate. Raises ConfigError or EngineDeadError."""
+        ...
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; safe to call twice and after a failed start."""
+        ...

@@ -1,0 +1,73 @@
+"""The contract between a kind of conversation and the rest of the runner.
+
+A Conversation is a deterministic state machine without I/O: no clock, no files, no asyncio, and no randomness
+but what it derives from its task's seed. Whoever feeds it the same replies to the same turns gets the same
+state, the same prompts and the same outcome, and that is what resume, verification and replay stand on. Turns that are
+open together may be answered in any order: the state after all of them may not depend on that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
+
+Policy = Callable[[object, Random], str]
+"""A scripted player: from what its seat may lawfully know (`Prompt.view`) to a reply in the models' markup."""
+
+
+class Conversation(Protocol):
+    """One running conversation."""
+
+    @property
+    def outcome(self) -> JsonObject | None:
+        """None while it runs, then its result; an ended conversation has no open turns."""
+        ...
+
+    @property
+    def rounds_completed(self) -> int:
+        """How many rounds lie behind it; the scheduler finishes the furthest first."""
+        ...
+
+    def turns(self) -> tuple[Turn, ...]:
+        """Every turn now open, answered ones excluded.
+
+        A turn that was sent to an engine stays open until its reply is received; one that was not may vanish.
+        An agent has spoken in a round when it has no open turn in it.
+        """
+        ...
+
+    def prompt(self, turn: Turn) -> Prompt:
+        """What to send for `turn`, showing what is visible at this moment. Changes nothing."""
+        ...
+
+    def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        """Apply the reply to an open turn. Raises ConversationError when the conversation cannot go on."""
+        ...
+
+    def record(self) -> JsonObject:
+        """The environment's part of the transcript: who took part as what, and all that was said and done."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A digest of the complete state: two conversations are in the same state iff theirs are equal."""
+        ...
+
+
+class Environment(Protocol):
+    """A kind of conversation, set up for one experiment."""
+
+    @property
+    def lineup(self) -> Lineup | None:
+        """The slots each conversation fills by rotation; None: every agent definition takes part once."""
+        ...
+
+    def open(self, task: Task) -> Conversation:
+        """A new conversation at its very beginning."""
+        ...
+
+    def policy(self, name: str) -> Policy:
+        """The scripted player called `name`. Raises ConfigError naming those there are."""
+        ...

@@ -1,0 +1,109 @@
+"""Every error mac_runner raises on purpose.
+
+::
+
+    MacRunnerError
+    ├── ConfigError            the experiment, a flag or a file the user wrote cannot be used
+    ├── RunDirectoryError      the run directory cannot be used as it stands
+    │   ├── RunLockedError     another process is running it
+    │   └── IdentityError      it belongs to an experiment with another identity
+    ├── ConversationError      this conversation cannot go on            verdict: fail_conversation
+    ├── BackendError           an engine did not answer a request
+    │   ├── TransientBackendError   worth asking again                   verdict: retry
+    │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
+    │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
+    └── StoreError             the disk refused a write                  verdict: fail_run
+
+Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
+the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
+boundary where it surfaced (`boundary`), or it ends the run with its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What the scheduler does about an error."""
+
+    RETRY = "retry"
+    FAIL_CONVERSATION = "fail_conversation"
+    FAIL_RUN = "fail_run"
+
+
+class MacRunnerError(Exception):
+    """Base of the tree; its text is written for the user: what, where, what to do."""
+
+
+class ConfigError(MacRunnerError):
+    """Something the user wrote cannot be used: what, where, what is allowed instead."""
+
+
+class RunDirectoryError(MacRunnerError):
+    """The run directory cannot be used as it stands."""
+
+
+class RunLockedError(RunDirectoryError):
+    """Another process is working on this run directory; the text names it."""
+
+
+class IdentityError(RunDirectoryError):
+    """The run directory belongs to an experiment with another identity; the text names the fields."""
+
+
+class ConversationError(MacRunnerError):
+    """One conversation cannot go on; the others do."""
+
+    verdict = Verdict.FAIL_CONVERSATION
+
+
+class BackendError(MacRunnerError):
+    """An engine did not answer a request. Raise one of the subclasses."""
+
+    verdict: Verdict = Verdict.FAIL_RUN
+
+
+class TransientBackendError(BackendError):
+    """Worth asking again: a lost connection, a full queue, a timeout."""
+
+    verdict = Verdict.RETRY
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RequestRefusedError(BackendError):
+    """This very request will never be answered: asking again cannot help."""
+
+    verdict = Verdict.FAIL_CONVERSATION
+
+
+class EngineDeadError(BackendError):
+    """The engine will answer nobody any more."""
+
+    verdict = Verdict.FAIL_RUN
+
+
+class StoreError(MacRunnerError):
+    """The disk refused a write. Nothing after it was acknowledged; the run stops and can be resumed."""
+
+    verdict = Verdict.FAIL_RUN
+
+
+@contextmanager
+def boundary(error: type[MacRunnerError], what: str) -> Iterator[None]:
+    """Turn any exception of foreign code into `error`, keeping the original as its cause.
+
+    Errors of our own tree pass unchanged. This is the only place that catches `Exception`: it guards the calls
+    into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python.
+    """
+    try:
+        yield
+    except MacRunnerError:
+        raise
+    except Exception as fault:
+        raise error(f"{what}: {type(fault).__name__}: {fault}") from fault

@@ -1,0 +1,30 @@
+"""Every bound of the package, in one place. Units come last in the names."""
+
+from __future__ import annotations
+
+# config: what a YAML file may cost before it is refused.
+YAML_SIZE_BYTES_MAX = 1 << 20
+YAML_NODES_MAX = 10_000
+YAML_DEPTH_MAX = 32
+
+# text that comes from a model.
+REPLY_CHARS_MAX = 65_536
+SPEECH_CHARS_MAX = 2_000
+WILL_CHARS_MAX = 600
+TOOL_CALLS_PER_TURN_MAX = 3
+
+# scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.
+OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
+RETRY_AFTER_S_MAX = 60.0
+SHUTDOWN_GRACE_S = 20.0
+
+# store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
+WRITE_BACKLOG_ITEMS_MAX = 20_000
+COMMIT_LINGER_S = 0.01
+CHECKPOINT_INTERVAL_S = 5.0
+FRAME_BYTES_MAX = 16 << 20
+
+# status: what the live view may cost.
+STATUS_INTERVAL_S = 0.5
+STATUS_PLAIN_INTERVAL_S = 10.0
+STATUS_ROWS_MAX = 8

@@ -1,0 +1,226 @@
+"""The words everybody uses: Task, Agent, Turn, Prompt, Reply, and what became of them.
+
+Everything here is frozen data. A Task is planned before the run; a Turn is one generation asked of one agent;
+a Prompt is what an engine is sent for it, a Reply what comes back, a Receipt what the conversation made of it.
+The four together are a TurnRecord, and the list of a conversation's TurnRecords is enough to rebuild it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+def stable_hash(*parts: str | int) -> int:
+    """A 63-bit hash of `parts` that is the same in every process, on every machine, for ever.
+
+    Every seed of a run is derived with it, so its definition is part of the meaning of a seed: BLAKE2b (8 bytes,
+    big endian, top bit cleared) of the parts' text joined by U+001F.
+    """
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How an engine draws tokens. `None` leaves a setting to the engine."""
+
+    temperature: float = 1.0
+    max_tokens: int = 512
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """One participant of one conversation.
+
+    `agent_id` is unique in the conversation and is what others see (a player's name); `definition` is the
+    `agent_id` of the entry of `agent_definitions` it was made from; `seat` is its place in the order of ties;
+    `slot` is the place in the environment's line-up it fills (in a game: which entry of the role list).
+    """
+
+    agent_id: str
+    definition: str
+    model: str
+    seat: int
+    slot: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One conversation to run: who takes part, from which seed. `index` is its place in the plan."""
+
+    index: int
+    task_id: str
+    seed: int
+    agents: tuple[Agent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineup:
+    """What an environment needs filled in each conversation, for the plan to rotate agents over.
+
+    `slots` names the places (in a game the role list); `names` offers at least as many public names.
+    """
+
+    slots: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One generation asked of one agent.
+
+    `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `step`
+    counts tool continuations, `attempt` counts corrections of the same act. (round, agent, step, attempt) is
+    unique in a conversation.
+    """
+
+    round: int
+    agent: str
+    model: str
+    seat: int
+    step: int = 0
+    attempt: int = 0
+    after: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
+        return f"{self.round}/{self.agent}/{self.step}/{self.attempt}"
+
+    @property
+    def is_followup(self) -> bool:
+        """Whether this turn goes on with a turn already begun (a continuation or a correction)."""
+        return self.step > 0 or self.attempt > 0
+
+    @property
+    def canonical(self) -> tuple[int, int, int, int]:
+        """The place of this turn in a transcript, whatever order the replies came in."""
+        return (self.round, self.seat, self.step, self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One chat message of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What an engine is sent for one turn.
+
+    `view` is the structured form of the very same information, for scripted players; it never leaves the
+    process. `choices` or `schema` name the legal replies for engines that can constrain decoding.
+    """
+
+    messages: tuple[Message, ...]
+    view: object = None
+    choices: tuple[str, ...] | None = None
+    schema: Mapping[str, JsonValue] | None = None
+
+    @property
+    def size_chars(self) -> int:
+        """Characters of all messages together."""
+        return sum(len(message.content) for message in self.messages)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the messages: a replay must render the very same prompt."""
+        digest = hashlib.sha256()
+        for message in self.messages:
+            digest.update(f"{message.role}\x1f{message.content}\x1e".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCount:
+    """Tokens of a reply or a sum of them. `cached` is the part of `prompt` served from the prefix cache."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+
+    def __add__(self, other: TokenCount) -> TokenCount:
+        return TokenCount(
+            prompt=self.prompt + other.prompt,
+            cached=self.cached + other.cached,
+            completion=self.completion + other.completion,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Everything about a reply that depends on time. `faults` tells each failed attempt before it."""
+
+    queue_s: float = 0.0
+    generate_s: float = 0.0
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What an engine answered."""
+
+    text: str
+    finish_reason: FinishReason = FinishReason.STOP
+    tokens: TokenCount = TokenCount()
+    timing: Timing = field(default=Timing(), compare=False)
+
+
+class ReceiptKind(StrEnum):
+    """What a conversation made of a reply."""
+
+    ACT = "act"
+    OBSERVATION = "observation"
+    CORRECTION = "correction"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a conversation made of a reply: `detail` is the act, the observation or the reason of a correction."""
+
+    kind: ReceiptKind
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """A turn, the digest of the prompt it was sent, the reply and its receipt."""
+
+    turn: Turn
+    prompt_sha256: str
+    reply: Reply
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedReply:
+    """A reply as the journal keeps it: enough, with its task, to go on from here after a kill."""
+
+    turn_key: str
+    prompt_sha256: str
+    reply: Reply
