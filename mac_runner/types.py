@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
@@ -197,6 +197,7 @@ class ReceiptKind(StrEnum):
     OBSERVATION = "observation"
     CORRECTION = "correction"
     DEFAULT = "default"
+    FAILURE = "failure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

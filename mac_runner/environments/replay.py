@@ -7,21 +7,32 @@ from dataclasses import dataclass
 
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import ConversationError, boundary
-from mac_runner.types import RecordedReply, TurnRecord
+from mac_runner.types import Receipt, ReceiptKind, RecordedReply, Turn, TurnRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay yields: the records in the order they were applied, and whether every prompt was the same."""
+    """The records in the order they were applied, and the keys of turns whose prompt came out different."""
 
     records: tuple[TurnRecord, ...]
     changed_prompts: tuple[str, ...]
 
 
-def replay(
-    conversation: Conversation, replies: Iterable[RecordedReply], *, check_prompts: bool = False
-) -> Replayed:
-    """Feed `replies` to a freshly opened `conversation`, in any order its turns allow.
+def receive(conversation: Conversation, turn: Turn, recorded: RecordedReply) -> TurnRecord:
+    """Apply one reply; a reply the conversation cannot go on from is recorded as a FAILURE, whatever it raised.
+
+    Whether the conversation failed is then in the receipt of the record, so a live run and a replay cannot differ.
+    """
+    try:
+        with boundary(ConversationError, f"turn {turn.key}"):
+            receipt = conversation.receive(turn, recorded.reply)
+    except ConversationError as failure:
+        receipt = Receipt(kind=ReceiptKind.FAILURE, detail=str(failure))
+    return TurnRecord(turn=turn, prompt_sha256=recorded.prompt_sha256, reply=recorded.reply, receipt=receipt)
+
+
+def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, check_prompts: bool = False) -> Replayed:
+    """Feed `replies` to a freshly opened `conversation`, in any order its turns allow; stop at a FAILURE.
 
     With `check_prompts` every prompt is rendered again and the keys of those whose digest differs are returned.
     Raises ConversationError when a reply answers a turn that is not open: then the code or the task is not what
@@ -35,9 +46,7 @@ def replay(
             raise ConversationError(f"the recorded reply to turn {recorded.turn_key} answers no open turn")
         if check_prompts and conversation.prompt(turn).sha256 != recorded.prompt_sha256:
             changed.append(turn.key)
-        with boundary(ConversationError, f"turn {turn.key}"):
-            receipt = conversation.receive(turn, recorded.reply)
-        records.append(
-            TurnRecord(turn=turn, prompt_sha256=recorded.prompt_sha256, reply=recorded.reply, receipt=receipt)
-        )
+        records.append(receive(conversation, turn, recorded))
+        if records[-1].receipt.kind is ReceiptKind.FAILURE:
+            break
     return Replayed(records=tuple(records), changed_prompts=tuple(changed))
