@@ -1,0 +1,168 @@
+"""The transcript of a conversation and its row in the index (pure).
+
+A transcript stands alone: its task and its replies are enough to rebuild the conversation without the journal.
+Everything that depends on time is under keys named `timing` and nowhere else, and the turns are in their
+canonical order whatever order the replies came in, so two runs of one seed can be compared byte by byte once
+`without_timing` has been applied.
+
+On disk each top-level key has its own line, and so has each element of a list of objects: `grep` and `diff` work
+line by line, and yet nearly all of the text is made by the compact C encoder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TypeGuard
+
+from mac_runner.store.records import (
+    entry,
+    objects,
+    recorded_from_json,
+    recorded_json,
+    task_from_json,
+    task_json,
+    tokens_json,
+)
+from mac_runner.types import JsonObject, JsonValue, ReceiptKind, RecordedReply, Task, TokenCount, TurnRecord
+
+TRANSCRIPT_FORMAT = 1
+
+_compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(", ", ": ")).encode
+
+
+def build_transcript(
+    *,
+    experiment_name: str,
+    environment: str,
+    task: Task,
+    outcome: JsonObject | None,
+    record: JsonObject,
+    fingerprint: str,
+    turns: Sequence[TurnRecord],
+    failure: str | None,
+    timing: JsonObject,
+) -> JsonObject:
+    """All there is to keep of one ended conversation; `failure` is the story of one that could not go on."""
+    ordered = sorted(turns, key=lambda record: record.turn.canonical)
+    return {
+        "format": TRANSCRIPT_FORMAT,
+        "experiment_name": experiment_name,
+        "environment": environment,
+        "task": task_json(task),
+        "status": "finished" if failure is None else "failed",
+        "failure": failure,
+        "counts": _counts(ordered),
+        "outcome": outcome,
+        "final_state_sha256": fingerprint,
+        "record": record,
+        "turns": [_turn_json(turn) for turn in ordered],
+        "timing": timing,
+    }
+
+
+def encode_transcript(transcript: JsonObject) -> bytes:
+    """The file of a transcript."""
+    return (_lines(transcript) + "\n").encode("ascii")
+
+
+def decode_transcript(data: bytes) -> JsonObject:
+    """A transcript from its file. Raises ValueError when it is not one that this version can read."""
+    transcript = json.loads(data)
+    if not isinstance(transcript, dict):
+        raise ValueError("a transcript is a JSON object")
+    if transcript.get("format") != TRANSCRIPT_FORMAT:
+        raise ValueError(f"format {transcript.get('format')!r} is not {TRANSCRIPT_FORMAT}, the one this version reads")
+    return transcript
+
+
+def transcript_path(task_id: str) -> str:
+    """Where the transcript of a task stands, relative to the run directory."""
+    return f"transcripts/{task_id}.json"
+
+
+def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObject:
+    """The transcript's line in the index; `encoded` saves encoding it again where its bytes are at hand."""
+    data = encode_transcript(transcript) if encoded is None else encoded
+    task = entry(transcript, "task", dict)
+    task_id = entry(task, "task_id", str)
+    return {
+        "task_id": task_id,
+        "index": entry(task, "index", int),
+        "status": entry(transcript, "status", str),
+        "failure": transcript.get("failure"),
+        "transcript": transcript_path(task_id),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size_bytes": len(data),
+        "counts": transcript.get("counts"),
+        "outcome": transcript.get("outcome"),
+        "timing": transcript.get("timing"),
+    }
+
+
+def without_timing(value: JsonValue) -> JsonValue:
+    """`value` less every key named `timing`, at any depth."""
+    if isinstance(value, dict):
+        return {key: without_timing(inner) for key, inner in value.items() if key != "timing"}
+    if isinstance(value, list):
+        return [without_timing(inner) for inner in value]
+    return value
+
+
+def task_of(transcript: JsonObject) -> Task:
+    """The task this is the transcript of. Raises ValueError when it is not told."""
+    return task_from_json(entry(transcript, "task", dict))
+
+
+def replies_of(transcript: JsonObject) -> list[RecordedReply]:
+    """The recorded replies in canonical order: what a replay is fed with. Raises ValueError on a malformed one."""
+    return [recorded_from_json(turn) for turn in objects(transcript, "turns")]
+
+
+def _counts(turns: Sequence[TurnRecord]) -> JsonObject:
+    kinds = [turn.receipt.kind for turn in turns]
+    return {
+        "turns": len(turns),
+        "corrections": kinds.count(ReceiptKind.CORRECTION),
+        "defaults": kinds.count(ReceiptKind.DEFAULT),
+        "tokens": tokens_json(sum((turn.reply.tokens for turn in turns), TokenCount())),
+    }
+
+
+def _turn_json(record: TurnRecord) -> JsonObject:
+    turn = record.turn
+    recorded = recorded_json(
+        RecordedReply(turn_key=turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply),
+    )
+    return {
+        "turn": turn.key,
+        "round": turn.round,
+        "agent": turn.agent,
+        "model": turn.model,
+        "seat": turn.seat,
+        "step": turn.step,
+        "attempt": turn.attempt,
+        "prompt_sha256": record.prompt_sha256,
+        "reply": recorded["reply"],
+        "receipt": {"kind": str(record.receipt.kind), "detail": record.receipt.detail},
+        "timing": recorded["timing"],
+    }
+
+
+def _lines(value: JsonObject) -> str:
+    rows = [f"{_compact(key)}: {_block(inner)}" for key, inner in value.items()]
+    return "{\n" + ",\n".join(rows) + "\n}"
+
+
+def _block(value: JsonValue) -> str:
+    """One line, but for lists of objects and for the objects that hold such lists directly."""
+    if _is_table(value):
+        return "[\n" + ",\n".join(map(_compact, value)) + "\n]"
+    if isinstance(value, dict) and any(map(_is_table, value.values())):
+        return _lines(value)
+    return _compact(value)
+
+
+def _is_table(value: JsonValue) -> TypeGuard[list[JsonValue]]:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
