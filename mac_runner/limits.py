@@ -28,3 +28,15 @@ FRAME_BYTES_MAX = 16 << 20
 STATUS_INTERVAL_S = 0.5
 STATUS_PLAIN_INTERVAL_S = 10.0
 STATUS_ROWS_MAX = 8
+STATUS_MODELS_MAX = 6
+STATUS_RATE_WINDOW_S = 30.0
+STATUS_RATE_SAMPLES_MAX = 60
+
+# reports: how many reasons of failure are listed one by one, and how many task ids each names.
+REPORT_REASONS_MAX = 20
+REPORT_TASK_IDS_MAX = 5
+REPORT_RANKING_N_MIN = 20
+
+# config: what an error about the user's file may print.
+CONFIG_PROBLEMS_MAX = 50
+CONFIG_FOUND_CHARS_MAX = 80

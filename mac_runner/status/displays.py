@@ -1,0 +1,230 @@
+"""The displays: a live picture, a progress bar, plain lines, or nothing; and which of them a run gets.
+
+All write to one stream, stderr, and only when they are updated: there is no refreshing thread. A display may cost a run
+nothing, so `Expendable` drops the frames a stalled terminal has no room for, and ends the view of one that went away.
+The cursor is never hidden: a run killed in whatever way leaves the terminal as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import ClassVar, Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from tqdm import tqdm
+
+from mac_runner.limits import STATUS_INTERVAL_S, STATUS_PLAIN_INTERVAL_S
+from mac_runner.printable import printable
+from mac_runner.status import wording
+from mac_runner.status.frame import StatusFrame
+from mac_runner.status.view import picture
+
+
+class Display(Protocol):
+    """Somewhere to show frames. `interval_s` is the least time between two updates."""
+
+    @property
+    def interval_s(self) -> float:
+        """How long to wait between two updates."""
+        ...
+
+    def start(self) -> None:
+        """Get ready to show; called once."""
+        ...
+
+    def update(self, frame: StatusFrame) -> None:
+        """Show `frame` now."""
+        ...
+
+    def close(self) -> None:
+        """Leave the last frame standing and the stream ready for the next line; safe to call twice."""
+        ...
+
+
+def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = False) -> Display:
+    """The display for `stream`: `live` forces the live view or forbids it, None leaves it to the stream."""
+    if quiet:
+        return SilentDisplay()
+    is_terminal = stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
+    if live or (live is None and is_terminal):
+        return Expendable(LiveDisplay(stream), stream)
+    if is_terminal:
+        return Expendable(BarDisplay(stream), stream)
+    return Expendable(PlainDisplay(stream), stream)
+
+
+class SilentDisplay:
+    """Shows nothing."""
+
+    interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
+
+    def start(self) -> None:  # noqa: D102
+        pass
+
+    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+        pass
+
+    def close(self) -> None:  # noqa: D102
+        pass
+
+
+class PlainDisplay:
+    """One line per update, without control characters: for a log file or a batch job."""
+
+    interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def start(self) -> None:  # noqa: D102
+        pass
+
+    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+        self._stream.write(wording.line(frame) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:  # noqa: D102
+        pass
+
+
+class _Bar(tqdm):  # type: ignore[type-arg]
+    """A tqdm bar that starts no monitor thread: it is drawn when it is told to and at no other time."""
+
+    monitor_interval = 0
+
+
+# A lock of its own, because the default one also opens a semaphore for other processes.
+_Bar.set_lock(threading.RLock())
+
+
+class BarDisplay:
+    """A tqdm bar on one line of a terminal."""
+
+    interval_s: ClassVar[float] = STATUS_INTERVAL_S
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: _Bar | None = None
+
+    def start(self) -> None:  # noqa: D102
+        pass
+
+    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+        reading = frame.reading
+        if self._bar is None:
+            self._bar = _Bar(
+                total=reading.planned,
+                initial=reading.ended,
+                desc=printable(reading.experiment_name),
+                file=self._stream,
+                dynamic_ncols=True,
+                bar_format="{desc} {percentage:3.0f}%|{bar:16}| {n_fmt}/{total_fmt}{postfix}",
+                delay=float("inf"),  # Not drawn before its postfix is known.
+            )
+            self._bar.delay = 0
+        self._bar.n = reading.ended
+        in_flight = sum(model.in_flight for model in reading.models)
+        capacity = sum(model.capacity for model in reading.models)
+        self._bar.set_postfix_str(
+            f"failed {reading.failed}, in flight {in_flight}/{capacity}, "
+            f"{wording.quantity(frame.turns_per_s)} turns/s, ETA {wording.duration(frame.eta_s)}",
+            refresh=False,
+        )
+        self._bar.refresh()
+
+    def close(self) -> None:  # noqa: D102
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _OpenConsole(Console):
+    """A rich console that never hides the cursor and leaves a broken pipe to its caller."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Show the cursor, also when asked to hide it: nobody could show it again after a SIGKILL."""
+        return super().show_cursor(True)
+
+    def on_broken_pipe(self) -> None:
+        """Let the BrokenPipeError under way pass, instead of ending the process."""
+        self.quiet = True
+        raise
+
+
+class LiveDisplay:
+    """The live picture, redrawn in place by rich."""
+
+    interval_s: ClassVar[float] = STATUS_INTERVAL_S
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = _OpenConsole(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False)
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+
+    def start(self) -> None:  # noqa: D102
+        self._live.start()
+
+    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+        size = self._console.size
+        self._live.update(picture(frame, width=size.width, height=size.height), refresh=True)
+
+    def close(self) -> None:  # noqa: D102
+        self._live.stop()
+
+
+class Expendable:
+    """A display whose terminal may stall or vanish without the run noticing."""
+
+    def __init__(self, display: Display, stream: TextIO) -> None:
+        self._display = display
+        self._stream = stream
+        self._is_gone = False
+
+    @property
+    def interval_s(self) -> float:  # noqa: D102
+        return self._display.interval_s
+
+    @property
+    def display(self) -> Display:
+        """The display that does the drawing."""
+        return self._display
+
+    def start(self) -> None:  # noqa: D102
+        if self._has_room():
+            self._attempt(self._display.start)
+
+    def update(self, frame: StatusFrame) -> None:  # noqa: D102
+        if self._has_room():
+            self._attempt(lambda: self._display.update(frame))
+
+    def close(self) -> None:  # noqa: D102
+        if self._has_room():
+            self._attempt(self._display.close)
+
+    def _has_room(self) -> bool:
+        """Whether a write would be taken at once, as far as the system can tell.
+
+        A terminal stopped with Ctrl-S or behind a stalled connection takes nothing; writing to it would stop the run.
+        """
+        if self._is_gone:
+            return False
+        try:
+            return bool(select.select([], [self._stream], [], 0)[1])
+        except (OSError, ValueError):
+            # Not a file of the system, or a closed one: then writing says what is wrong with it.
+            return True
+
+    def _attempt(self, show: Callable[[], None]) -> None:
+        try:
+            show()
+        except (OSError, ValueError):
+            # The terminal hung up or the stream was closed. There is nobody left to tell, and the run goes on.
+            self._is_gone = True

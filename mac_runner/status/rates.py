@@ -1,0 +1,90 @@
+"""From readings to rates: how fast the run goes now, and how long it has still to go.
+
+Pure: time comes in with each reading. A rate is taken over a sliding window, so it follows a run that speeds up or
+stalls; the window keeps a bounded number of samples however often it is fed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mac_runner.limits import STATUS_RATE_SAMPLES_MAX, STATUS_RATE_WINDOW_S
+from mac_runner.status.frame import Reading, StatusFrame
+
+
+class _Sample(NamedTuple):
+    elapsed_s: float
+    total: int
+
+
+class RateWindow:
+    """The rate of a growing total over the last `window_s` seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._spacing_s = window_s / STATUS_RATE_SAMPLES_MAX
+        self._samples: deque[_Sample] = deque()
+
+    def add(self, elapsed_s: float, total: int) -> None:
+        """Take one sample; one that comes too soon after the last replaces it."""
+        samples = self._samples
+        if len(samples) > 1 and elapsed_s - samples[-2].elapsed_s < self._spacing_s:
+            samples.pop()
+        samples.append(_Sample(elapsed_s, total))
+        # The oldest sample kept is the last one that is not younger than the window.
+        while len(samples) > 2 and samples[1].elapsed_s <= elapsed_s - self._window_s:
+            samples.popleft()
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Growth per second, None until two moments are known."""
+        if len(self._samples) < 2:
+            return None
+        first, last = self._samples[0], self._samples[-1]
+        span_s = last.elapsed_s - first.elapsed_s
+        return (last.total - first.total) / span_s if span_s > 0 else None
+
+
+@dataclass(slots=True)
+class Meter:
+    """Turns the readings of one session, in order, into frames."""
+
+    _turns: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
+    _tokens: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
+    _ended: RateWindow = field(default_factory=lambda: RateWindow(STATUS_RATE_WINDOW_S))
+
+    def frame(self, reading: Reading) -> StatusFrame:
+        """The frame of `reading`, given all readings before it."""
+        self._turns.add(reading.elapsed_s, reading.turns)
+        self._tokens.add(reading.elapsed_s, reading.tokens.completion)
+        self._ended.add(reading.elapsed_s, reading.ended)
+        return StatusFrame(
+            reading=reading,
+            turns_per_s=self._turns.rate_per_s,
+            tokens_per_s=self._tokens.rate_per_s,
+            conversations_per_s=self._ended.rate_per_s,
+            eta_s=time_left_s(reading, self._turns.rate_per_s),
+        )
+
+
+def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:
+    """How long the rest will take, None while nothing can be said.
+
+    Counted in turns where the length of an ended conversation is known: a hundred conversations that run side by
+    side all end near the end, so a rate of conversations would say nothing for most of the run, while half-played
+    ones count half here. Otherwise by the conversations this session has ended so far.
+    """
+    remaining = reading.planned - reading.ended
+    if remaining <= 0:
+        return 0.0
+    if reading.turns_ended is not None:
+        if not reading.ended or not turns_per_s:
+            return None
+        turns_each = reading.turns_ended / reading.ended
+        turns_open = reading.turns - reading.turns_ended
+        # Those still open may be the long ones: each has at least one turn to go.
+        return max(remaining * turns_each - turns_open, remaining) / turns_per_s
+    ended_here = reading.ended - reading.resumed_with
+    return remaining * reading.elapsed_s / ended_here if ended_here > 0 else None
