@@ -1,0 +1,90 @@
+"""The complaints of pydantic in our own words: what was found, and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mac_runner.config.experiment import Experiment
+from mac_runner.config.problems import Problem, found, suggestion
+from mac_runner.config.section import PATTERN_WORDS, KeyPath, place_at
+from mac_runner.types import JsonValue
+
+_TYPES: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "mapping_type": "a mapping",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+}
+_BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
+    "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",
+    "greater_than": lambda ctx: f"more than {ctx['gt']}",
+    "less_than_equal": lambda ctx: f"at most {ctx['le']}",
+    "less_than": lambda ctx: f"less than {ctx['lt']}",
+    "string_too_short": lambda ctx: "a text that is not empty",
+    "string_too_long": lambda ctx: f"a text of at most {ctx['max_length']} characters",
+    "too_short": lambda ctx: f"at least {ctx['min_length']} of them",
+    "too_long": lambda ctx: f"at most {ctx['max_length']} of them",
+    "literal_error": lambda ctx: f"one of {ctx['expected']}",
+    "string_pattern_mismatch": lambda ctx: PATTERN_WORDS.get(str(ctx["pattern"]), "a text of another form"),
+}
+
+
+def complaints(failure: ValidationError, data: JsonValue) -> Iterator[Problem]:
+    """Every problem of `failure`, which was raised for `data`, one for each path."""
+    gathered: dict[KeyPath, list[ErrorDetails]] = {}
+    for error in failure.errors(include_url=False):
+        gathered.setdefault(_path_in(data, error), []).append(error)
+    for path, errors in gathered.items():
+        # A value that fits no member of a union is told about once, at the deepest place it was followed to.
+        if not any(len(other) > len(path) and other[: len(path)] == path for other in gathered):
+            yield Problem(path, _text(path, errors, data))
+
+
+def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
+    """The error's place in the file: its location without the names pydantic gives to members of a union."""
+    path: list[str | int] = []
+    here = data
+    for part in error["loc"]:
+        if isinstance(here, dict) and part in here:
+            here = here[str(part)]
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        elif error["type"] != "missing":
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _text(path: KeyPath, errors: list[ErrorDetails], data: JsonValue) -> str:
+    kind = errors[0]["type"]
+    if kind == "extra_forbidden":
+        section = place_at(Experiment, path[:-1]).section
+        return f"unknown key{suggestion(str(path[-1]), section.model_fields if section else ())}"
+    if kind == "missing":
+        return "is missing"
+    allowed = " or ".join(dict.fromkeys(_allowed(error) for error in errors))
+    # A key pasted where the name of its variable belongs must not be repeated on a screen or in a log.
+    what = "what stands here is not allowed" if path[-1:] == ("api_key_env",) else found(_found(errors[0]))
+    return f"{what}; allowed: {allowed}"
+
+
+def _allowed(error: ErrorDetails) -> str:
+    if (words := _TYPES.get(error["type"])) is not None:
+        return words
+    bound = _BOUNDS.get(error["type"])
+    return "another value" if bound is None else bound(error.get("ctx", {}))
+
+
+def _found(error: ErrorDetails) -> JsonValue:
+    value: JsonValue = error["input"]
+    return value

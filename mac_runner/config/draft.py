@@ -1,0 +1,138 @@
+"""The file on its way to an Experiment: its values, and where each of them came from.
+
+A draft starts as the file, takes an overlay (the profile) and then single values (`--set`, `--seed`); each step
+gives a new draft. Origins travel along, so that a complaint about a value names the place where it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mac_runner.config.document import Document
+from mac_runner.config.problems import dotted, suggestion
+from mac_runner.config.section import KeyPath
+from mac_runner.types import JsonObject, JsonValue
+
+REPLACED_WHOLE: Final = ("model_definitions",)
+"""Mappings whose entries an overlay replaces whole: half an engine of one kind and half of another is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """Values so far, and for each path that was written somewhere, where."""
+
+    value: JsonObject
+    origins: Mapping[KeyPath, str]
+
+    def locate(self, path: KeyPath) -> str:
+        """Where the value at `path` was written; for one that was not, where its nearest parent was."""
+        for length in range(len(path), -1, -1):
+            if (origin := self.origins.get(path[:length])) is not None:
+                return origin
+        return self.origins.get((), "")
+
+
+def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath = ()) -> Draft:
+    """The part of `document` below `prefix`, whose value is `value`."""
+    start = len(prefix)
+    origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
+    return Draft(value=value, origins=origins)
+
+
+def overlaid(base: Draft, overlay: Draft) -> Draft:
+    """`base` with `overlay` over it: mappings key by key, lists and the entries of REPLACED_WHOLE as wholes."""
+    origins = dict(base.origins)
+    value = _merged(base.value, overlay, (), origins)
+    return Draft(value=value, origins=origins)
+
+
+def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
+    """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
+    origins = _without(draft.origins, path)
+    origins[path] = origin
+    return Draft(value=_object(_placed(draft.value, path, value)), origins=origins)
+
+
+def resolve_path(value: JsonValue, key: str) -> KeyPath:
+    """The path a dotted `key` names in `value`. Raises ValueError when it leads into nothing.
+
+    An entry of a list is named by its index or, when it is an agent, by its `agent_id`. A name that holds dots is
+    found when an entry has it.
+    """
+    path: list[str | int] = []
+    here: JsonValue = value
+    parts = key.split(".")
+    if not all(parts):
+        raise ValueError("the path has an empty part; write it as section.key")
+    while parts:
+        if isinstance(here, dict):
+            size = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in here), 1)
+            name = ".".join(parts[:size])
+            if name not in here and len(parts) > 1 and path == list(REPLACED_WHOLE):
+                raise ValueError(f"there is no model definition {name!r}{suggestion(name, here)}")
+            path.append(name)
+            here = here.get(name)
+        elif isinstance(here, list):
+            index, size = _index(here, parts, path)
+            path.append(index)
+            here = here[index]
+        elif here is None:
+            path.append(parts[0])
+            size = 1
+        else:
+            raise ValueError(f"{dotted(tuple(path))} is a single value; nothing stands below it")
+        parts = parts[size:]
+    return tuple(path)
+
+
+def _index(entries: list[JsonValue], parts: list[str], path: list[str | int]) -> tuple[int, int]:
+    """The index `parts` begin with, and how many of them it took."""
+    ids = [str(entry.get("agent_id", "")) if isinstance(entry, dict) else "" for entry in entries]
+    for size in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:size])) in ids:
+            return ids.index(name), size
+    if parts[0].isascii() and parts[0].isdigit() and int(parts[0]) < len(entries):
+        return int(parts[0]), 1
+    known = [*(name for name in ids if name), *(str(index) for index in range(len(entries)))]
+    raise ValueError(f"{dotted(tuple(path))} has no entry {parts[0]!r}{suggestion(parts[0], known)}")
+
+
+def _merged(base: JsonObject, overlay: Draft, path: KeyPath, origins: dict[KeyPath, str]) -> JsonObject:
+    merged = dict(base)
+    for key, new in _object(_at(overlay.value, path)).items():
+        old = base.get(key)
+        here = (*path, key)
+        if isinstance(old, dict) and isinstance(new, dict) and path != REPLACED_WHOLE:
+            merged[key] = _merged(old, overlay, here, origins)
+        else:
+            merged[key] = new
+            for gone in [known for known in origins if known[: len(here)] == here]:
+                del origins[gone]
+            origins.update((known, text) for known, text in overlay.origins.items() if known[: len(here)] == here)
+    return merged
+
+
+def _placed(value: JsonValue, path: KeyPath, new: JsonValue) -> JsonValue:
+    if not path:
+        return new
+    head, rest = path[0], path[1:]
+    if isinstance(value, list) and isinstance(head, int):
+        return [_placed(entry, rest, new) if index == head else entry for index, entry in enumerate(value)]
+    entries = _object(value)
+    return {**entries, str(head): _placed(entries.get(str(head)), rest, new)}
+
+
+def _without(origins: Mapping[KeyPath, str], path: KeyPath) -> dict[KeyPath, str]:
+    return {known: origin for known, origin in origins.items() if known[: len(path)] != path}
+
+
+def _at(value: JsonValue, path: KeyPath) -> JsonValue:
+    for part in path:
+        value = value.get(str(part)) if isinstance(value, dict) else None
+    return value
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}

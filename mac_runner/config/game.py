@@ -1,0 +1,51 @@
+"""`game`: what a game of Town of Salem needs to know. Whether the lobby exists is for the environment to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mac_runner.config.section import IDENTITY, Listed, Name, Section, Text
+
+
+class GameFlags(Section):
+    """Rules on which sources or tastes differ."""
+
+    sheriff: Annotated[Literal["binary", "typed"], IDENTITY] = "binary"
+    """What the sheriff learns: suspicious or not, or of which kind."""
+    haunt_pool: Annotated[Literal["guilty_or_abstain", "guilty"], IDENTITY] = "guilty_or_abstain"
+    """Whom a lynched jester may haunt: who voted guilty or abstained, or only who voted guilty."""
+    mafia_parity: Annotated[bool, IDENTITY] = False
+    """Whether the mafia wins as soon as it is half of the living."""
+
+
+class GameCalendar(Section):
+    """How many rounds each phase lasts."""
+
+    greeting_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 1
+    """Rounds of talk on the first day, which has no trial."""
+    discussion_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
+    """Rounds of talk at the start of each later day."""
+    vote_rounds: Annotated[int, IDENTITY, Field(ge=1, le=20)] = 3
+    """Rounds in which the living may nominate."""
+    night_chat_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
+    """Rounds of talk among those who know each other, each night."""
+    trials_per_day: Annotated[int, IDENTITY, Field(ge=1, le=20)] = 3
+    """The most trials of one day."""
+    max_days: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 15
+    """The day after which the game ends whatever its state."""
+
+
+class GameConfig(Section):
+    """A game of Town of Salem."""
+
+    lobby: Annotated[Text | Annotated[Listed[Text], Field(min_length=1, max_length=100)], IDENTITY] = "classic-10"
+    """The role list: the name of a known one, or a list of roles, one for each player."""
+    seats: Annotated[Mapping[Name, Annotated[int, Field(ge=0, le=100)]] | None, IDENTITY] = None
+    """How many of the seats each agent definition fills; null shares them out evenly."""
+    flags: GameFlags = GameFlags()
+    """Rules on which sources or tastes differ."""
+    calendar: GameCalendar = GameCalendar()
+    """How many rounds each phase lasts."""

@@ -1,0 +1,86 @@
+"""`model_definitions`: the engines of an experiment, each under the name its agents call it by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
+
+
+class ScriptedConfig(Section):
+    """Players that are programs: the environment supplies them, nothing else is needed."""
+
+    policy: Annotated[Text, IDENTITY]
+    """Which scripted player of the environment answers."""
+    capacity: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
+    """How many requests are answered at once."""
+    latency_ms: Annotated[float, RUNTIME, Field(ge=0, le=600_000)] = 0.0
+    """How long each answer is made to take."""
+
+
+class VllmConfig(Section):
+    """A vLLM engine on this machine's GPUs."""
+
+    model: Annotated[Text, IDENTITY]
+    """The model's name or path, as vLLM takes it."""
+    max_num_seqs_upper_bound: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 256
+    """No more requests at once than this, however many the engine's KV cache would hold."""
+    tensor_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=1024)] = 1
+    """Over how many GPUs each copy of the model is split."""
+    data_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=1024)] = 1
+    """How many copies of the model serve side by side."""
+    gpu_memory_utilization: Annotated[float, RUNTIME, Field(gt=0, le=1)] = 0.9
+    """The share of each GPU's memory the engine may take."""
+    max_model_len: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """The longest context in tokens; null leaves it to the model."""
+    dtype: Annotated[Text, IDENTITY] = "auto"
+    """The number format of the weights."""
+    enable_prefix_caching: Annotated[bool, IDENTITY] = True
+    """Whether prompts that begin alike share their KV cache."""
+    attention_backend: Annotated[Text | None, IDENTITY] = None
+    """Which attention kernels to use; null leaves it to vLLM."""
+
+
+class OllamaConfig(Section):
+    """A model served by Ollama."""
+
+    model: Annotated[Text, IDENTITY]
+    """The model's tag, as `ollama list` shows it."""
+    host: Annotated[Url, RUNTIME] = "http://127.0.0.1:11434"
+    """Where Ollama listens."""
+    num_ctx: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """The context length in tokens; null leaves it to Ollama."""
+    keep_alive: Annotated[Text, RUNTIME] = "5m"
+    """How long Ollama keeps the model loaded after the last request."""
+    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 4
+    """How many requests are sent at once."""
+
+
+class OpenaiConfig(Section):
+    """A model behind any server that speaks the OpenAI protocol."""
+
+    model: Annotated[Text, IDENTITY]
+    """The model's name at the server."""
+    base_urls: Annotated[Listed[Url], RUNTIME, Field(min_length=1)]
+    """The servers that serve it, all alike."""
+    api_key_env: Annotated[VariableName | None, RUNTIME] = None
+    """The environment variable that holds the key; the key itself never stands in a file."""
+    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
+    """How many requests are sent at once, all servers together."""
+
+
+class ModelDefinition(Section):
+    """One engine: which backend, and the section of that backend (and of no other)."""
+
+    backend: Annotated[Literal["scripted", "vllm", "ollama", "openai"], IDENTITY]
+    """What serves the model; the section `<backend>_config` sets it up."""
+    scripted_config: ScriptedConfig | None = None
+    """Settings of the backend `scripted`."""
+    vllm_config: VllmConfig | None = None
+    """Settings of the backend `vllm`."""
+    ollama_config: OllamaConfig | None = None
+    """Settings of the backend `ollama`."""
+    openai_config: OpenaiConfig | None = None
+    """Settings of the backend `openai`."""

@@ -1,0 +1,64 @@
+"""Problems with what the user wrote: gathered, and told all at once in plain words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from mac_runner.config.section import KeyPath
+from mac_runner.errors import ConfigError
+from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_PROBLEMS_MAX
+from mac_runner.types import JsonValue
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: at which path, and what is."""
+
+    path: KeyPath
+    text: str
+
+
+def config_error(lines: Sequence[str]) -> ConfigError:
+    """One error that lists every problem, one a line, in a bounded length."""
+    shown = list(lines[:CONFIG_PROBLEMS_MAX])
+    if len(lines) > len(shown):
+        shown.append(f"... and {len(lines) - len(shown)} more")
+    return ConfigError("\n".join(shown))
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as `--set` takes it."""
+    return ".".join(str(part) for part in path)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What is allowed in place of `word`, the nearest first; empty when nothing is."""
+    words = sorted(known)
+    if not words:
+        return ""
+    nearest = get_close_matches(word[:CONFIG_FOUND_CHARS_MAX], words, n=1)
+    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return f"; allowed: {', '.join(words)}{hint}"
+
+
+def found(value: JsonValue) -> str:
+    """What stood there, short and harmless to print."""
+    match value:
+        case None:
+            return "found nothing"
+        case dict():
+            return "found a mapping"
+        case list():
+            return "found a list"
+        case str():
+            return f"found the text {clipped(value)}"
+        case _:
+            return f"found {clipped(value)}"
+
+
+def clipped(value: JsonValue) -> str:
+    """A scalar as YAML would have it, on one line, cut short."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= CONFIG_FOUND_CHARS_MAX else f"{text[:CONFIG_FOUND_CHARS_MAX]}..."

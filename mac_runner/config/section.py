@@ -1,0 +1,112 @@
+"""What every section of an experiment file has in common, and how each of its fields bears on a run's identity.
+
+A field is of one of two classes. Change an IDENTITY field and the results mean something else, so a run directory
+may not go on with it; a RUNTIME field only decides how fast and where the same results are made. The class stands
+beside the type of each field (`Annotated[int, IDENTITY]`), where whoever adds a field has to think of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic.fields import FieldInfo
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Where a value stands in the file: keys and list indices from the top."""
+
+T = TypeVar("T")
+Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
+"""A YAML list, kept as a tuple: the container is converted, its elements are as strict as everything else."""
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
+URL_PATTERN: Final = r"^https?://[^\s@]+$"
+VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PATTERN_WORDS: Final[Mapping[str, str]] = {
+    NAME_PATTERN: "1 to 80 letters, digits, '.', '_' or '-', beginning with a letter or a digit",
+    URL_PATTERN: "a URL that begins with http:// or https:// and holds no password",
+    VARIABLE_PATTERN: "the name of an environment variable, never the key itself",
+}
+Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN)]
+VariableName: TypeAlias = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
+
+
+class Bearing(StrEnum):
+    """How a field bears on the identity of a run."""
+
+    IDENTITY = "identity"
+    RUNTIME = "runtime"
+
+
+IDENTITY: Final[Literal[Bearing.IDENTITY]] = Bearing.IDENTITY
+RUNTIME: Final[Literal[Bearing.RUNTIME]] = Bearing.RUNTIME
+
+
+class Section(BaseModel):
+    """A mapping of the file: frozen, no unknown keys, and no value of another type taken for the right one."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+
+class Place(NamedTuple):
+    """What stands at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
+
+    section: type[Section] | None
+    field: FieldInfo | None
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section a field holds, whether one, an optional one, a list or a mapping of them; None for a leaf."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := section_of(part)) is not None), None)
+
+
+def is_collection(annotation: object) -> bool:
+    """Whether a field holds many sections, each under its name or index."""
+    return get_origin(annotation) in (tuple, Mapping)
+
+
+def place_at(root: type[Section], path: KeyPath) -> Place:
+    """What stands at `path` below `root`."""
+    section: type[Section] | None = root
+    parts = iter(path)
+    for part in parts:
+        field = None if section is None else section.model_fields.get(str(part))
+        if field is None:
+            return Place(None, None)
+        section = section_of(field.annotation)
+        if section is None:
+            return Place(None, field)
+        if is_collection(field.annotation) and next(parts, None) is None:
+            return Place(None, None)
+    return Place(section, None)
+
+
+def bearing_of(root: type[Section], path: KeyPath) -> Bearing:
+    """The class of the field at `path`; what is not a leaf field (a whole section, an unknown key) is identity."""
+    field = place_at(root, path).field
+    return next((mark for mark in (field.metadata if field else ()) if isinstance(mark, Bearing)), IDENTITY)
+
+
+def leaf_fields(root: type[Section], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
+    """Every leaf field below `root`; `*` stands for the name or index of an entry of a collection."""
+    for name, field in root.model_fields.items():
+        section = section_of(field.annotation)
+        if section is None:
+            yield (*prefix, name), field
+        else:
+            star = ("*",) if is_collection(field.annotation) else ()
+            yield from leaf_fields(section, (*prefix, name, *star))
