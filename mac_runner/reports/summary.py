@@ -1,0 +1,130 @@
+"""The summary of a run: what `summary.json` holds.
+
+Pure, and read from the index alone, never from a scheduler: the summary of a run that was killed and resumed ten
+times is that of a run that was not, timing aside. Rows are taken one by one in any order; memory follows the number
+of roles, models and reasons, not of conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.rows import GameResult, IndexRow, parse_row
+from mac_runner.reports.wins import WinCounter
+from mac_runner.types import JsonObject, JsonValue, TokenCount
+
+
+def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
+    """Sum up the rows of an index.
+
+    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, and for each of
+    `models` its `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
+    """
+    totals = _Totals()
+    for row in rows:
+        totals.add(parse_row(row))
+    wall_s = _number(accounting, "wall_s")
+    summary: JsonObject = {
+        "experiment_name": experiment_name,
+        "conversations": {"planned": planned, "finished": totals.finished, "failed": totals.failed},
+        "turns": totals.turns,
+        "corrections": totals.corrections,
+        "defaults": totals.defaults,
+        "tokens": {
+            "prompt": totals.tokens.prompt,
+            "cached": totals.tokens.cached,
+            "completion": totals.tokens.completion,
+        },
+        "sessions": accounting.get("sessions"),
+        "wall_s": None if wall_s is None else round(wall_s, 3),
+        "turns_per_s": _ratio(totals.turns, wall_s),
+        "conversations_per_s": _ratio(totals.finished + totals.failed, wall_s),
+        "models": _models(accounting.get("models")),
+        "failures": totals.failures.report(),
+    }
+    if totals.games.n:
+        summary["games"] = totals.games.report()
+        summary["wins"] = totals.wins.report()
+    return summary
+
+
+@dataclass(slots=True)
+class _Games:
+    """How the games ended."""
+
+    n: int = 0
+    draws: int = 0
+    capped: int = 0
+    days: int = 0
+    days_max: int = 0
+
+    def add(self, game: GameResult) -> None:
+        self.n += 1
+        self.draws += game.ending == "draw"
+        self.capped += game.ending == "capped"
+        self.days += game.days
+        self.days_max = max(self.days_max, game.days)
+
+    def report(self) -> JsonObject:
+        return {
+            "n": self.n,
+            "won": self.n - self.draws - self.capped,
+            "draws": self.draws,
+            "capped": self.capped,
+            "days_mean": _ratio(self.days, self.n),
+            "days_max": self.days_max,
+        }
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Everything that is added up over the rows."""
+
+    finished: int = 0
+    failed: int = 0
+    turns: int = 0
+    corrections: int = 0
+    defaults: int = 0
+    tokens: TokenCount = field(default_factory=TokenCount)
+    games: _Games = field(default_factory=_Games)
+    wins: WinCounter = field(default_factory=WinCounter)
+    failures: FailureCounter = field(default_factory=FailureCounter)
+
+    def add(self, row: IndexRow) -> None:
+        if row.failure is None:
+            self.finished += 1
+        else:
+            self.failed += 1
+        self.turns += row.turns
+        self.corrections += row.corrections
+        self.defaults += row.defaults
+        self.tokens += row.tokens
+        self.failures.add(row)
+        if row.game is not None:
+            self.games.add(row.game)
+            self.wins.add(row.game)
+
+
+def _models(models: JsonValue) -> JsonObject:
+    if not isinstance(models, dict):
+        return {}
+    return {name: _model(account) for name, account in sorted(models.items()) if isinstance(account, dict)}
+
+
+def _model(account: JsonObject) -> JsonObject:
+    return {
+        "capacity": account.get("capacity"),
+        "slot_utilisation": _ratio(_number(account, "busy_slot_s"), _number(account, "available_slot_s")),
+        "requests": account.get("requests"),
+    }
+
+
+def _number(source: JsonObject, key: str) -> float | None:
+    value = source.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return round(part / whole, 4) if part is not None and whole else None

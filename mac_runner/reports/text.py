@@ -1,0 +1,197 @@
+"""The summary as tables for a terminal.
+
+Drawn from `summary.json` alone, so a table can be printed again from a run directory at any time. Names and reasons are
+shown through `printable` and never read as markup. To a file or a pipe go plain characters only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import TextIO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mac_runner.limits import REPORT_RANKING_N_MIN
+from mac_runner.printable import printable
+from mac_runner.types import JsonObject, JsonValue
+
+UNKNOWN = "–"
+_WIDTH_DEFAULT = 100
+_WIN_TABLES = (
+    ("by_faction", "faction", 1),
+    ("by_role", "role", 1),
+    ("by_definition", "definition", 2),
+    ("by_model", "model", 2),
+)
+_TOO_FEW = "*"
+
+
+def write_summary(summary: JsonObject, stream: TextIO) -> None:
+    """Print the tables on `stream`, in colour and to its width where it is a terminal."""
+    is_terminal = stream.isatty()
+    width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
+    text = render_summary(summary, width=width, has_style=is_terminal and "NO_COLOR" not in os.environ)
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
+    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=has_style,
+        color_system="standard" if has_style else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    for part in (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary)):
+        console.print(part)
+        console.print()
+    # Cells are padded to their column; nobody wants the blanks at the ends of lines.
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().split("\n")) + "\n"
+
+
+def _run_table(summary: JsonObject) -> RenderableType:
+    table = _table(printable(str(summary.get("experiment_name"))), ())
+    conversations, tokens, games = (_object(summary, key) for key in ("conversations", "tokens", "games"))
+    table.show_header = False
+    table.add_column()
+    table.add_column(overflow="fold")
+    _add(table, "conversations", _listed(conversations, ("finished", "failed", "planned")))
+    if games:
+        _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
+    _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
+    _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
+    rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
+    rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
+    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s; {rates}")
+    return table
+
+
+def _win_tables(summary: JsonObject) -> Iterable[RenderableType]:
+    """A table for each way of counting wins that has as many names as make it worth a table."""
+    wins = _object(summary, "wins")
+    groups = ((_object(wins, group), name, least) for group, name, least in _WIN_TABLES)
+    shown = [(rates, name) for rates, name, least in groups if len(rates) >= least]
+    for rates, name in shown:
+        table = _table(f"wins by {name}", (name,), ("n", "wins", "rate", "95% interval", ""))
+        for key in rates:
+            table.add_row(*_win_cells(key, _object(rates, key)))
+        yield table
+    everything = [_object(rates, key) for rates, _ in shown for key in rates]
+    notes = []
+    if any(_is_few(rate) for rate in everything):
+        notes.append(f"{_TOO_FEW} fewer than {REPORT_RANKING_N_MIN} cases: too few to rank.")
+    if any(rate.get("n") != rate.get("games") for rate in everything):
+        notes.append(
+            "Players of one game win and lose together: where n is more than the games, the true interval is wider."
+        )
+    if notes:
+        yield Text("\n".join(notes))
+
+
+def _win_cells(name: str, rate: JsonObject) -> list[Text]:
+    interval = rate.get("interval")
+    ends = [_percent(end) for end in interval] if isinstance(interval, list) else []
+    cells = (
+        _integer(rate.get("n")),
+        _integer(rate.get("wins")),
+        _percent(rate.get("rate")),
+        " – ".join(ends) or UNKNOWN,
+        _TOO_FEW if _is_few(rate) else "",
+    )
+    return [Text(printable(name)), *map(Text, cells)]
+
+
+def _models_table(summary: JsonObject) -> Iterable[RenderableType]:
+    models = _object(summary, "models")
+    if not models:
+        return
+    table = _table("models", ("model",), ("capacity", "slots used", "requests"))
+    for name in models:
+        model = _object(models, name)
+        cells = (
+            _integer(model.get("capacity")),
+            _percent(model.get("slot_utilisation")),
+            _integer(model.get("requests")),
+        )
+        table.add_row(Text(printable(name)), *map(Text, cells))
+    yield table
+
+
+def _failures_table(summary: JsonObject) -> Iterable[RenderableType]:
+    failures = summary.get("failures")
+    if not isinstance(failures, list) or not failures:
+        return
+    table = _table("failures", ("reason", "first tasks"), ("count",))
+    for failure in failures:
+        if isinstance(failure, dict):
+            task_ids = failure.get("task_ids")
+            names = ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
+            cells = (printable(str(failure.get("reason"))), printable(names), _integer(failure.get("count")))
+            table.add_row(*map(Text, cells))
+    yield table
+
+
+def _table(title: str, left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _add(table: Table, name: str, value: str) -> None:
+    table.add_row(Text(name), Text(value))
+
+
+def _listed(source: JsonObject, keys: tuple[str, ...]) -> str:
+    """`3 finished, 1 failed, 4 planned`."""
+    return ", ".join(f"{_integer(source.get(key))} {key}" for key in keys)
+
+
+def _days(games: JsonObject) -> str:
+    return f"{_decimal(games.get('days_mean'))} on average, {_integer(games.get('days_max'))} at most"
+
+
+def _is_few(rate: JsonObject) -> bool:
+    n = rate.get("n")
+    return isinstance(n, int) and n < REPORT_RANKING_N_MIN
+
+
+def _object(source: Mapping[str, JsonValue], key: str) -> JsonObject:
+    value = source.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: JsonValue) -> str:
+    return f"{value:,}" if isinstance(value, int) else UNKNOWN
+
+
+def _decimal(value: JsonValue) -> str:
+    if not isinstance(value, int | float):
+        return UNKNOWN
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _percent(value: JsonValue) -> str:
+    return f"{value:.1%}" if isinstance(value, int | float) else UNKNOWN
+
+
+def _terminal_width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH_DEFAULT
+    except (OSError, ValueError):
+        return _WIDTH_DEFAULT
