@@ -1,0 +1,296 @@
+"""The disk: the only file of the package that writes.
+
+Two layers. `System` is the operating system, one method per call, raising OSError: a test replaces it by a disk
+that fills up, or by one that forgets what was never synced. `Disk` composes these calls into the few things the store
+does, each with its durability rule, and turns an OSError into a StoreError in one place, `_naming`.
+
+Rules kept here. A replaced or published file is whole: it is written under a temporary name beside its place,
+synced, and only then takes its name; then the directory is synced too, or the name itself could be lost. A result is
+published by `os.link`, which fails where the name is taken, so the first publication wins; caches are replaced. A
+short write is carried on. Nothing is retried after a failure: a kernel may drop the data of a failed fsync and report
+success the next time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mac_runner.errors import StoreError
+
+TEMPORARY_PREFIX = ".tmp-"
+READ_CHUNK_BYTES = 1 << 20
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class System:
+    """The calls of the operating system the store is made of; each raises OSError."""
+
+    def create(self, path: Path) -> int:
+        """Open a new file for writing; FileExistsError when the name is taken, even by a link."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+
+    def open_append(self, path: Path) -> int:
+        """Open a file for appending, created where missing; a symbolic link is refused."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+
+    def open_read(self, path: Path) -> int:
+        """Open a file for reading; a symbolic link is refused."""
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+    def read(self, descriptor: int, size_bytes: int) -> bytes:
+        """The next bytes, none at the end."""
+        return os.read(descriptor, size_bytes)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write some of `data`; how many bytes it took."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        """Make a file's contents durable."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Give a descriptor back."""
+        os.close(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; FileExistsError when it is taken."""
+        os.link(source, target, follow_symlinks=False)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename, taking the place of `target`."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        path.unlink()
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory."""
+        path.mkdir()
+
+    def fsync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory."""
+        return [entry.name for entry in path.iterdir()]
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether there is a directory of this name."""
+        return path.is_dir()
+
+    def exists(self, path: Path) -> bool:
+        """Whether the name is taken."""
+        return os.path.lexists(path)
+
+    def token(self) -> str:
+        """A text no other writer uses for its temporary names, on whatever host."""
+        return f"{os.getpid()}-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFile:
+    """An open file, and its path for the text of an error."""
+
+    path: Path
+    descriptor: int
+
+
+class Disk:
+    """What the store does to the disk. Every method raises StoreError naming the operation, the path and the cause."""
+
+    def __init__(self, system: System | None = None) -> None:
+        self._system = System() if system is None else system
+
+    def exists(self, path: Path) -> bool:
+        """Whether the name is taken."""
+        with _naming("look for", path):
+            return self._system.exists(path)
+
+    def names(self, directory: Path) -> list[str]:
+        """The names in a directory, sorted; none when it does not exist."""
+        with _naming("list", directory):
+            return sorted(self._system.names(directory)) if self._system.is_directory(directory) else []
+
+    def chunks(self, path: Path) -> Iterator[bytes]:
+        """A file in pieces of bounded size; nothing when it does not exist."""
+        with _naming("read", path):
+            try:
+                descriptor = self._system.open_read(path)
+            except FileNotFoundError:
+                return
+            try:
+                while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
+                    yield chunk
+            finally:
+                self._system.close(descriptor)
+
+    def read(self, path: Path) -> bytes:
+        """A whole file."""
+        if not self.exists(path):
+            with _naming("read", path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return b"".join(self.chunks(path))
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents, durably; one that is there is fine."""
+        with _naming("make the directory", path):
+            if self._system.is_directory(path):
+                return
+            self.make_directory(path.parent)
+            self._system.make_directory(path)
+            self._system.fsync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        with _naming("sync the directory", path):
+            self._system.fsync_directory(path)
+
+    def sync_file(self, path: Path) -> None:
+        """Make durable what another process wrote into a file."""
+        with _naming("sync", path):
+            descriptor = self._system.open_read(path)
+            try:
+                self._system.fsync(descriptor)
+            finally:
+                self._system.close(descriptor)
+
+    def create(self, path: Path) -> OpenFile | None:
+        """A new file to append to, its name durable; None when the name is taken."""
+        with _naming("create", path):
+            try:
+                descriptor = self._system.create(path)
+            except FileExistsError:
+                return None
+            self._system.fsync_directory(path.parent)
+            return OpenFile(path=path, descriptor=descriptor)
+
+    def open_append(self, path: Path) -> OpenFile:
+        """A file to append to, created where missing; its name is not made durable."""
+        with _naming("open", path):
+            return OpenFile(path=path, descriptor=self._system.open_append(path))
+
+    def append(self, file: OpenFile, data: bytes) -> None:
+        """Write all of `data` at the end; it is durable only after `sync`."""
+        with _naming("write", file.path):
+            self._write(file.descriptor, data)
+
+    def sync(self, file: OpenFile) -> None:
+        """Make durable what was appended."""
+        with _naming("sync", file.path):
+            self._system.fsync(file.descriptor)
+
+    def close(self, file: OpenFile) -> None:
+        """Close a file."""
+        with _naming("close", file.path):
+            self._system.close(file.descriptor)
+
+    def write_atomic(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Put a file in the place of `path`, durably: a reader or a crash sees the old one or the new one, whole."""
+        temporary = self._write_temporary(path, pieces)
+        with _naming("replace", path):
+            self._system.replace(temporary, path)
+            self._system.fsync_directory(path.parent)
+
+    def publish_once(self, path: Path, data: bytes) -> bool:
+        """Give a durable file the name `path` unless it is taken; whether it took it.
+
+        The name itself is durable only after `sync_directory`, which one call does for many files.
+        """
+        temporary = self._write_temporary(path, [data])
+        with _naming("publish", path):
+            try:
+                return self._link(temporary, path)
+            finally:
+                if self._system.exists(temporary):
+                    self._system.unlink(temporary)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file, durably."""
+        with _naming("move", source):
+            self._system.replace(source, target)
+            self._system.fsync_directory(target.parent)
+            self._system.fsync_directory(source.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove a name; one that is gone is fine."""
+        with _naming("remove", path):
+            if self._system.exists(path):
+                self._system.unlink(path)
+
+    def sweep(self, directory: Path) -> int:
+        """Remove the temporary files that a killed process left behind; how many there were."""
+        strays = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        for name in strays:
+            self.remove(directory / name)
+        return len(strays)
+
+    def _write_temporary(self, path: Path, pieces: Iterable[bytes]) -> Path:
+        temporary = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
+        with _naming("write", path):
+            descriptor = self._system.create(temporary)
+            try:
+                for piece in pieces:
+                    self._write(descriptor, piece)
+                self._system.fsync(descriptor)
+            finally:
+                self._system.close(descriptor)
+        return temporary
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = self._system.write(descriptor, rest)
+            if written <= 0:
+                raise OSError(errno.EIO, "the system wrote nothing")
+            rest = rest[written:]
+
+    def _link(self, temporary: Path, path: Path) -> bool:
+        try:
+            self._system.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as fault:
+            if fault.errno not in _NO_HARD_LINKS:
+                raise
+            # A filesystem without hard links. The lock on the run directory leaves us its only writer, so
+            # looking first is as good as an exclusive claim.
+            if self._system.exists(path):
+                return False
+            self._system.replace(temporary, path)
+        return True
+
+
+@contextmanager
+def _naming(operation: str, path: Path) -> Iterator[None]:
+    """Turn an OSError into a StoreError: the one place where that happens."""
+    try:
+        yield
+    except OSError as fault:
+        code = errno.errorcode.get(fault.errno or 0, "unknown")
+        reason = fault.strerror or str(fault)
+        raise StoreError(f"cannot {operation} {path}: {reason} ({code}); {_advice(fault.errno)}") from fault
+
+
+def _advice(code: int | None) -> str:
+    again = "run the same command again: it goes on where it stopped"
+    if code in _FULL:
+        return f"free some space or raise the quota, then {again}"
+    if code in _DENIED:
+        return f"make the directory writable for this user, then {again}"
+    return f"when the storage works again, {again}"

@@ -1,0 +1,137 @@
+"""The journal: everything a run may not lose, in the order it happened.
+
+Each session appends to a segment of its own and never touches another one, so a torn tail stays where the kill left it,
+is known as such by its missing newline, and two runners that were let in by a broken lock cannot damage each other.
+
+Records, by `kind`:
+
+- `session`: number, start and format version; the first of each segment.
+- `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
+  that went on from there writes the numbers again, and what it wrote stands.
+- `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
+- `checkpoint`: what the session has used up so far. The last one of a session stands.
+
+Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has no use for by the first
+bytes of their line. Reading streams: memory follows what the caller keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.store.disk import Disk
+from mac_runner.store.frames import Damage, encode_frame, is_single, lines, records_of
+from mac_runner.store.layout import Layout, session_of
+from mac_runner.store.records import entry, recorded_from_json, recorded_json
+from mac_runner.types import JsonObject, RecordedReply
+
+JOURNAL_FORMAT = 1
+
+_REPLY = re.compile(rb'[0-9a-f]{8} \{"id":"([^"\\]*)","kind":"reply",')
+
+
+def session_frame(session: int, *, started_at: str) -> bytes:
+    """The first frame of a segment."""
+    return encode_frame(
+        {"id": str(session), "kind": "session", "session": session, "started_at": started_at, "version": JOURNAL_FORMAT}
+    )
+
+
+def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
+    """The frame of the `n`-th reply of a task."""
+    return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
+
+
+def done_frame(row: JsonObject) -> bytes:
+    """The frame that makes a conversation count as done."""
+    return encode_frame({"id": entry(row, "task_id", str), "kind": "done", "row": row})
+
+
+def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
+    """The frame of what a session has used up so far."""
+    usage: JsonObject = {**accounting, "wall_s": round(elapsed_s, 6)}
+    return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
+
+
+def sessions(disk: Disk, layout: Layout) -> list[int]:
+    """The sessions that have a segment, in order."""
+    return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
+
+
+def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
+    """Every record but the replies, in order."""
+    for path in _segments(disk, layout):
+        for record in _records(disk, path, lambda task_id: False):
+            if record["kind"] != "reply":
+                yield record
+
+
+def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
+    """The index rows of all conversations that are done, one for each, in the order they were done."""
+    left = Counter(entry(record, "id", str) for record in marks(disk, layout) if record["kind"] == "done")
+    for record in marks(disk, layout):
+        task_id = str(record["id"])
+        # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
+        if record["kind"] == "done" and left[task_id]:
+            left[task_id] -= 1
+            if not left[task_id]:
+                yield entry(record, "row", dict)
+
+
+def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
+    """What can be gone on from, for each task that is `wanted`."""
+    found: dict[str, list[RecordedReply]] = {}
+    for path in _segments(disk, layout):
+        for record in _records(disk, path, wanted):
+            if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
+                continue
+            known = found.setdefault(entry(record, "id", str), [])
+            n = entry(record, "n", int)
+            if n <= len(known):
+                del known[n:]
+                known.append(_reply(path, record))
+    return found
+
+
+def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:
+    """Every damaged line of the journal; a torn tail is none."""
+    for path in _segments(disk, layout):
+        for line in lines(disk.chunks(path)):
+            if line.is_ended and records_of(line)[1]:
+                yield path, Damage(line.offset, line.size_bytes)
+
+
+def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
+    return (layout.segment(session) for session in sessions(disk, layout))
+
+
+def _records(disk: Disk, path: Path, wants_replies_of: Callable[[str], bool]) -> Iterator[JsonObject]:
+    """The intact records of one segment, less replies that are not wanted as far as their first bytes tell."""
+    for line in lines(disk.chunks(path)):
+        reply = _REPLY.match(line.data)
+        if not line.is_ended or (reply and is_single(line.data) and not wants_replies_of(reply[1].decode())):
+            continue
+        for record in records_of(line)[0]:
+            yield _checked(path, record)
+
+
+def _checked(path: Path, record: JsonObject) -> JsonObject:
+    if record.get("kind") == "session" and record.get("version") != JOURNAL_FORMAT:
+        raise RunDirectoryError(
+            f"{path} is of format {record.get('version')!r}; this version reads format {JOURNAL_FORMAT}: "
+            "go on with the version that wrote it, or start anew in another directory with --out"
+        )
+    if not {"id", "kind"} <= record.keys():
+        raise RunDirectoryError(f"{path} holds a record without id and kind: it is no journal of this program")
+    return record
+
+
+def _reply(path: Path, record: JsonObject) -> RecordedReply:
+    try:
+        return recorded_from_json(record)
+    except ValueError as fault:
+        raise RunDirectoryError(f"{path} holds a reply of task {record['id']} that cannot be read: {fault}") from fault
