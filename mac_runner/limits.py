@@ -40,3 +40,4 @@ REPORT_RANKING_N_MIN = 20
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50
 CONFIG_FOUND_CHARS_MAX = 80
+CONFIG_NAMES_MAX = 40

@@ -44,9 +44,10 @@ def complaints(failure: ValidationError, data: JsonValue) -> Iterator[Problem]:
     gathered: dict[KeyPath, list[ErrorDetails]] = {}
     for error in failure.errors(include_url=False):
         gathered.setdefault(_path_in(data, error), []).append(error)
+    parents = {path[:length] for path in gathered for length in range(len(path))}
     for path, errors in gathered.items():
         # A value that fits no member of a union is told about once, at the deepest place it was followed to.
-        if not any(len(other) > len(path) and other[: len(path)] == path for other in gathered):
+        if path not in parents:
             yield Problem(path, _text(path, errors, data))
 
 

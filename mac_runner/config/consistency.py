@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, Experiment
-from mac_runner.config.model_definition import ModelDefinition
+from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
+from mac_runner.config.model_definition import BACKENDS, ModelDefinition
 from mac_runner.config.problems import Problem, suggestion
-
-_BACKENDS = ("scripted", "vllm", "ollama", "openai")
 
 
 def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
@@ -23,7 +21,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
     path = ("model_definitions", name)
-    for backend in _BACKENDS:
+    for backend in BACKENDS:
         key = f"{backend}_config"
         is_given = getattr(definition, key) is not None
         if backend == definition.backend and not is_given:
@@ -83,7 +81,11 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 def _environment(experiment: Experiment) -> Iterator[Problem]:
     if experiment.conversation_config.environment == DISCUSSION_ENVIRONMENT and experiment.discussion is None:
         yield Problem(("discussion",), "is missing; the environment 'discussion' needs its topics")
-    ids = [agent.agent_id for agent in experiment.agent_definitions]
+    for section, owner in (("game", GAME_ENVIRONMENT), ("discussion", DISCUSSION_ENVIRONMENT)):
+        if getattr(experiment, section) is not None and experiment.conversation_config.environment != owner:
+            text = f"belongs to the environment {owner!r}; this experiment has the environment"
+            yield Problem((section,), f"{text} {experiment.conversation_config.environment!r}")
+    ids = dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions)
     for agent_id in (experiment.game.seats or ()) if experiment.game else ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")

@@ -27,11 +27,13 @@ from mac_runner.config.problems import clipped, config_error
 from mac_runner.config.scalars import plain_scalar
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
-from mac_runner.limits import YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
+from mac_runner.limits import CONFIG_PROBLEMS_MAX, YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
 from mac_runner.types import JsonValue
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +202,7 @@ class _Reader:
 
     def _scalar(self, event: ScalarEvent) -> JsonValue:
         text: str = event.value
-        if any("\ud800" <= char <= "\udfff" for char in text):
+        if _SURROGATE.search(text):
             self._problem(event, "half a surrogate pair is no character; remove the escape")
             return ""
         if not event.implicit[0]:
@@ -220,6 +222,8 @@ class _Reader:
 
     def _problem(self, event: Event, text: str) -> None:
         self.problems.append(f"{self.source}:{_line(event)}: {text}")
+        if len(self.problems) > CONFIG_PROBLEMS_MAX:
+            raise config_error(self.problems)
 
     def _refused(self, event: Event, text: str) -> ConfigError:
         return config_error([*self.problems, f"{self.source}:{_line(event)}: {text}"])

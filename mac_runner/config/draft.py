@@ -6,7 +6,7 @@ gives a new draft. Origins travel along, so that a complaint about a value names
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,16 +43,19 @@ def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath
 
 def overlaid(base: Draft, overlay: Draft) -> Draft:
     """`base` with `overlay` over it: mappings key by key, lists and the entries of REPLACED_WHOLE as wholes."""
-    origins = dict(base.origins)
-    value = _merged(base.value, overlay, (), origins)
-    return Draft(value=value, origins=origins)
+    replaced: set[KeyPath] = set()
+    value = _merged(base.value, overlay.value, (), replaced)
+    kept = {path: origin for path, origin in base.origins.items() if not _is_below(path, replaced)}
+    new = {path: origin for path, origin in overlay.origins.items() if _is_below(path, replaced)}
+    return Draft(value=value, origins={**kept, **new})
 
 
 def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
     """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
-    origins = _without(draft.origins, path)
-    origins[path] = origin
-    return Draft(value=_object(_placed(draft.value, path, value)), origins=origins)
+    origins = {known: text for known, text in draft.origins.items() if not _is_below(known, {path})}
+    for length in range(1, len(path) + 1):
+        origins.setdefault(path[:length], origin)
+    return Draft(value=as_object(_placed(draft.value, path, value)), origins=origins)
 
 
 def resolve_path(value: JsonValue, key: str) -> KeyPath:
@@ -99,18 +102,17 @@ def _index(entries: list[JsonValue], parts: list[str], path: list[str | int]) ->
     raise ValueError(f"{dotted(tuple(path))} has no entry {parts[0]!r}{suggestion(parts[0], known)}")
 
 
-def _merged(base: JsonObject, overlay: Draft, path: KeyPath, origins: dict[KeyPath, str]) -> JsonObject:
+def _merged(base: JsonObject, overlay: JsonObject, path: KeyPath, replaced: set[KeyPath]) -> JsonObject:
+    """`overlay` over `base`; the paths at which a value of the base gave way, or that are new, go to `replaced`."""
     merged = dict(base)
-    for key, new in _object(_at(overlay.value, path)).items():
+    for key, new in overlay.items():
         old = base.get(key)
         here = (*path, key)
         if isinstance(old, dict) and isinstance(new, dict) and path != REPLACED_WHOLE:
-            merged[key] = _merged(old, overlay, here, origins)
+            merged[key] = _merged(old, new, here, replaced)
         else:
             merged[key] = new
-            for gone in [known for known in origins if known[: len(here)] == here]:
-                del origins[gone]
-            origins.update((known, text) for known, text in overlay.origins.items() if known[: len(here)] == here)
+            replaced.add(here)
     return merged
 
 
@@ -120,19 +122,15 @@ def _placed(value: JsonValue, path: KeyPath, new: JsonValue) -> JsonValue:
     head, rest = path[0], path[1:]
     if isinstance(value, list) and isinstance(head, int):
         return [_placed(entry, rest, new) if index == head else entry for index, entry in enumerate(value)]
-    entries = _object(value)
+    entries = as_object(value)
     return {**entries, str(head): _placed(entries.get(str(head)), rest, new)}
 
 
-def _without(origins: Mapping[KeyPath, str], path: KeyPath) -> dict[KeyPath, str]:
-    return {known: origin for known, origin in origins.items() if known[: len(path)] != path}
+def _is_below(path: KeyPath, tops: Set[KeyPath]) -> bool:
+    """Whether `path` is one of `tops` or stands somewhere below one."""
+    return any(path[:length] in tops for length in range(1, len(path) + 1))
 
 
-def _at(value: JsonValue, path: KeyPath) -> JsonValue:
-    for part in path:
-        value = value.get(str(part)) if isinstance(value, dict) else None
-    return value
-
-
-def _object(value: JsonValue) -> JsonObject:
+def as_object(value: JsonValue) -> JsonObject:
+    """`value` if it is a mapping, or else an empty one."""
     return value if isinstance(value, dict) else {}

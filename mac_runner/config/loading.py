@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from mac_runner.config.complaints import complaints
 from mac_runner.config.consistency import inconsistencies
 from mac_runner.config.document import Document, parse_document
-from mac_runner.config.draft import Draft, draft_of, overlaid, resolve_path, with_value
+from mac_runner.config.draft import Draft, as_object, draft_of, overlaid, resolve_path, with_value
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
 from mac_runner.config.problems import Problem, config_error, dotted, found, suggestion
 from mac_runner.config.section import KeyPath
@@ -80,21 +81,22 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
 
 def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
     """The overlays by name. All are looked at, so that a slip in one is seen before its turn comes."""
-    problems: list[Problem] = []
-    profiles: dict[str, JsonObject] = {DEFAULT_PROFILE: {}}
-    if value is not None and not isinstance(value, dict):
-        problems.append(Problem(("profiles",), f"{found(value)}; allowed: a mapping of names to overlays"))
+    if (first := next(wrong := _wrong_profiles(value), None)) is not None:
+        raise _told(draft, chain([first], wrong))
+    named = {name: overlay or {} for name, overlay in as_object(value).items()}
+    return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in named.items()}}
+
+
+def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:
+    if not isinstance(value, dict | None):
+        yield Problem(("profiles",), f"{found(value)}; allowed: a mapping of names to overlays")
     allowed = [key for key in Experiment.model_fields if key != "profile"]
-    for name, overlay in (value if isinstance(value, dict) else {}).items():
-        if overlay is not None and not isinstance(overlay, dict):
-            problems.append(Problem(("profiles", name), f"{found(overlay)}; allowed: a mapping of sections"))
-            continue
-        profiles[name] = overlay or {}
-        unknown = [key for key in profiles[name] if key not in allowed]
-        problems += [Problem(("profiles", name, key), f"unknown key{suggestion(key, allowed)}") for key in unknown]
-    if problems:
-        raise _told(draft, problems)
-    return profiles
+    for name, overlay in as_object(value).items():
+        if not isinstance(overlay, dict | None):
+            yield Problem(("profiles", name), f"{found(overlay)}; allowed: a mapping of sections")
+        for key in as_object(overlay):
+            if key not in allowed:
+                yield Problem(("profiles", name, key), f"unknown key{suggestion(key, allowed)}")
 
 
 def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
@@ -119,17 +121,19 @@ def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
 
 
 def _validated(draft: Draft) -> Experiment:
+    problems: Iterator[Problem]
     try:
         experiment = Experiment.model_validate(draft.value)
     except ValidationError as failure:
-        # The chain is cut: its text repeats values, and one of them may be a key pasted in the wrong place.
-        problems = list(complaints(failure, draft.value))
+        problems = complaints(failure, draft.value)
     else:
-        problems = list(inconsistencies(experiment))
-        if not problems:
+        problems = inconsistencies(experiment)
+        if (first := next(problems, None)) is None:
             return experiment
+        problems = chain([first], problems)
+    # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
     raise _told(draft, problems)
 
 
-def _told(draft: Draft, problems: Sequence[Problem]) -> ConfigError:
-    return config_error([f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems])
+def _told(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
+    return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)

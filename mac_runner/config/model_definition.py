@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
 from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
+
+Backend: TypeAlias = Literal["scripted", "vllm", "ollama", "openai"]
+BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
 
 
 class ScriptedConfig(Section):
@@ -74,7 +77,7 @@ class OpenaiConfig(Section):
 class ModelDefinition(Section):
     """One engine: which backend, and the section of that backend (and of no other)."""
 
-    backend: Annotated[Literal["scripted", "vllm", "ollama", "openai"], IDENTITY]
+    backend: Annotated[Backend, IDENTITY]
     """What serves the model; the section `<backend>_config` sets it up."""
     scripted_config: ScriptedConfig | None = None
     """Settings of the backend `scripted`."""

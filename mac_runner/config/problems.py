@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from typing import NamedTuple
 
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_PROBLEMS_MAX
+from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_NAMES_MAX, CONFIG_PROBLEMS_MAX
 from mac_runner.types import JsonValue
 
 
@@ -20,12 +21,12 @@ class Problem(NamedTuple):
     text: str
 
 
-def config_error(lines: Sequence[str]) -> ConfigError:
-    """One error that lists every problem, one a line, in a bounded length."""
-    shown = list(lines[:CONFIG_PROBLEMS_MAX])
-    if len(lines) > len(shown):
-        shown.append(f"... and {len(lines) - len(shown)} more")
-    return ConfigError("\n".join(shown))
+def config_error(lines: Iterable[str]) -> ConfigError:
+    """One error that lists every problem, one a line; of more than fit, the first are taken and no more looked for."""
+    taken = list(islice(lines, CONFIG_PROBLEMS_MAX + 1))
+    if len(taken) > CONFIG_PROBLEMS_MAX:
+        taken[-1] = "... and more; mend these first"
+    return ConfigError("\n".join(taken))
 
 
 def dotted(path: KeyPath) -> str:
@@ -35,7 +36,7 @@ def dotted(path: KeyPath) -> str:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """What is allowed in place of `word`, the nearest first; empty when nothing is."""
-    words = sorted(known)
+    words = sorted(islice(known, CONFIG_NAMES_MAX))
     if not words:
         return ""
     nearest = get_close_matches(word[:CONFIG_FOUND_CHARS_MAX], words, n=1)

@@ -14,6 +14,8 @@ NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 TRUES: Final = frozenset({"true", "True", "TRUE"})
 FALSES: Final = frozenset({"false", "False", "FALSE"})
 INTEGER_DIGITS_MAX: Final = 18
+SPECIAL_CHARS_MAX: Final = 64
+"""A longer scalar is a text and is not looked at any further."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -26,6 +28,8 @@ _NOT_FINITE = re.compile(r"[-+]?\.inf|\.nan", re.IGNORECASE)
 
 def plain_scalar(text: str) -> bool | int | float | str | None:
     """The value of an unquoted scalar. Raises ValueError, saying what to write instead, for an ambiguous one."""
+    if len(text) > SPECIAL_CHARS_MAX:
+        return text
     if text in NULLS:
         return None
     if text in TRUES:

@@ -1,0 +1,93 @@
+"""The JSON Schema of an experiment file, for editors: `python -m mac_runner.config.schema FILE` writes it.
+
+It is made from the same models that check the file, and adds what only the file has: `profiles`, whose overlays
+may leave out anything but inside an entry that replaces another whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Final, cast
+
+from mac_runner.config.experiment import Experiment
+from mac_runner.config.model_definition import BACKENDS
+from mac_runner.types import JsonObject, JsonValue
+
+_REF: Final = "#/$defs/"
+
+
+def file_schema() -> JsonObject:
+    """The schema of the whole file, `profiles` included."""
+    schema = cast("JsonObject", _tidied(Experiment.model_json_schema()))
+    definitions = cast("JsonObject", schema["$defs"])
+    properties = cast("JsonObject", schema["properties"])
+    cast("JsonObject", definitions["ModelDefinition"])["allOf"] = [_section_rule(backend) for backend in BACKENDS]
+    overlay = _overlay({"type": "object", "additionalProperties": False, "properties": properties}, definitions)
+    del cast("JsonObject", overlay["properties"])["profile"]
+    definitions["Overlay"] = {**overlay, "description": "What a profile changes: any part of the file."}
+    properties["profiles"] = {
+        "type": ["object", "null"],
+        "additionalProperties": {"anyOf": [{"$ref": f"{_REF}Overlay"}, {"type": "null"}]},
+        "description": "Named overlays for --profile. An entry of model_definitions replaces the one of that name "
+        "whole; everything else is merged key by key; a list replaces the list.",
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "A mac_runner experiment",
+        "description": "What is played, by whom, on which engines, and how often.",
+    }
+
+
+def schema_text() -> str:
+    """The schema as its file holds it."""
+    return json.dumps(file_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _section_rule(backend: str) -> JsonObject:
+    """An entry with this backend has its section and no other."""
+    others: JsonObject = {f"{other}_config": {"type": "null"} for other in BACKENDS if other != backend}
+    return {
+        "if": {"properties": {"backend": {"const": backend}}, "required": ["backend"]},
+        "then": {"required": [f"{backend}_config"], "properties": others},
+    }
+
+
+def _overlay(section: JsonObject, definitions: JsonObject) -> JsonObject:
+    """`section` with nothing required, and the sections that stand directly in it likewise."""
+    properties = cast("JsonObject", section["properties"])
+    relaxed: JsonObject = {key: _relaxed(value, definitions) for key, value in properties.items()}
+    return {**{key: value for key, value in section.items() if key != "required"}, "properties": relaxed}
+
+
+def _relaxed(property_: JsonValue, definitions: JsonObject) -> JsonValue:
+    """A property that may hold part of a section. Entries of lists and mappings are left alone: they are wholes."""
+    if not isinstance(property_, dict):
+        return property_
+    relaxed: JsonObject = {key: value for key, value in property_.items() if key != "default"}
+    if isinstance(reference := relaxed.get("$ref"), str):
+        name = reference.removeprefix(_REF)
+        if f"{name}Overlay" not in definitions:
+            definitions[f"{name}Overlay"] = _overlay(cast("JsonObject", definitions[name]), definitions)
+        relaxed["$ref"] = f"{_REF}{name}Overlay"
+    if isinstance(members := relaxed.get("anyOf"), list):
+        relaxed["anyOf"] = [_relaxed(member, definitions) for member in members]
+    return relaxed
+
+
+def _tidied(value: object) -> JsonValue:
+    """Drop the titles pydantic makes of the keys, and let a mapping of names hold nothing under other names."""
+    if isinstance(value, dict):
+        if "patternProperties" in value:
+            value = {**value, "additionalProperties": False}
+        kept = ((key, part) for key, part in value.items() if not (key == "title" and isinstance(part, str)))
+        return {str(key): _tidied(part) for key, part in kept}
+    if isinstance(value, list):
+        return [_tidied(part) for part in value]
+    return cast("JsonValue", value)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(schema_text(), encoding="utf-8")
