@@ -29,6 +29,8 @@ _WIN_TABLES = (
     ("by_model", "model", 2),
 )
 _TOO_FEW = "*"
+# What our own tables draw with, for a stream that cannot take it.
+_ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
@@ -37,7 +39,11 @@ def write_summary(summary: JsonObject, stream: TextIO) -> None:
     width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
     text = render_summary(summary, width=width, has_style=is_terminal and "NO_COLOR" not in os.environ)
     encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "replace").decode(encoding))
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+    stream.write(text)
     stream.flush()
 
 
@@ -66,7 +72,8 @@ def _run_table(summary: JsonObject) -> RenderableType:
     table.show_header = False
     table.add_column()
     table.add_column(overflow="fold")
-    _add(table, "conversations", _listed(conversations, ("finished", "failed", "planned")))
+    planned = _integer(conversations.get("planned"))
+    _add(table, "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned")
     if games:
         _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
@@ -158,7 +165,7 @@ def _add(table: Table, name: str, value: str) -> None:
 
 
 def _listed(source: JsonObject, keys: tuple[str, ...]) -> str:
-    """`3 finished, 1 failed, 4 planned`."""
+    """`3 finished, 1 failed`."""
     return ", ".join(f"{_integer(source.get(key))} {key}" for key in keys)
 
 

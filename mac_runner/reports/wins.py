@@ -1,6 +1,7 @@
 """Who won: wins counted over games by faction, role, agent definition and model.
 
-A faction is counted once per game in which it took part, however many play for it. Roles, definitions and models are
+A faction is counted once per game in which it took part, however many play for it; it has won when it is named among
+the winners, or when one of its players won by a goal of their own, as neutrals do. Roles, definitions and models are
 counted once per player; `games` beside `n` says over how many games, because players of one game win and lose together
 and their interval, which takes them to be independent, is then too narrow.
 """
@@ -51,16 +52,17 @@ class WinCounter:
                 tallies[name].games += 1
 
     def _add_sides(self, game: GameResult) -> None:
-        # A neutral wins under its role's name. Which roles do so is known only once one has won, so every role is
-        # counted as a side from the start, and `report` leaves out those that are none.
+        # A group of neutrals may win under its role's name. Which ones there are is known only once one has won, so
+        # every role is counted as a side from the start, and `report` leaves out those that are none.
         self._factions.update(player.faction for player in game.players)
         self._factions.update(game.winners)
+        winners = game.winners | {player.faction for player in game.players if player.is_winner}
         present = {name for player in game.players for name in (player.faction, player.role, player.final_role)}
-        for name in present | game.winners:
+        for name in present | winners:
             tally = self._sides[name]
             tally.n += 1
             tally.games += 1
-            tally.wins += name in game.winners
+            tally.wins += name in winners
 
     def report(self) -> JsonObject:
         """The counts with rates and intervals, names in alphabetical order."""
