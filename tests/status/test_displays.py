@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from mac_runner.status import Display, Reading, StatusFrame, choose_display
+from mac_runner.status.displays import BarDisplay, Expendable, LiveDisplay, PlainDisplay, SilentDisplay
+
+MakeReading = Callable[..., Reading]
+
+SHOW_CURSOR = b"\x1b[?25h"
+HIDE_CURSOR = b"\x1b[?25l"
+
+# Shows two frames on stderr, says so, and then ends in the way it is told to.
+SCRIPT = """
+import signal, sys
+from mac_runner.status import Meter, Reading, choose_display
+
+display = choose_display(sys.stderr, live=None if sys.argv[1] == "live" else False)
+meter = Meter()
+display.start()
+for elapsed_s in (0.0, 1.0):
+    display.update(meter.frame(Reading(experiment_name="demo", profile="p", elapsed_s=elapsed_s, planned=4,
+        finished=1, failed=0, written=1)))
+print("shown", flush=True)
+if sys.argv[2] == "raise":
+    raise RuntimeError("boom")
+if sys.argv[2] == "wait":
+    signal.pause()
+display.close()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Both ends of a pseudo-terminal."""
+
+    leader: int
+    stream: TextIO
+
+    def output(self) -> bytes:
+        """What was written so far."""
+        output = b""
+        while select.select([self.leader], [], [], 0)[0]:
+            try:
+                chunk = os.read(self.leader, 65_536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            output += chunk
+        return output
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    leader, follower = os.openpty()
+    tty.setraw(follower)
+    termios.tcsetwinsize(follower, (24, 80))
+    stream = os.fdopen(follower, "w", encoding="utf-8")
+    yield Terminal(leader, stream)
+    stream.close()
+    os.close(leader)
+
+
+def _child(terminal: Terminal, display: str, end: str) -> subprocess.Popen[bytes]:
+    """The script up to the moment it has shown its frames."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, display, end],
+        stdin=terminal.stream,
+        stdout=subprocess.PIPE,
+        stderr=terminal.stream,
+        cwd=Path(__file__).parents[2],
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"shown\n"
+    child.stdout.close()
+    return child
+
+
+def _inner(display: Display) -> type[object]:
+    return type(display.display) if isinstance(display, Expendable) else type(display)
+
+
+@pytest.mark.parametrize(
+    ("live", "quiet", "on_terminal", "off_terminal"),
+    [
+        (None, False, LiveDisplay, PlainDisplay),
+        (False, False, BarDisplay, PlainDisplay),
+        (True, False, LiveDisplay, LiveDisplay),
+        (True, True, SilentDisplay, SilentDisplay),
+    ],
+)
+def test_display_suits_the_stream_and_the_flags(
+    terminal: Terminal, live: bool | None, quiet: bool, on_terminal: type[object], off_terminal: type[object]
+) -> None:
+    assert _inner(choose_display(terminal.stream, live=live, quiet=quiet)) is on_terminal
+    assert _inner(choose_display(io.StringIO(), live=live, quiet=quiet)) is off_terminal
+
+
+def test_display_of_a_dumb_terminal_is_plain(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+
+    assert _inner(choose_display(terminal.stream)) is PlainDisplay
+
+
+@pytest.mark.parametrize("display", ["live", "bar"])
+@pytest.mark.parametrize(
+    ("end", "kill"),
+    [("wait", signal.SIGKILL), ("wait", signal.SIGTERM), ("wait", signal.SIGINT), ("raise", None), ("close", None)],
+)
+def test_cursor_is_visible_however_the_process_ends(
+    terminal: Terminal, display: str, end: str, kill: signal.Signals | None
+) -> None:
+    child = _child(terminal, display, end)
+    while_shown = terminal.output()
+    if kill is not None:
+        child.send_signal(kill)
+    child.wait(timeout=30)
+    output = while_shown + terminal.output()
+
+    assert b"1/4" in output
+    assert HIDE_CURSOR not in output
+    if display == "live":
+        assert SHOW_CURSOR in while_shown
+
+
+def test_live_view_is_redrawn_in_place(terminal: Terminal, frame: StatusFrame) -> None:
+    display = choose_display(terminal.stream, live=True)
+    display.start()
+    display.update(frame)
+    terminal.output()
+    display.update(frame)
+    output = terminal.output()
+    display.close()
+
+    assert b"\x1b[1A" in output
+    assert b"finished 45/100" in output
+
+
+def test_displays_start_no_thread(terminal: Terminal, frame: StatusFrame) -> None:
+    before = threading.active_count()
+    for live in (True, False):
+        display = choose_display(terminal.stream, live=live)
+        display.start()
+        display.update(frame)
+        assert threading.active_count() == before
+
+        display.close()
+
+
+def test_bar_shows_progress_on_one_line(terminal: Terminal, frame: StatusFrame) -> None:
+    display = choose_display(terminal.stream, live=False)
+    display.start()
+    display.update(frame)
+    display.update(replace(frame, reading=replace(frame.reading, finished=60)))
+    output = terminal.output()
+    display.close()
+
+    assert b"46%" in output
+    assert b"61/100, failed 1, in flight 254/256" in output
+    assert b"\n" not in output
+    assert terminal.output().endswith(b"\n")
+
+
+def test_plain_lines_hold_no_control_character(make_reading: MakeReading) -> None:
+    stream = io.StringIO()
+    display = choose_display(stream)
+    display.start()
+    for finished in (1, 2):
+        display.update(StatusFrame(reading=make_reading(experiment_name="x\x1b[2J\r\ny", finished=finished)))
+    display.close()
+    lines = stream.getvalue().splitlines()
+
+    assert len(lines) == 2
+    assert lines[0].startswith(r"x\x1b[2J\r\ny: finished 1/100")
+    assert all(line.isprintable() for line in lines)
+
+
+def test_quiet_shows_nothing(terminal: Terminal, frame: StatusFrame) -> None:
+    display = choose_display(terminal.stream, quiet=True)
+    display.start()
+    display.update(frame)
+    display.close()
+
+    assert terminal.output() == b""
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_display_on_a_stopped_terminal_does_not_block_the_run(
+    terminal: Terminal, frame: StatusFrame, live: bool
+) -> None:
+    """Ctrl-S, then more frames than any buffer holds; without care the first write would wait for ever."""
+    display = choose_display(terminal.stream, live=live)
+    display.start()
+    display.update(frame)
+    terminal.output()
+    termios.tcflow(terminal.stream, termios.TCOOFF)
+    for _ in range(200):
+        display.update(frame)
+    stopped = terminal.output()
+    termios.tcflow(terminal.stream, termios.TCOON)
+    display.update(frame)
+    resumed = terminal.output()
+    display.close()
+
+    assert stopped == b""
+    assert b"45/100" in resumed or b"46/100" in resumed
+
+
+@pytest.mark.parametrize("live", [True, False, None])
+def test_display_whose_stream_is_gone_ends_the_view_and_not_the_run(frame: StatusFrame, live: bool | None) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w", encoding="utf-8")
+    display = choose_display(stream, live=live)
+    display.start()
+    for _ in range(3):
+        display.update(frame)
+    display.close()
+    with pytest.raises(BrokenPipeError):
+        stream.close()

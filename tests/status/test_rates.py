@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mac_runner.limits import STATUS_RATE_SAMPLES_MAX
+from mac_runner.status import Meter, RateWindow, Reading
+from mac_runner.status.rates import time_left_s
+from mac_runner.types import TokenCount
+
+MakeReading = Callable[..., Reading]
+
+
+def test_rate_is_unknown_until_two_moments_are_known() -> None:
+    window = RateWindow(30)
+    assert window.rate_per_s is None
+
+    window.add(0, 10)
+    assert window.rate_per_s is None
+
+    window.add(0, 20)
+    assert window.rate_per_s is None
+
+    window.add(2, 30)
+    assert window.rate_per_s == 10
+
+
+def test_rate_forgets_what_is_older_than_the_window() -> None:
+    window = RateWindow(10)
+    for second in range(101):
+        window.add(second, 1000 * min(second, 50) + 3 * max(0, second - 50))
+
+    assert window.rate_per_s == 3
+
+
+def test_rate_of_a_stalled_run_falls_to_zero() -> None:
+    window = RateWindow(10)
+    window.add(0, 0)
+    for second in range(1, 30):
+        window.add(second, 500)
+
+    assert window.rate_per_s == 0
+
+
+@given(st.lists(st.floats(0.0001, 5), min_size=2, max_size=400))
+def test_rate_of_steady_growth_is_exact_however_it_is_sampled(gaps_s: list[float]) -> None:
+    window = RateWindow(30)
+    elapsed_s = 0.0
+    for gap_s in gaps_s:
+        elapsed_s += gap_s
+        window.add(elapsed_s, round(elapsed_s * 1_000_000))
+
+    assert window.rate_per_s == pytest.approx(1_000_000, rel=0.05)
+
+
+def test_rate_window_keeps_a_bounded_number_of_samples() -> None:
+    window = RateWindow(30)
+    for tick in range(100_000):
+        window.add(tick / 1000, tick)
+
+    assert len(window._samples) <= STATUS_RATE_SAMPLES_MAX + 2
+
+
+def test_meter_rates_leave_out_what_was_there_at_the_start(make_reading: MakeReading) -> None:
+    meter = Meter()
+    meter.frame(make_reading(elapsed_s=0, turns=1000, tokens=TokenCount(completion=7000)))
+    frame = meter.frame(make_reading(elapsed_s=10, turns=1050, tokens=TokenCount(completion=8000)))
+
+    assert (frame.turns_per_s, frame.tokens_per_s) == (5, 100)
+
+
+def test_time_left_counts_half_played_conversations(make_reading: MakeReading) -> None:
+    """Ten ended in 1,000 turns; the other ten have 900 of their 1,000 behind them."""
+    reading = make_reading(planned=20, finished=9, failed=1, turns=1900, turns_ended=1000)
+
+    assert time_left_s(reading, 10.0) == 10
+
+
+def test_time_left_leaves_each_open_conversation_a_turn(make_reading: MakeReading) -> None:
+    reading = make_reading(planned=20, finished=10, failed=0, turns=9000, turns_ended=1000)
+
+    assert time_left_s(reading, 10.0) == 1
+
+
+def test_time_left_without_lengths_follows_the_conversations_of_this_session(make_reading: MakeReading) -> None:
+    reading = make_reading(planned=100, finished=60, failed=0, resumed_with=40, elapsed_s=10.0)
+
+    assert time_left_s(reading, None) == 20
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"finished": 0, "failed": 0},
+        {"finished": 40, "failed": 0, "resumed_with": 40},
+        {"finished": 0, "failed": 0, "turns_ended": 0},
+    ],
+)
+def test_time_left_is_unknown_before_anything_ended(make_reading: MakeReading, changes: dict[str, int]) -> None:
+    assert time_left_s(make_reading(**changes), 10.0) is None
+
+
+def test_time_left_of_a_stalled_run_is_unknown(make_reading: MakeReading) -> None:
+    assert time_left_s(make_reading(turns_ended=100), 0.0) is None
+
+
+def test_time_left_of_a_finished_run_is_zero(make_reading: MakeReading) -> None:
+    assert time_left_s(make_reading(planned=46), None) == 0
+    assert time_left_s(make_reading(planned=0, finished=0, failed=0), None) == 0

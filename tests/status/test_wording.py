@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mac_runner.status import StatusFrame, TurnRow
+from mac_runner.status.wording import duration, line, quantity, turn
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0, "0:00:00"), (59.6, "0:01:00"), (3723, "1:02:03"), (180_000, "2d 2:00:00"), (-1, "0:00:00")],
+)
+def test_duration_reads_like_a_clock(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (9.4, "9.40"),
+        (999, "999"),
+        (999.6, "1.00k"),
+        (12_345, "12.3k"),
+        (999_600, "1.00M"),
+        (4_560_000, "4.56M"),
+        (7.2e9, "7.20G"),
+    ],
+)
+def test_quantity_keeps_three_digits(value: float | None, text: str) -> None:
+    assert quantity(value) == text
+
+
+@given(st.floats(0, 9e11))
+def test_quantity_is_at_most_five_characters(value: float) -> None:
+    assert len(quantity(value)) <= 5
+
+
+def test_turn_keeps_the_end_of_a_long_task_id() -> None:
+    row = TurnRow(task_id="a-very-long-experiment-name-00042", round=3, agent="Ann", model="m", note="after Bob")
+
+    assert turn(row, task_chars_max=10) == "[…ame-00042] r3 Ann after Bob (m)"
+
+
+def test_line_tells_the_whole_frame(frame: StatusFrame) -> None:
+    assert line(frame) == (
+        "tos_100games: finished 45/100 (written 43), failed 1, open 32; in flight llama31_8b 254/256; "
+        "ready 89, blocked 12; 99.1 turns/s, 34.5k tokens/s; elapsed 0:04:10, ETA 0:05:02"
+    )
