@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.problems import Problem, found, suggestion
-from mac_runner.config.section import PATTERN_WORDS, KeyPath, place_at
+from mac_runner.config.section import PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, place_at
 from mac_runner.types import JsonValue
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -74,9 +74,14 @@ def _text(path: KeyPath, errors: list[ErrorDetails], data: JsonValue) -> str:
     if kind == "missing":
         return "is missing"
     allowed = " or ".join(dict.fromkeys(_allowed(error) for error in errors))
-    # A key pasted where the name of its variable belongs must not be repeated on a screen or in a log.
-    what = "what stands here is not allowed" if path[-1:] == ("api_key_env",) else found(_found(errors[0]))
+    what = "what stands here is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {allowed}"
+
+
+def _may_be_secret(error: ErrorDetails) -> bool:
+    """Whether the value may be a key or a password pasted in the wrong place: no screen and no log repeats those."""
+    pattern = error.get("ctx", {}).get("pattern")
+    return pattern == VARIABLE_PATTERN or (pattern == URL_PATTERN and "@" in str(error["input"]))
 
 
 def _allowed(error: ErrorDetails) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from mac_runner.config.document import Document
 from mac_runner.config.problems import dotted, suggestion
 from mac_runner.config.section import KeyPath
+from mac_runner.limits import YAML_DEPTH_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 REPLACED_WHOLE: Final = ("model_definitions",)
@@ -67,8 +68,8 @@ def resolve_path(value: JsonValue, key: str) -> KeyPath:
     path: list[str | int] = []
     here: JsonValue = value
     parts = key.split(".")
-    if not all(parts):
-        raise ValueError("the path has an empty part; write it as section.key")
+    if not all(parts) or len(parts) > YAML_DEPTH_MAX:
+        raise ValueError(f"write the path as section.key, with 1 to {YAML_DEPTH_MAX} parts and none of them empty")
     while parts:
         if isinstance(here, dict):
             size = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in here), 1)
@@ -96,9 +97,10 @@ def _index(entries: list[JsonValue], parts: list[str], path: list[str | int]) ->
     for size in range(len(parts), 0, -1):
         if (name := ".".join(parts[:size])) in ids:
             return ids.index(name), size
-    if parts[0].isascii() and parts[0].isdigit() and int(parts[0]) < len(entries):
-        return int(parts[0]), 1
-    known = [*(name for name in ids if name), *(str(index) for index in range(len(entries)))]
+    indices = [str(index) for index in range(len(entries))]
+    if parts[0] in indices:
+        return indices.index(parts[0]), 1
+    known = [*(name for name in ids if name), *indices]
     raise ValueError(f"{dotted(tuple(path))} has no entry {parts[0]!r}{suggestion(parts[0], known)}")
 
 

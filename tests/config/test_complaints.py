@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Refusal = Callable[..., list[str]]
+
+AGENT = "  - {agent_id: player, role: player, model: folk}\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("seed='3'", 'seed: found the text "3"; allowed: a whole number'),
+        ("seed=true", "seed: found true; allowed: a whole number"),
+        ("seed=1.0", "seed: found 1.0; allowed: a whole number"),
+        ("seed=", "--set seed:1: empty; nothing is written in it"),
+        ("seed=null", "seed: found nothing; allowed: a whole number"),
+        ("game.flags.mafia_parity='no'", 'game.flags.mafia_parity: found the text "no"; allowed: true or false'),
+        ("game.flags.mafia_parity=0", "game.flags.mafia_parity: found 0; allowed: true or false"),
+        ("game.flags.sheriff=bin", "found the text \"bin\"; allowed: one of 'binary' or 'typed'"),
+        ("game.flags=[]", "game.flags: found a list; allowed: a mapping"),
+        ("retry_config=", "empty"),
+        ("retry_config=null", "retry_config: found nothing; allowed: a mapping"),
+        ("retry_config.backoff_s=x", 'retry_config.backoff_s: found the text "x"; allowed: a number'),
+        ("retry_config.backoff_s=-1", "retry_config.backoff_s: found -1; allowed: at least 0"),
+        ("retry_config.request_deadline_s=0", "found 0; allowed: more than 0"),
+        ("game.calendar.max_days=1000", "game.calendar.max_days: found 1000; allowed: at most 100"),
+        ("game.lobby=3", "game.lobby: found 3; allowed: a text or a list"),
+        ("game.lobby=[]", "game.lobby: found a list; allowed: a text or at least 1 of them"),
+        ("game.lobby=[Doctor, 3]", "game.lobby.1: found 3; allowed: a text"),
+        ("game.seats={player: x}", 'game.seats.player: found the text "x"; allowed: a whole number'),
+        ("agent_definitions={}", "agent_definitions: found a mapping; allowed: a list"),
+        ("agent_definitions=[]", "agent_definitions: found a list; allowed: at least 1 of them"),
+        ("agent_definitions.0.role=''", 'found the text ""; allowed: a text that is not empty'),
+        (
+            "experiment_metadata.experiment_name=../up",
+            "found the text \"../up\"; allowed: 1 to 80 letters, digits, '.', '_' or '-', beginning with",
+        ),
+        ("model_definitions={a b: {backend: vllm}}", "model_definitions.a b: found the text"),
+        ("model_definitions.folk.backend=gpt", "found the text \"gpt\"; allowed: one of 'scripted', 'vllm'"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_was_found_and_what_is_allowed(
+    refusal: Refusal, game_text: str, override: str, told: str
+) -> None:
+    (line,) = refusal(game_text, overrides=[override])
+
+    assert told in line
+
+
+def test_a_whole_number_is_taken_where_a_number_is_asked_for(load: Callable[..., object], game_text: str) -> None:
+    load(game_text, overrides=["retry_config.backoff_s=2"])
+
+
+def test_all_problems_are_told_each_with_its_line(refusal: Refusal, game_text: str) -> None:
+    text = game_text.replace("experiment_name: trial", "experiment_nam: trial").replace(
+        "conversations: 3", "conversations: 0"
+    )
+
+    lines = refusal(text + "sede: 3\nretry_config:\n  max_retires: 1\n")
+
+    assert lines == [
+        "trial.yaml:1: experiment_metadata.experiment_name: is missing",
+        "trial.yaml:2: experiment_metadata.experiment_nam: unknown key; allowed: description, experiment_name "
+        "(did you mean 'experiment_name'?)",
+        "trial.yaml:5: conversation_config.conversations: found 0; allowed: at least 1",
+        "trial.yaml:14: retry_config.max_retires: unknown key; allowed: backoff_s, backoff_s_max, max_attempts, "
+        "max_retries, request_deadline_s (did you mean 'max_retries'?)",
+        "trial.yaml:12: sede: unknown key; allowed: agent_definitions, conversation_config, discussion, "
+        "experiment_metadata, game, model_definitions, profile, retry_config, seed (did you mean 'seed'?)",
+    ]
+
+
+def test_complaints_never_show_pydantic_or_a_pasted_key(refusal: Refusal, game_text: str) -> None:
+    key = "sk-canary-000"
+    model = f"{{backend: openai, openai_config: {{model: m, base_urls: ['http://u:{key}@h'], api_key_env: {key}}}}}"
+    told = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}", f"api_key={key}"]))
+
+    assert "the name of an environment variable, never the key itself" in told
+    assert key not in told
+    assert "pydantic" not in told
+
+
+def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
+    (line,) = refusal(game_text, overrides=[f"game.flags.sheriff={'x' * 100_000}"])
+
+    assert len(line) < 300
+
+
+def test_a_value_on_many_lines_is_told_on_one(refusal: Refusal, game_text: str) -> None:
+    assert len(refusal(game_text, overrides=['game.flags.sheriff="a\\nb\\u2028c\\e[31m"'])) == 1

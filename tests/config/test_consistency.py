@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mac_runner.config import Loaded
+
+Refusal = Callable[..., list[str]]
+Talk = Callable[[dict[str, list[str]]], list[str]]
+
+
+def test_an_agent_needs_a_model_that_exists(refusal: Refusal, game_text: str) -> None:
+    assert refusal(game_text.replace("model: folk", "model: fork")) == [
+        "trial.yaml:11: agent_definitions.0.model: there is no model definition 'fork'; "
+        "allowed: folk (did you mean 'folk'?)"
+    ]
+
+
+def test_an_agent_id_is_taken_once(refusal: Refusal, game_text: str) -> None:
+    assert refusal(game_text + "  - {agent_id: player, role: twin, model: folk}\n") == [
+        "trial.yaml:12: agent_definitions.1.agent_id: 'player' is taken by another agent; each needs its own"
+    ]
+
+
+def test_a_backend_needs_its_section_and_no_other(refusal: Refusal, game_text: str) -> None:
+    assert refusal(game_text, overrides=["model_definitions.folk.backend=vllm"]) == [
+        "trial.yaml:9: model_definitions.folk.scripted_config: belongs to another backend; "
+        "this entry has the backend 'vllm', set up by vllm_config",
+        "trial.yaml:7: model_definitions.folk.vllm_config: is missing; the backend 'vllm' is set up by it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "told"),
+    [
+        ({"a": ["a"]}, "agents wait for each other: a -> a; nobody could begin"),
+        ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; nobody could begin"),
+        ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; nobody"),
+        ({"ann": ["bob", "ban"], "bob": []}, "there is no agent 'ban'; allowed: ann, bob (did you mean 'ann'?)"),
+    ],
+)
+def test_waiting_in_a_circle_or_for_nobody_is_refused(talk_among: Talk, waits: dict[str, list[str]], told: str) -> None:
+    (line,) = talk_among(waits)
+
+    assert line.startswith("trial.yaml:")
+    assert ".role_specific_config.speak_after_within_round" in line
+    assert told in line
+
+
+def test_a_long_chain_of_waiting_is_followed_to_its_end(talk_among: Talk) -> None:
+    chain = {f"a{number}": [f"a{number + 1}"] for number in range(300)}
+
+    (line,) = talk_among({**chain, "a300": ["a298"]})
+
+    assert "a298 -> a299 -> a300 -> a298" in line
+
+
+def test_seats_are_given_to_agents_that_exist(refusal: Refusal, game_text: str) -> None:
+    assert refusal(game_text, overrides=["game.seats={palyer: 10}"]) == [
+        "--set game.seats: game.seats.palyer: there is no agent 'palyer'; allowed: player (did you mean 'player'?)"
+    ]
+
+
+def test_an_environment_needs_its_section_and_no_other(
+    refusal: Refusal, load: Callable[..., Loaded], game_text: str
+) -> None:
+    talk = "conversation_config.environment=discussion"
+
+    assert refusal(game_text, overrides=[talk, "game.lobby=classic-7"]) == [
+        "trial.yaml:1: discussion: is missing; the environment 'discussion' needs its topics",
+        "--set game.lobby: game: belongs to the environment 'town_of_salem'; "
+        "this experiment has the environment 'discussion'",
+    ]
+    assert load(game_text, overrides=[talk, "discussion.topics=[bridges]"]).experiment.game is None
+    assert load(game_text + "game:\n").experiment.game is not None

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mac_runner.config.document import parse_document
+from mac_runner.errors import ConfigError
+from mac_runner.limits import CONFIG_PROBLEMS_MAX, YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
+
+ALIAS_BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+HOSTILE = {
+    "nested brackets": (b"[" * 3_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
+    "nested braces": (b"{" * 500_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
+    "nested dashes": (b"- " * 500_000, f"f:1: nested deeper than {YAML_DEPTH_MAX} levels"),
+    "alias bomb": (ALIAS_BOMB.encode(), f"f:5: more than {YAML_NODES_MAX} values, aliases written out"),
+    "a mebibyte of values": (b"[" + b"1," * 524_000 + b"]", f"f:1: more than {YAML_NODES_MAX} values"),
+    "too large": (b"#" * (YAML_SIZE_BYTES_MAX + 1), f"f: larger than {YAML_SIZE_BYTES_MAX} bytes"),
+    "alias in itself": (b"a: &a [*a]", "f:1: the alias *a stands inside its own anchor"),
+    "unknown alias": (b"a: 1\nb: *c", "f:2: the alias *c has no anchor &c"),
+    "python tag": (b"a: !!python/object/apply:os.system [ls]", "f:1: the tag"),
+    "known tag": (b"a: !!str 1", "f:1: the tag"),
+    "own tag": (b"a: 1\nb: !secret x", "f:2: the tag"),
+    "duplicate key": (b"a: 1\nb: 2\na: 3", 'f:3: duplicate key "a"; first on line 1'),
+    "nested duplicate": (b"a: {b: 1, b: 2}", 'f:1: duplicate key "b"'),
+    "number as key": (b"a: 1\n1: 2", "f:2: the key 1 is no text"),
+    "null as key": (b"~: 2", "f:1: the key null is no text"),
+    "list as key": (b"[a]: 2", "f:1: the key a list or a mapping is no text"),
+    "merge key": (b"a: &a {b: 1}\nc:\n  <<: *a", "f:3: merge keys (<<) are not allowed"),
+    "two documents": (b"a: 1\n---\nb: 2", "f:2: a second document begins"),
+    "empty": (b"", "f:1: empty"),
+    "only comments": (b"# a\n# b\n", "f:1: empty"),
+    "not UTF-8": (b"a: 1\nb: \xff", "f:2: byte 0xff is not UTF-8"),
+    "NUL": (b"a: 1\nb: \x00", "f:2: the character U+0000"),
+    "half a pair": (b'a: "\\ud800"', "f:1:"),
+    "broken": (b"a: 1\nb: [1\nc: 2", "f:3: not valid YAML: "),
+}
+
+
+@pytest.mark.parametrize(("data", "told"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_document_refuses_hostile_text_with_its_line(data: bytes, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_document(data, "f")
+
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("data", [data for data, _ in HOSTILE.values()], ids=HOSTILE.keys())
+def test_document_refuses_hostile_text_in_little_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError):
+            parse_document(data, "f")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 50 << 20
+
+
+def test_document_takes_what_is_just_within_the_bounds() -> None:
+    depth = YAML_DEPTH_MAX - 1
+
+    assert parse_document(b"[" * depth + b"1" + b"]" * depth, "f").value
+    assert parse_document(b"[" + b"1," * (YAML_NODES_MAX - 1) + b"]", "f").value
+    assert parse_document(b"a: 1" + b" " * (YAML_SIZE_BYTES_MAX - 4), "f").value == {"a": 1}
+
+
+def test_document_counts_the_depth_behind_an_alias() -> None:
+    deep = "[" * 20 + "1" + "]" * 20
+
+    with pytest.raises(ConfigError, match="nested deeper"):
+        parse_document(f"a: &a {deep}\nb: {'[' * 20}*a{']' * 20}".encode(), "f")
+
+
+def test_document_tells_all_problems_at_once_up_to_a_bound() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_document(b"a: yes\nb: 012\na: !x 1", "f")
+
+    assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == ["f:1", "f:2", "f:3", "f:3"]
+
+    with pytest.raises(ConfigError) as caught:
+        parse_document(b"- no\n" * 9_000, "f")
+
+    assert len(str(caught.value).splitlines()) == CONFIG_PROBLEMS_MAX + 1
+
+
+def test_document_keeps_the_line_of_every_path() -> None:
+    document = parse_document(b"a:\n  b: 1\n  c:\n    - x\n    - z: 2\nd: &d {e: 1}\nf: *d\n", "f")
+
+    assert document.value == {"a": {"b": 1, "c": ["x", {"z": 2}]}, "d": {"e": 1}, "f": {"e": 1}}
+    assert document.lines[("a", "b")] == 2
+    assert document.lines[("a", "c")] == 3
+    assert document.lines[("a", "c", 1, "z")] == 5
+    assert document.lines[("f",)] == 7
+    assert document.lines[("f", "e")] == 6
+
+
+def test_document_tolerates_a_byte_order_mark() -> None:
+    assert parse_document(b"\xef\xbb\xbfa: 1", "f").value == {"a": 1}
+
+
+@given(st.binary(max_size=200) | st.text(alphabet="ab:-[]{}&*!|>'\"#,? \n01<~", max_size=200).map(str.encode))
+def test_document_gives_a_value_or_a_config_error_and_nothing_else(data: bytes) -> None:
+    with suppress(ConfigError):
+        parse_document(data, "f")

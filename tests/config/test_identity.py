@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+from mac_runner.config import Difference, Experiment, Loaded, differences
+from mac_runner.config.section import Bearing, leaf_fields
+from mac_runner.types import JsonObject
+
+Load = Callable[..., Loaded]
+
+LEAVES = {".".join(map(str, path)): field for path, field in leaf_fields(Experiment)}
+
+RUNTIME = {
+    "experiment_metadata.description",
+    "profile",
+    "conversation_config.conversations",
+    "model_definitions.*.scripted_config.capacity",
+    "model_definitions.*.scripted_config.latency_ms",
+    "model_definitions.*.vllm_config.max_num_seqs_upper_bound",
+    "model_definitions.*.vllm_config.tensor_parallel_size",
+    "model_definitions.*.vllm_config.data_parallel_size",
+    "model_definitions.*.vllm_config.gpu_memory_utilization",
+    "model_definitions.*.ollama_config.host",
+    "model_definitions.*.ollama_config.keep_alive",
+    "model_definitions.*.ollama_config.max_in_flight",
+    "model_definitions.*.openai_config.base_urls",
+    "model_definitions.*.openai_config.api_key_env",
+    "model_definitions.*.openai_config.max_in_flight",
+    "retry_config.max_attempts",
+    "retry_config.backoff_s",
+    "retry_config.backoff_s_max",
+    "retry_config.request_deadline_s",
+}
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_field_says_how_it_bears_on_identity(path: str) -> None:
+    marks = [mark for mark in LEAVES[path].metadata if isinstance(mark, Bearing)]
+
+    assert len(marks) == 1, (
+        f"{path} is not classed. Annotate it with IDENTITY if changing it changes what the results mean, or with "
+        "RUNTIME if it only changes how fast or where they are made; then a runtime field joins the list in this test."
+    )
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_field_is_described(path: str) -> None:
+    assert LEAVES[path].description, f"{path} has no docstring; it is what editors show"
+
+
+def test_the_runtime_fields_are_these() -> None:
+    assert {path for path, field in LEAVES.items() if Bearing.RUNTIME in field.metadata} == RUNTIME
+
+
+@pytest.fixture
+def resolved(load: Load, game_text: str) -> JsonObject:
+    return load(game_text).resolved
+
+
+def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
+    assert differences(resolved, copy.deepcopy(resolved)) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("conversation_config.conversations=9", Difference("conversation_config.conversations", 3, 9)),
+        (
+            "model_definitions.folk.scripted_config.capacity=9",
+            Difference("model_definitions.folk.scripted_config.capacity", 64, 9),
+        ),
+        ("retry_config.max_attempts=9", Difference("retry_config.max_attempts", 5, 9)),
+        ("experiment_metadata.description=x", Difference("experiment_metadata.description", "", "x")),
+    ],
+)
+def test_a_runtime_change_is_the_same_run(
+    load: Load, game_text: str, resolved: JsonObject, override: str, difference: Difference
+) -> None:
+    assert differences(resolved, load(game_text, overrides=[override]).resolved) == ((), (difference,))
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("seed=1", Difference("seed", 0, 1)),
+        ("game.lobby=[Doctor]", Difference("game.lobby", "classic-10", ["Doctor"])),
+        ("game.seats={player: 10}", Difference("game.seats", None, {"player": 10})),
+        ("game.flags.mafia_parity=true", Difference("game.flags.mafia_parity", False, True)),
+        ("agent_definitions.0.temperature=0", Difference("agent_definitions.player.temperature", 1.0, 0.0)),
+        ("retry_config.max_retries=1", Difference("retry_config.max_retries", 2, 1)),
+        (
+            "model_definitions.folk.scripted_config.policy=heuristic",
+            Difference("model_definitions.folk.scripted_config.policy", "random", "heuristic"),
+        ),
+    ],
+)
+def test_an_identity_change_is_another_run(
+    load: Load, game_text: str, resolved: JsonObject, override: str, difference: Difference
+) -> None:
+    assert differences(resolved, load(game_text, overrides=[override]).resolved) == ((difference,), ())
+
+
+def test_an_engine_added_or_removed_is_another_run(load: Load, game_text: str, resolved: JsonObject) -> None:
+    more = "model_definitions.spare={backend: scripted, scripted_config: {policy: random}}"
+    added = load(game_text, overrides=[more]).resolved
+
+    assert [difference.path for difference in differences(resolved, added).identity] == ["model_definitions.spare"]
+    assert differences(added, resolved).identity[0].new is None
+
+
+def test_an_agent_added_or_moved_is_another_run(load: Load, game_text: str, resolved: JsonObject) -> None:
+    other = "  - {agent_id: other, role: player, model: folk}\n"
+    added = load(game_text + other).resolved
+    moved = load(game_text.replace("agent_definitions:\n", "agent_definitions:\n" + other)).resolved
+
+    assert differences(resolved, added).identity == (Difference("agent_definitions", ["player"], ["player", "other"]),)
+    assert differences(added, moved).identity == (
+        Difference("agent_definitions", ["player", "other"], ["other", "player"]),
+    )
+
+
+def test_a_field_this_version_does_not_know_is_identity(resolved: JsonObject) -> None:
+    assert differences({**resolved, "later": 1}, resolved).identity == (Difference("later", 1, None),)
+
+
+def test_true_is_not_one(resolved: JsonObject) -> None:
+    assert differences({**resolved, "seed": 1}, {**resolved, "seed": True}).identity

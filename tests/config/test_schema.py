@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from mac_runner.config import load_experiment
+from mac_runner.config.document import parse_document
+from mac_runner.config.schema import file_schema, schema_text
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
+FIRST_LINE = "# yaml-language-server: $schema=../configs/experiment.schema.json"
+
+
+def is_valid(text: str) -> bool:
+    return jsonschema.Draft202012Validator(file_schema()).is_valid(parse_document(text.encode(), "f").value)
+
+
+def test_schema_file_is_current() -> None:
+    file = ROOT / "configs" / "experiment.schema.json"
+
+    assert file.read_text(encoding="utf-8") == schema_text(), f"run python -m mac_runner.config.schema {file}"
+
+
+def test_schema_is_itself_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(file_schema())
+
+
+def test_there_are_examples() -> None:
+    assert {"discussion_small.yaml", "tos_100games.yaml"} <= {example.name for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_names_the_schema_and_satisfies_it(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+
+    assert text.splitlines()[0] == FIRST_LINE
+    jsonschema.validate(parse_document(text.encode(), example.name).value, file_schema())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
+    value = parse_document(example.read_bytes(), example.name).value
+    assert isinstance(value, dict)
+    profiles = value.get("profiles", {})
+    assert isinstance(profiles, dict)
+
+    for profile in (None, "embedded", *profiles):
+        loaded = load_experiment(example, profile=profile)
+
+        assert loaded.experiment.profile == (profile or "embedded")
+        assert loaded.experiment.experiment_metadata.experiment_name == example.stem
+
+
+@pytest.mark.parametrize(
+    ("more", "is_right"),
+    [
+        ("", True),
+        ("profiles: {a: {game: {calendar: {max_days: 3}}, conversation_config: {conversations: 1}}, b: }", True),
+        ("profiles: {a: {game: {calendar: {max_days: x}}}}", False),
+        ("profiles: {a: {profile: b}}", False),
+        ("profiles: {a: {model_definitions: {m: {backend: vllm, vllm_config: {model: q}}}}}", True),
+        ("profiles: {a: {model_definitions: {m: {backend: vllm}}}}", False),
+        ("profiles: {a: {model_definitions: {m: {vllm_config: {model: q}}}}}", False),
+        ("profiles: {a: {gmae: {}}}", False),
+        ("sede: 1", False),
+    ],
+)
+def test_schema_lets_an_overlay_leave_out_what_the_file_may_not(game_text: str, more: str, is_right: bool) -> None:
+    assert is_valid(game_text + more) is is_right
+
+
+def test_schema_holds_an_engine_to_its_own_section(game_text: str) -> None:
+    assert not is_valid(game_text.replace("backend: scripted", "backend: vllm"))

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter, defaultdict
+from itertools import islice, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mac_runner.config import Experiment
+from mac_runner.errors import ConfigError
+from mac_runner.plan import plan_tasks, request_seed, task_count
+from mac_runner.types import JsonObject, Lineup, Task, Turn
+
+MILLION = 1_000_000
+
+sizes = st.integers(1, 12)
+seeds = st.integers(0, 2**40)
+
+
+def experiment(
+    *, name: str = "trial", seed: int = 0, conversations: int = 20, agents: int = 1, seats: list[int] | None = None
+) -> Experiment:
+    game: JsonObject | None = None
+    if seats is not None:
+        game = {"seats": {f"agent_{place}": count for place, count in enumerate(seats)}}
+    return Experiment.model_validate(
+        {
+            "experiment_metadata": {"experiment_name": name},
+            "seed": seed,
+            "model_definitions": {"m": {"backend": "scripted", "scripted_config": {"policy": "random"}}},
+            "agent_definitions": [
+                {"agent_id": f"agent_{place}", "role": "player", "model": "m", "temperature": place, "stop": ["x"]}
+                for place in range(agents)
+            ],
+            "conversation_config": {"environment": "town_of_salem", "conversations": conversations},
+            "game": game,
+        }
+    )
+
+
+def lineup(size: int, names: int | None = None) -> Lineup:
+    return Lineup(
+        slots=tuple(f"slot {place}" for place in range(size)),
+        names=tuple(f"name {place}" for place in range(size if names is None else names)),
+    )
+
+
+def own_seats(size: int) -> Experiment:
+    """An experiment in which each entry of the pool is an agent definition of its own."""
+    return experiment(agents=size, seats=[1] * size)
+
+
+@given(size=sizes, seed=seeds, blocks=st.integers(1, 3))
+def test_over_a_block_every_entry_fills_each_slot_seat_and_name_once(size: int, seed: int, blocks: int) -> None:
+    plan = plan_tasks(
+        experiment(seed=seed, agents=size, seats=[1] * size, conversations=size * blocks), lineup(size, size + 3)
+    )
+    tasks = list(plan)
+
+    for start in range(0, len(tasks), size):
+        block = tasks[start : start + size]
+        for task in block:
+            assert [agent.seat for agent in task.agents] == list(range(size))
+            assert sorted(agent.slot for agent in task.agents) == list(range(size))
+            assert len({agent.agent_id for agent in task.agents}) == size
+        held: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        for agent in (agent for task in block for agent in task.agents):
+            held[agent.definition].append((agent.slot, agent.seat, agent.agent_id))
+        names = {agent.agent_id for agent in block[0].agents}
+        for places in held.values():
+            assert sorted(slot for slot, _, _ in places) == list(range(size))
+            assert sorted(seat for _, seat, _ in places) == list(range(size))
+            assert {name for _, _, name in places} == names
+
+
+def test_slot_seat_and_name_are_not_tied_to_each_other() -> None:
+    size, blocks = 10, 60
+    tasks = list(plan_tasks(experiment(conversations=size * blocks), lineup(size)))
+
+    for first, second in (("slot", "seat"), ("slot", "agent_id"), ("seat", "agent_id")):
+        pairs = Counter((getattr(agent, first), getattr(agent, second)) for task in tasks for agent in task.agents)
+        # Each of the 100 pairs is expected 60 times; tied, ten of them would have come 600 times and the others never.
+        assert len(pairs) == size * size
+        assert max(pairs.values()) < 120
+
+
+def test_neighbours_in_the_pool_do_not_stay_neighbours() -> None:
+    size, blocks = 10, 60
+    wide = own_seats(size).model_copy(
+        update={"conversation_config": experiment(conversations=size * blocks).conversation_config}
+    )
+    distances = {"slot": Counter[int](), "seat": Counter[int]()}
+    for task in plan_tasks(wide, lineup(size)):
+        pool = sorted(task.agents, key=lambda agent: int(agent.definition.removeprefix("agent_")))
+        for one, other in pairwise(pool):
+            distances["slot"][(other.slot - one.slot) % size] += 1
+            distances["seat"][(other.seat - one.seat) % size] += 1
+
+    for counts in distances.values():
+        # 600 tasks of 9 pairs over 9 distances: 600 each.
+        assert len(counts) == size - 1
+        assert max(counts.values()) < 900
+
+
+@given(seed=seeds, agents=st.integers(1, 7), size=sizes, few=st.integers(1, 30), more=st.integers(0, 30))
+def test_more_conversations_leave_the_first_ones_as_they_were(
+    seed: int, agents: int, size: int, few: int, more: int
+) -> None:
+    short = list(plan_tasks(experiment(seed=seed, agents=agents, conversations=few), lineup(size)))
+    longer = plan_tasks(experiment(seed=seed, agents=agents, conversations=few + more), lineup(size))
+
+    assert list(islice(longer, few)) == short
+
+
+@given(agents=st.integers(1, 15), size=sizes)
+def test_shares_are_even_and_the_remainder_goes_round(agents: int, size: int) -> None:
+    counts: Counter[str] = Counter()
+    for task in plan_tasks(experiment(agents=agents, conversations=agents), lineup(size)):
+        here = Counter(agent.definition for agent in task.agents)
+        assert all(size // agents <= here[f"agent_{place}"] <= -(-size // agents) for place in range(agents))
+        counts += here
+
+    assert counts == {f"agent_{place}": size for place in range(agents)}
+
+
+def test_all_names_get_used() -> None:
+    tasks = plan_tasks(experiment(conversations=20), lineup(5, names=17))
+
+    assert len({agent.agent_id for task in tasks for agent in task.agents}) == 17
+
+
+def test_seats_decide_who_fills_how_many() -> None:
+    for task in plan_tasks(experiment(agents=3, seats=[4, 0, 1]), lineup(5)):
+        assert Counter(agent.definition for agent in task.agents) == {"agent_0": 4, "agent_2": 1}
+
+
+def test_seats_that_do_not_fill_the_lineup_are_refused_at_once() -> None:
+    with pytest.raises(
+        ConfigError, match=r"game\.seats: the counts \(agent_0: 4, agent_1: 0\) add up to 4; .* 5 seats"
+    ):
+        plan_tasks(experiment(agents=2, seats=[4, 0]), lineup(5))
+
+
+@pytest.mark.parametrize("bad", [lineup(0), lineup(3, names=2), Lineup(slots=("a", "b"), names=("x", "x"))])
+def test_a_lineup_that_cannot_be_filled_is_refused_at_once(bad: Lineup) -> None:
+    with pytest.raises(ConfigError, match="the line-up has"):
+        plan_tasks(experiment(), bad)
+
+
+def test_without_a_lineup_every_definition_takes_part_once_in_order() -> None:
+    tasks = list(plan_tasks(experiment(agents=3, conversations=4), None))
+
+    assert len(tasks) == 4
+    for task in tasks:
+        assert [agent.agent_id for agent in task.agents] == ["agent_0", "agent_1", "agent_2"]
+        assert [(agent.seat, agent.slot) for agent in task.agents] == [(0, 0), (1, 1), (2, 2)]
+        assert [agent.sampling.temperature for agent in task.agents] == [0, 1, 2]
+        assert all(agent.sampling.stop == ("x",) and agent.sampling.seed is None for agent in task.agents)
+
+
+@pytest.mark.parametrize("room", [None, lineup(10, names=20)])
+def test_tasks_are_made_one_by_one_as_they_are_asked_for(room: Lineup | None) -> None:
+    huge = experiment(conversations=MILLION)
+    tracemalloc.start()
+    try:
+        first = list(islice(plan_tasks(huge, room), 3))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 1 << 20
+    assert task_count(huge) == MILLION
+    assert [task.index for task in first] == [0, 1, 2]
+
+
+def test_ids_and_seeds_are_all_different() -> None:
+    tasks = list(plan_tasks(experiment(conversations=5_000), None))
+
+    assert len({task.task_id for task in tasks}) == len({task.seed for task in tasks}) == 5_000
+    assert tasks[7].task_id == "trial-000007"
+
+
+def test_a_task_depends_on_the_seed_and_not_on_the_name() -> None:
+    def shape(**changes: int | str) -> list[tuple[int, object]]:
+        chosen = experiment(name=str(changes.get("name", "trial")), seed=int(changes.get("seed", 0)), agents=3)
+        return [(task.seed, task.agents) for task in plan_tasks(chosen, lineup(7))]
+
+    assert shape(name="renamed") == shape()
+    assert shape(seed=1) != shape()
+
+
+def test_the_plan_of_a_seed_is_the_same_for_ever() -> None:
+    """These values were once computed; another result here means that old runs can no longer be resumed."""
+    task = next(plan_tasks(experiment(seed=2026, agents=2), lineup(4, names=6)))
+
+    assert task.seed == 7673256400759543766
+    assert [(agent.agent_id, agent.definition, agent.slot) for agent in task.agents] == [
+        ("name 1", "agent_0", 3),
+        ("name 2", "agent_1", 0),
+        ("name 3", "agent_0", 1),
+        ("name 5", "agent_1", 2),
+    ]
+    assert request_seed(task, turn(task)) == 1573292845
+
+
+def turn(task: Task, *, number: int = 0, step: int = 0, attempt: int = 0) -> Turn:
+    agent = task.agents[0]
+    return Turn(round=number, agent=agent.agent_id, model=agent.model, seat=0, step=step, attempt=attempt)
+
+
+@given(seed=seeds, number=st.integers(0, 10_000))
+def test_request_seed_fits_a_signed_32_bit_number(seed: int, number: int) -> None:
+    task = next(plan_tasks(experiment(seed=seed), None))
+
+    assert 0 <= request_seed(task, turn(task, number=number)) < 2**31
+
+
+def test_request_seed_differs_for_each_request_of_each_task() -> None:
+    requests = [
+        request_seed(task, turn(task, number=number, step=step, attempt=attempt))
+        for task in plan_tasks(experiment(conversations=10), None)
+        for number in range(10)
+        for step in range(2)
+        for attempt in range(2)
+    ]
+
+    assert len(set(requests)) == len(requests) == 400
