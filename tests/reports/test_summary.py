@@ -192,6 +192,7 @@ def test_summary_memory_does_not_follow_the_number_of_rows(make_row: Make, make_
         ("counts", None, "'counts' is None"),
         ("counts", {"turns": True}, "'tokens' is None"),
         ("index", "3", "'index' is '3', expected int"),
+        ("index", True, "'index' is True, expected int"),
         ("outcome", {"kind": "game"}, "outcome: 'players' is None"),
         ("outcome", {"kind": "game", "players": ["x"], "ending": "win", "days": 1, "winners": []}, "player 0"),
     ],

@@ -45,6 +45,10 @@ def test_turn_keeps_the_end_of_a_long_task_id() -> None:
     assert turn(row, task_chars_max=10) == "[…ame-00042] r3 Ann after Bob (m)"
 
 
+def test_turn_shows_control_characters_as_escapes() -> None:
+    assert turn(TurnRow(task_id="\x1b[2J", round=0, agent="\r", model="\n", note="\t")) == r"[\x1b[2J] r0 \r \t (\n)"
+
+
 def test_line_tells_the_whole_frame(frame: StatusFrame) -> None:
     assert line(frame) == (
         "tos_100games: finished 45/100 (written 43), failed 1, open 32; in flight llama31_8b 254/256; "
