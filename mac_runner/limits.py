@@ -17,12 +17,18 @@ TOOL_CALLS_PER_TURN_MAX = 3
 OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
 RETRY_AFTER_S_MAX = 60.0
 SHUTDOWN_GRACE_S = 20.0
+BACKEND_CLOSE_S_MAX = 10.0
+STORY_EVENTS_MAX = 2_000
+READY_HEAP_DEAD_MAX = 64
 
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
+MANIFEST_WRITES_PER_PLAN_MAX = 50
 FRAME_BYTES_MAX = 16 << 20
+# store: how long closing waits for a disk on which nothing gets done any more.
+WRITER_STALL_S_MAX = 20.0
 
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5

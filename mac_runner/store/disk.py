@@ -74,6 +74,12 @@ class System:
         """Remove a name."""
         path.unlink()
 
+    def last_byte(self, path: Path) -> bytes:
+        """The last byte of a file, none when it is empty."""
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            return file.read(1)
+
     def make_directory(self, path: Path) -> None:
         """Make one directory."""
         path.mkdir()
@@ -139,6 +145,11 @@ class Disk:
                     yield chunk
             finally:
                 self._system.close(descriptor)
+
+    def ends_line(self, path: Path) -> bool:
+        """Whether what is appended begins a line of its own."""
+        with _naming("read", path):
+            return not self._system.exists(path) or self._system.last_byte(path) in {b"", b"\n"}
 
     def read(self, path: Path) -> bytes:
         """A whole file."""

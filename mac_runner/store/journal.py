@@ -1,7 +1,7 @@
 """The journal: everything a run may not lose, in the order it happened.
 
-Each session appends to a segment of its own and never touches another one, so a torn tail stays where the kill left it,
-is known as such by its missing newline, and two runners that were let in by a broken lock cannot damage each other.
+Each session appends to a segment of its own and never touches another one, so a torn tail stays where the kill left
+it, is known as such by its missing newline, and two runners that were let in by a broken lock cannot damage each other.
 
 Records, by `kind`:
 
@@ -11,8 +11,8 @@ Records, by `kind`:
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
-Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has no use for by the first
-bytes of their line. Reading streams: memory follows what the caller keeps.
+Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has
+no use for by the first bytes of their line. Reading streams: memory follows what the caller keeps.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def _records(disk: Disk, path: Path, wants_replies_of: Callable[[str], bool]) ->
     """The intact records of one segment, less replies that are not wanted as far as their first bytes tell."""
     for line in lines(disk.chunks(path)):
         reply = _REPLY.match(line.data)
-        if not line.is_ended or (reply and is_single(line.data) and not wants_replies_of(reply[1].decode())):
+        if not line.is_ended or (
+            reply and is_single(line.data) and not wants_replies_of(reply[1].decode("ascii", "replace"))
+        ):
             continue
         for record in records_of(line)[0]:
             yield _checked(path, record)

@@ -1,9 +1,10 @@
 """One process per run directory.
 
-A lock on a file that is never removed (removing it would let two processes hold locks on two files of one name), and beside it a
-note of who holds it, for the message to whoever comes second. The kernel drops the lock with the process, however it
-ends, so nothing ever has to be cleaned up and no dead owner is ever waited for. On a filesystem whose locks do not work
-the store stays correct all the same: sessions have journal segments of their own, and results are published once.
+A lock on a file that is never removed (removing it would let two processes hold locks on two files of one name), and
+beside it a note of who holds it, for the message to whoever comes second. The kernel drops the lock with the process,
+however it ends, so nothing ever has to be cleaned up and no dead owner is ever waited for. On a filesystem whose locks
+do not work the store stays correct all the same: sessions have journal segments of their own, and results are published
+once.
 """
 
 from __future__ import annotations

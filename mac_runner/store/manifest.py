@@ -1,8 +1,8 @@
 """The manifest: every planned task, its transcript's place, and what became of it.
 
-It is written whole, and therefore rarely: at the start, at the end, and in between only when both some time has gone by
-and a fair share of the tasks has ended, so that its cost per conversation does not grow with the plan. Between two writings
-the journal is the truth, and whoever resumes reads both.
+It is written whole, and therefore rarely: at the start, at the end, and in between only when both some time has gone
+by and a fair share of the tasks has ended, so that its cost per conversation does not grow with the plan. Between two
+writings the journal is the truth, and whoever resumes reads both.
 
 What was planned once stays planned: an invocation that plans fewer tasks does not shrink it.
 """
@@ -90,10 +90,11 @@ class Manifest:
 
 
 class ManifestFile(NamedTuple):
-    """What a manifest on disk says was planned."""
+    """What a manifest on disk says was planned, and what became of it up to its writing."""
 
     experiment_name: str
     planned: dict[str, int]
+    statuses: dict[str, str]
 
 
 def decode_manifest(data: bytes, where: str) -> ManifestFile:
@@ -102,9 +103,11 @@ def decode_manifest(data: bytes, where: str) -> ManifestFile:
         record = json.loads(data)
         if not isinstance(record, dict) or record.get("format") != MANIFEST_FORMAT:
             raise ValueError(f"it should be an object with format {MANIFEST_FORMAT}")
+        tasks = objects(record, "tasks")
         return ManifestFile(
             experiment_name=entry(record, "experiment_name", str),
-            planned={entry(task, "task_id", str): entry(task, "index", int) for task in objects(record, "tasks")},
+            planned={entry(task, "task_id", str): entry(task, "index", int) for task in tasks},
+            statuses={entry(task, "task_id", str): entry(task, "status", str) for task in tasks},
         )
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(

@@ -1,0 +1,77 @@
+"""Whether a run directory belongs to the experiment at hand. Reads only, and takes no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from mac_runner.config import Difference, differences
+from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.store.disk import Disk
+from mac_runner.store.frames import encode_json
+from mac_runner.store.layout import config_path
+from mac_runner.types import JsonObject, JsonValue
+
+
+def encode_config(resolved: JsonObject) -> bytes:
+    """The resolved config as a person reads it; reading it back gives the same values."""
+    head = "# What this run was started with. Do not edit: start another run instead.\n"
+    text: str = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=120)
+    return (head + text).encode("utf-8")
+
+
+def read_config(disk: Disk, directory: Path) -> JsonObject:
+    """The resolved config of a run directory. Raises RunDirectoryError when it is none."""
+    path = config_path(directory)
+    if not disk.exists(path):
+        raise RunDirectoryError(
+            f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
+        )
+    try:
+        resolved = yaml.safe_load(disk.read(path))
+    except (ValueError, yaml.YAMLError, RecursionError) as fault:
+        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
+    if not isinstance(resolved, dict):
+        raise RunDirectoryError(f"{path} holds no mapping; put back the file that the run wrote")
+    return resolved
+
+
+def is_untouched(disk: Disk, directory: Path) -> bool:
+    """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
+    if disk.exists(config_path(directory)):
+        return False
+    # A run that was killed before its config stood left dot files and empty directories at the most.
+    strays = [name for name in disk.names(directory) if not name.startswith(".")]
+    if strays:
+        raise RunDirectoryError(
+            f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "
+            "choose an empty or a new directory with --out"
+        )
+    return True
+
+
+def runtime_changes(disk: Disk, directory: Path, resolved: JsonObject) -> tuple[Difference, ...]:
+    """What changed since the run was started, where it may. Raises IdentityError naming all that may not."""
+    found = differences(read_config(disk, directory), resolved)
+    if found.identity:
+        raise IdentityError(_refusal(directory, found.identity))
+    return tuple(found.runtime)
+
+
+def describe(difference: Difference) -> str:
+    """One field in words: its path, the value in the run directory and the value now."""
+    return f"{difference.path}: {_short(difference.old)} there, {_short(difference.new)} now"
+
+
+def _refusal(directory: Path, changed: Sequence[Difference]) -> str:
+    fields = "".join(f"\n  {describe(difference)}" for difference in changed)
+    return (
+        f"{directory} belongs to another experiment; its results and these could not stand side by side:{fields}\n"
+        "set the values back, or give this run a directory of its own with --out DIR"
+    )
+
+
+def _short(value: JsonValue) -> str:
+    return f"{encode_json(value).decode('ascii'):.120}"

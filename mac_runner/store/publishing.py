@@ -1,0 +1,50 @@
+"""Publishing a transcript: once, whole, first wins."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mac_runner.errors import StoreError
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout
+from mac_runner.store.records import entry
+from mac_runner.store.transcripts import decode_transcript, encode_transcript, index_row
+from mac_runner.types import JsonObject
+
+
+class Published(NamedTuple):
+    """A transcript as it stands on the disk, and its index row."""
+
+    transcript: JsonObject
+    row: JsonObject
+
+
+def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) -> JsonObject:
+    """Put a transcript in its place and return the index row of what stands there then.
+
+    Where one of the same task was published before, it stays and the new one is dropped: work may repeat, results may
+    not. Its name is durable after a sync of the directory, which the caller does for many at once.
+    """
+    data = encode_transcript(transcript)
+    path = layout.transcript(task_id)
+    if disk.publish_once(path, data):
+        return index_row(transcript, data)
+    try:
+        return read_published(disk, layout, task_id).row
+    except ValueError as fault:
+        raise StoreError(
+            f"{path} was there before its conversation ended and cannot be read ({fault}); "
+            "run the same command again: it is set aside and the conversation is written anew"
+        ) from fault
+
+
+def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
+    """The transcript that stands on the disk for a task. Raises ValueError when it is not one of this task."""
+    data = disk.read(layout.transcript(task_id))
+    try:
+        transcript = decode_transcript(data)
+    except RecursionError as fault:
+        raise ValueError("it is nested too deeply") from fault
+    if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
+        raise ValueError(f"it is the transcript of task {found!r}")
+    return Published(transcript, index_row(transcript, data))

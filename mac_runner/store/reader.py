@@ -1,0 +1,120 @@
+"""Reading a run directory: for reports, viewers and the curious. Takes no lock and writes nothing.
+
+Everything is derived from the journal, so it is right while the run is under way and after a kill, when the index and
+the manifest lag behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk
+from mac_runner.store.identity import read_config
+from mac_runner.store.layout import Layout, manifest_path
+from mac_runner.store.manifest import Counts, decode_manifest
+from mac_runner.store.publishing import read_published
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject, JsonValue
+
+LATEST_KEYS = frozenset({"capacity"})
+"""Numbers of an accounting that are levels, not amounts: of several sessions the latest stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContents:
+    """What a run directory holds at the moment it was read."""
+
+    layout: Layout
+    resolved: JsonObject
+    counts: Counts
+    accounting: JsonObject
+    disk: Disk
+
+    @property
+    def experiment_name(self) -> str:
+        """What the run is called."""
+        return self.layout.experiment_name
+
+    def rows(self) -> Iterator[JsonObject]:
+        """The index rows of all ended conversations, read one by one."""
+        return journal.rows(self.disk, self.layout)
+
+    def transcript(self, task_id: str) -> JsonObject:
+        """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""
+        path = self.layout.transcript(task_id)
+        if not self.disk.exists(path):
+            raise RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {self._endings()}")
+        try:
+            return read_published(self.disk, self.layout, task_id).transcript
+        except ValueError as fault:
+            raise RunDirectoryError(
+                f"{path} cannot be read ({fault}); remove it and run the same command again: it is written anew"
+            ) from fault
+
+    def _endings(self) -> str:
+        return f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
+
+
+def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
+    """Read a run directory. Raises RunDirectoryError when it is none."""
+    disk = disk or Disk()
+    resolved = read_config(disk, directory)
+    path = manifest_path(directory)
+    if not disk.exists(path):
+        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
+    planned = decode_manifest(disk.read(path), str(path))
+    layout = Layout(directory=directory, experiment_name=planned.experiment_name)
+    return RunContents(
+        layout=layout,
+        resolved=resolved,
+        counts=_count(disk, layout, planned.planned),
+        accounting=_accounting(disk, layout),
+        disk=disk,
+    )
+
+
+def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:
+    """How far the run is, by what the journal says; what is done counts as planned."""
+    statuses = Counter[str]()
+    for row in journal.rows(disk, layout):
+        planned.setdefault(entry(row, "task_id", str), entry(row, "index", int))
+        statuses[entry(row, "status", str)] += 1
+    return Counts(planned=len(planned), finished=statuses["finished"], failed=statuses["failed"])
+
+
+def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
+    """Add what one session used up to what the sessions before it did."""
+    merged = dict(total)
+    for key, value in session.items():
+        merged[key] = _added(key, merged.get(key), value)
+    return merged
+
+
+def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
+    if isinstance(new, dict):
+        return merge_accounting(old if isinstance(old, dict) else {}, new)
+    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
+        return old + new
+    return new
+
+
+def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _accounting(disk: Disk, layout: Layout) -> JsonObject:
+    """The last checkpoint of each session, added up, and how many sessions there were."""
+    usages: dict[int, JsonObject] = {}
+    for mark in journal.marks(disk, layout):
+        if mark["kind"] == "checkpoint":
+            usages[entry(mark, "session", int)] = entry(mark, "usage", dict)
+    total: JsonObject = {"wall_s": 0.0, "models": {}}
+    for usage in usages.values():
+        total = merge_accounting(total, usage)
+    return {**total, "sessions": len(journal.sessions(disk, layout))}

@@ -1,0 +1,178 @@
+"""What a session finds when it begins, and what it puts right before it goes on.
+
+Nothing here depends on how the last session ended; it looks at what stands on the disk and derives the rest:
+
+- temporary files of a killed process are removed;
+- what the last session wrote and never synced is synced now, before anything is built on it;
+- a transcript that was published while its `done` frame was lost is adopted: the first publication stands;
+- a transcript that cannot be read is set aside in `damaged/`, and its conversation is written anew;
+- a conversation whose transcript is gone is no longer done;
+- an index that is not exactly what the journal says is written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.frames import lines
+from mac_runner.store.layout import Layout, task_id_of
+from mac_runner.store.manifest import Manifest, decode_manifest
+from mac_runner.store.publishing import read_published
+from mac_runner.store.records import entry
+from mac_runner.store.session import in_task_order, index_line, settle, write_index
+from mac_runner.types import JsonObject, RecordedReply, Task
+
+
+@dataclass(slots=True, kw_only=True)
+class Repairs:
+    """What was put right, for the event log."""
+
+    temporaries_removed: int = 0
+    adopted: list[str] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    is_index_rewritten: bool = False
+    is_manifest_unreadable: bool = False
+
+    def as_json(self) -> JsonObject | None:
+        """The fields of the event; None when there was nothing to do."""
+        record: JsonObject = {
+            "temporaries_removed": self.temporaries_removed,
+            "adopted": [*self.adopted],
+            "set_aside": [*self.set_aside],
+            "missing": [*self.missing],
+            "index_rewritten": self.is_index_rewritten,
+            "manifest_unreadable": self.is_manifest_unreadable,
+        }
+        return record if any(record.values()) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have."""
+
+    manifest: Manifest
+    left: int
+    replies: dict[str, list[RecordedReply]]
+
+
+class _Ended(NamedTuple):
+    """A task that is done, its place in the plan, and the digest of its line in the index."""
+
+    place: int
+    row_digest: bytes
+
+
+def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
+    """Make the directories, sweep them, and make durable whatever the last session left unsynced."""
+    for directory in (layout.journal, layout.transcripts):
+        disk.make_directory(directory)
+    for directory in (layout.directory, layout.journal, layout.transcripts):
+        repairs.temporaries_removed += disk.sweep(directory)
+    for session in journal.sessions(disk, layout)[-1:]:
+        disk.sync_file(layout.segment(session))
+    disk.sync_directory(layout.journal)
+    disk.sync_directory(layout.transcripts)
+
+
+def recover(
+    disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]], *, log: OpenFile, repairs: Repairs
+) -> Recovered:
+    """Find out where the run stands and put right what is not. Adopted transcripts are noted in `log`."""
+    present = {task_id for name in disk.names(layout.transcripts) if (task_id := task_id_of(name)) is not None}
+    ended = ended_tasks(disk, layout)
+    repairs.missing += sorted(ended.keys() - present)
+    for task_id in repairs.missing:
+        del ended[task_id]
+    orphans = present - ended.keys()
+    planned, seeds = _plan(disk, layout, tasks, orphans, repairs)
+    adopted = list(_adopt(disk, layout, sorted(orphans), seeds, repairs))
+    if adopted:
+        disk.append(log, b"".join(map(journal.done_frame, adopted)))
+        disk.sync(log)
+        ended.update((task_id, ended_of(row)) for task_id, row in zip(repairs.adopted, adopted, strict=True))
+    _repair_index(disk, layout, ended, repairs)
+    manifest = Manifest(layout.experiment_name, {**planned, **{task: end.place for task, end in ended.items()}}.items())
+    for row in journal.rows(disk, layout):
+        if entry(row, "task_id", str) in ended:
+            settle(manifest, row)
+    left = sum(1 for task in tasks() if not manifest.is_done(task.task_id))
+    replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
+    return Recovered(manifest=manifest, left=left, replies=replies)
+
+
+def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:
+    """The tasks that the journal says are done."""
+    marks = journal.marks(disk, layout)
+    return {entry(mark, "id", str): ended_of(entry(mark, "row", dict)) for mark in marks if mark["kind"] == "done"}
+
+
+def ended_of(row: JsonObject) -> _Ended:
+    """What is kept in memory of a row."""
+    return _Ended(entry(row, "index", int), _digest(index_line(row).rstrip(b"\n")))
+
+
+def is_index_exact(disk: Disk, layout: Layout, ended: dict[str, _Ended]) -> bool:
+    """Whether the index has the line of each ended task once, and no other, in whatever order."""
+    found = Counter(_digest(line.data) if line.is_ended else b"" for line in lines(disk.chunks(layout.index)))
+    return found == Counter(end.row_digest for end in ended.values())
+
+
+def _plan(
+    disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]], orphans: set[str], repairs: Repairs
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Everything that is planned now or was before, and the seeds of the orphans among it."""
+    planned: dict[str, int] = {}
+    if disk.exists(layout.manifest):
+        try:
+            planned |= decode_manifest(disk.read(layout.manifest), str(layout.manifest)).planned
+        except RunDirectoryError:
+            repairs.is_manifest_unreadable = True
+    seeds: dict[str, int] = {}
+    for task in tasks():
+        planned[task.task_id] = task.index
+        if task.task_id in orphans:
+            seeds[task.task_id] = task.seed
+    return planned, seeds
+
+
+def _adopt(
+    disk: Disk, layout: Layout, orphans: Iterable[str], seeds: dict[str, int], repairs: Repairs
+) -> Iterator[JsonObject]:
+    for task_id in orphans:
+        try:
+            published = read_published(disk, layout, task_id)
+            seed = entry(entry(published.transcript, "task", dict), "seed", int)
+            if seed != seeds.get(task_id, seed):
+                raise ValueError(f"its seed is {seed}, not {seeds[task_id]}")
+            repairs.adopted.append(task_id)
+            yield published.row
+        except ValueError:
+            _set_aside(disk, layout, task_id)
+            repairs.set_aside.append(task_id)
+
+
+def _set_aside(disk: Disk, layout: Layout, task_id: str) -> None:
+    disk.make_directory(layout.damaged)
+    place, n = layout.damaged / f"{task_id}.json", 1
+    while disk.exists(place):
+        place, n = layout.damaged / f"{task_id}.{n}.json", n + 1
+    disk.rename(layout.transcript(task_id), place)
+
+
+def _repair_index(disk: Disk, layout: Layout, ended: dict[str, _Ended], repairs: Repairs) -> None:
+    if not is_index_exact(disk, layout, ended):
+        rows = (row for row in journal.rows(disk, layout) if entry(row, "task_id", str) in ended)
+        write_index(disk, layout, in_task_order(rows))
+        repairs.is_index_rewritten = True
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()

@@ -1,0 +1,212 @@
+"""A run under way: what is left to do, and where to put what was done.
+
+Everything but `open_run` and `close` is cheap and never waits for the disk: frozen objects are handed to the writer
+thread, which encodes and commits them. What is *acknowledged* (`written`, `counts`) is what that thread has made
+durable, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from mac_runner.clock import Clock, iso
+from mac_runner.errors import StoreError
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.identity import describe, encode_config, is_untouched, runtime_changes
+from mac_runner.store.layout import Layout
+from mac_runner.store.lock import RunLock
+from mac_runner.store.manifest import Counts
+from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
+from mac_runner.store.session import (
+    AccountingItem,
+    EventItem,
+    Item,
+    ReplyItem,
+    Session,
+    SummaryItem,
+    TranscriptItem,
+    write_manifest,
+)
+from mac_runner.store.writer import Writer
+from mac_runner.types import JsonObject, RecordedReply, Task
+
+EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
+EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
+
+
+class Run:
+    """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        recovered: Recovered,
+        tasks: Callable[[], Iterator[Task]],
+        clock: Clock,
+        lock: RunLock,
+    ) -> None:
+        self._session = session
+        self._manifest = recovered.manifest
+        self._replies = recovered.replies
+        self._next_reply: dict[str, int] = {}
+        self._tasks = tasks
+        self._clock = clock
+        self._lock = lock
+        self._writer: Writer[Item] = Writer(session)
+
+    @property
+    def counts(self) -> Counts:
+        """How many tasks are planned in this directory, and how many are done, over all sessions."""
+        return self._manifest.counts
+
+    @property
+    def written(self) -> int:
+        """How many conversations are acknowledged, over all sessions."""
+        return self._manifest.counts.done
+
+    @property
+    def backlog(self) -> int:
+        """How many items wait for the disk."""
+        return self._writer.backlog
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why nothing is written any more."""
+        return self._writer.failure
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        """Have `callback` called once when a write fails, on the writer's thread; at once if one has failed."""
+        self._writer.on_failure(callback)
+
+    async def flow(self) -> None:
+        """Wait until little enough waits for the disk. Raises StoreError when a write has failed."""
+        await self._writer.flow()
+
+    def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
+        """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
+        for task in self._tasks():
+            if not self._manifest.is_done(task.task_id):
+                replies = tuple(self._replies.pop(task.task_id, ()))
+                self._next_reply[task.task_id] = len(replies)
+                yield task, replies
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        """Put a reply into the journal, behind those that `unfinished` gave."""
+        n = self._next_reply.get(task.task_id, 0)
+        self._writer.submit(ReplyItem(task.task_id, n, recorded))
+        self._next_reply[task.task_id] = n + 1
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
+        self._writer.submit(TranscriptItem(task.task_id, transcript))
+        self._next_reply.pop(task.task_id, None)
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        """Put an event into the event log, with the time."""
+        self._writer.submit(EventItem(name, self._clock.utc_now(), self._session.elapsed_s, fields))
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """Note what this session has used up so far; `wall_s` is added, and the last note of a session stands."""
+        self._writer.submit(AccountingItem(self._session.elapsed_s, accounting))
+
+    def write_summary(self, summary: JsonObject) -> None:
+        """Write `summary.json`, behind everything handed over before."""
+        self._writer.submit(SummaryItem(summary))
+
+    def close(self) -> None:
+        """Write all that was handed over, bring manifest and index up to date, let the next process in.
+
+        Raises StoreError when something could not be written; safe to call twice.
+        """
+        try:
+            self._writer.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except StoreError:
+            # An error already on its way tells more; the failed write is most often its cause.
+            if fault is None:
+                raise
+
+
+def open_run(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Callable[[], Iterator[Task]],
+    clock: Clock,
+    disk: Disk | None = None,
+) -> Run:
+    """Begin a run in `directory`, or go on with the one there.
+
+    `tasks` gives the plan of this invocation anew on each call. Raises RunLockedError when another process is at it,
+    IdentityError when it is another experiment's, RunDirectoryError when it is something else, StoreError when it
+    cannot be written.
+    """
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name)
+    is_untouched(disk, directory)
+    disk.make_directory(directory)
+    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+    try:
+        return _open_locked(disk, layout, resolved, tasks, clock, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open_locked(
+    disk: Disk,
+    layout: Layout,
+    resolved: JsonObject,
+    tasks: Callable[[], Iterator[Task]],
+    clock: Clock,
+    lock: RunLock,
+) -> Run:
+    is_new = is_untouched(disk, layout.directory)
+    changes = () if is_new else runtime_changes(disk, layout.directory, resolved)
+    if is_new or changes:
+        disk.write_atomic(layout.config, [encode_config(resolved)])
+    repairs = Repairs()
+    prepare(disk, layout, repairs)
+    number, log = _begin_segment(disk, layout, started_at=iso(clock.utc_now()))
+    recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+    write_manifest(disk, layout, clock, recovered.manifest)
+    session = Session(
+        disk=disk,
+        layout=layout,
+        clock=clock,
+        manifest=recovered.manifest,
+        number=number,
+        log=log,
+        left=recovered.left,
+    )
+    run = Run(session=session, recovered=recovered, tasks=tasks, clock=clock, lock=lock)
+    if fields := repairs.as_json():
+        run.event(EVENT_RUN_REPAIRED, fields)
+    if changes:
+        run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changes]})
+    return run
+
+
+def _begin_segment(disk: Disk, layout: Layout, *, started_at: str) -> tuple[int, OpenFile]:
+    """A segment nobody else has, its first frame durable."""
+    number = max(journal.sessions(disk, layout), default=0) + 1
+    while (log := disk.create(layout.segment(number))) is None:
+        number += 1
+    disk.append(log, journal.session_frame(number, started_at=started_at))
+    disk.sync(log)
+    return number, log

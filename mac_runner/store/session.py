@@ -1,0 +1,216 @@
+"""What one session writes, and in which order: the committer behind the writer thread.
+
+::
+
+    replies ──▶ journal, sync ──▶ transcripts, sync ──▶ `done` frames, sync ──▶ index rows ──▶ acknowledged
+
+Each arrow is a promise: whatever instant the machine stops at, what stands to the right of it never stands without
+what stands to the left. The index, the manifest and the events come after the last sync because they can be derived
+again or are worth no sync.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias, TypeVar
+
+from mac_runner import limits
+from mac_runner.clock import Clock, iso
+from mac_runner.errors import StoreError
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.frames import encode_json
+from mac_runner.store.layout import Layout
+from mac_runner.store.manifest import Manifest
+from mac_runner.store.publishing import publish
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject, RecordedReply
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyItem:
+    """The `n`-th reply of a task."""
+
+    task_id: str
+    n: int
+    recorded: RecordedReply
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptItem:
+    """An ended conversation."""
+
+    task_id: str
+    transcript: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class EventItem:
+    """Something that happened."""
+
+    name: str
+    moment: datetime
+    elapsed_s: float
+    fields: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingItem:
+    """What the session has used up so far."""
+
+    elapsed_s: float
+    accounting: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryItem:
+    """The results in numbers."""
+
+    summary: JsonObject
+
+
+Item: TypeAlias = ReplyItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+_Kind = TypeVar("_Kind")
+_compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+class Session:
+    """The files of one session; after construction it belongs to the writer thread."""
+
+    def __init__(
+        self, *, disk: Disk, layout: Layout, clock: Clock, manifest: Manifest, number: int, log: OpenFile, left: int
+    ) -> None:
+        self._disk = disk
+        self._layout = layout
+        self._clock = clock
+        self._manifest = manifest
+        self._number = number
+        self._log = log
+        self._left = left
+        self._started_s = clock.monotonic_s()
+        self._manifest_at_s = self._started_s
+        self._manifest_done = manifest.counts.done
+        self._accounting: JsonObject = {}
+        self._index = disk.open_append(layout.index)
+        is_torn = not disk.ends_line(layout.events)
+        self._events = disk.open_append(layout.events)
+        if is_torn:
+            disk.append(self._events, b"\n")
+        self.written = 0
+        """How many conversations of this session are acknowledged."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the session began."""
+        return self._clock.monotonic_s() - self._started_s
+
+    def commit(self, items: Sequence[Item]) -> None:
+        """Write a batch, in the order drawn above."""
+        self._log_frames(self._frames(items))
+        self._publish(_of(items, TranscriptItem))
+        events = b"".join(map(_event_line, _of(items, EventItem)))
+        if events:
+            self._disk.append(self._events, events)
+        for item in _of(items, SummaryItem)[-1:]:
+            write_summary(self._disk, self._layout, item.summary)
+        if self._is_manifest_due():
+            self._write_manifest()
+
+    def finish(self) -> None:
+        """Account for the session, bring index and manifest into their final form, close the files."""
+        with ExitStack() as closing:
+            for file in (self._log, self._index, self._events):
+                closing.callback(self._disk.close, file)
+            self._log_frames([self._checkpoint(self.elapsed_s)])
+            if self.written >= self._left:
+                write_index(self._disk, self._layout, in_task_order(journal.rows(self._disk, self._layout)))
+            self._write_manifest()
+
+    def _frames(self, items: Sequence[Item]) -> list[bytes]:
+        frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
+        for item in _of(items, AccountingItem)[-1:]:
+            self._accounting = item.accounting
+            frames.append(self._checkpoint(item.elapsed_s))
+        return frames
+
+    def _checkpoint(self, elapsed_s: float) -> bytes:
+        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=self._accounting)
+
+    def _log_frames(self, frames: Sequence[bytes]) -> None:
+        if frames:
+            self._disk.append(self._log, b"".join(frames))
+            self._disk.sync(self._log)
+
+    def _publish(self, items: Sequence[TranscriptItem]) -> None:
+        if not items:
+            return
+        rows = [publish(self._disk, self._layout, item.task_id, item.transcript) for item in items]
+        self._disk.sync_directory(self._layout.transcripts)
+        self._log_frames([journal.done_frame(row) for row in rows])
+        self._disk.append(self._index, b"".join(map(index_line, rows)))
+        for row in rows:
+            settle(self._manifest, row)
+        self.written += len(rows)
+
+    def _is_manifest_due(self) -> bool:
+        counts = self._manifest.counts
+        share = counts.planned / limits.MANIFEST_WRITES_PER_PLAN_MAX
+        waited_s = self._clock.monotonic_s() - self._manifest_at_s
+        return counts.done - self._manifest_done >= max(1.0, share) and waited_s >= limits.CHECKPOINT_INTERVAL_S
+
+    def _write_manifest(self) -> None:
+        write_manifest(self._disk, self._layout, self._clock, self._manifest)
+        self._manifest_at_s = self._clock.monotonic_s()
+        self._manifest_done = self._manifest.counts.done
+
+
+def settle(manifest: Manifest, row: JsonObject) -> None:
+    """Note in the manifest what a row says. Raises StoreError for a status that is no ending."""
+    task_id, status = entry(row, "task_id", str), entry(row, "status", str)
+    if status not in {"finished", "failed"}:
+        raise StoreError(f"task {task_id} ended as {status!r}; a conversation is either finished or failed")
+    manifest.settle(task_id, "failed" if status == "failed" else "finished")
+
+
+def index_line(row: JsonObject) -> bytes:
+    """A row as a line of the index."""
+    return encode_json(row) + b"\n"
+
+
+def in_task_order(rows: Iterable[JsonObject]) -> list[bytes]:
+    """The lines of an index in its final form."""
+    keyed = [((entry(row, "index", int), entry(row, "task_id", str)), index_line(row)) for row in rows]
+    return [line for _, line in sorted(keyed)]
+
+
+def write_index(disk: Disk, layout: Layout, lines: Iterable[bytes]) -> None:
+    """Put a whole index in place."""
+    disk.write_atomic(layout.index, lines)
+
+
+def write_manifest(disk: Disk, layout: Layout, clock: Clock, manifest: Manifest) -> None:
+    """Put a whole manifest in place."""
+    disk.write_atomic(layout.manifest, manifest.encode(iso(clock.utc_now())))
+
+
+def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
+    """Put a whole summary in place; it is small, so it is laid out for the eye."""
+    disk.write_atomic(layout.summary, [encode_for_reading(summary)])
+
+
+def encode_for_reading(value: JsonObject) -> bytes:
+    """Indented JSON, its keys in the order given."""
+    return (json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
+
+
+def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
+    return [item for item in items if isinstance(item, kind)]
+
+
+def _event_line(item: EventItem) -> bytes:
+    head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
+    return (_compact({**head, **item.fields}) + "\n").encode("ascii")

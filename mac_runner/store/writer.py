@@ -1,0 +1,174 @@
+"""The writer thread: the one thread that waits for the disk.
+
+The event loop hands over frozen objects and goes on; the thread takes whatever has gathered and commits it as one
+batch, so that a hundred conversations share one sync. The order of a batch on the disk is the committer's affair.
+
+A failed write is final: nothing after it is written or acknowledged, `failure` tells the story, whoever asked to be
+told is called, and every later `submit` raises. It is never retried, because after a failed sync nobody knows what the
+disk still holds; the next session finds out by reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from mac_runner import limits
+from mac_runner.errors import StoreError, boundary
+
+Item = TypeVar("Item")
+Accepted = TypeVar("Accepted", contravariant=True)
+
+THREAD_NAME = "mac-runner-writer"
+
+
+class Committer(Protocol[Accepted]):
+    """What the thread does with a batch; both raise StoreError and are called on the thread only."""
+
+    def commit(self, items: Sequence[Accepted]) -> None:
+        """Write a batch."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is written once, after the last batch."""
+        ...
+
+
+class Writer(Generic[Item]):
+    """A queue in front of a committer. All methods are for the event loop's thread."""
+
+    def __init__(self, committer: Committer[Item]) -> None:
+        self._committer = committer
+        self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        # Each count has one thread that writes it, so neither needs a lock.
+        self._submitted = 0
+        self._completed = 0
+        self._closing = threading.Event()
+        self._failure: StoreError | None = None
+        self._callbacks: list[Callable[[StoreError], None]] = []
+        # Guards that a callback is called exactly once, whether it came before the failure or after it.
+        self._failing = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many items wait for the disk."""
+        return self._submitted - self._completed
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why nothing is written any more."""
+        return self._failure
+
+    def submit(self, item: Item) -> None:
+        """Hand an item over. Raises StoreError when a write has failed or the writer is closed."""
+        self._check()
+        if self._closing.is_set():
+            raise StoreError("the run directory is closed: nothing can be written any more")
+        self._submitted += 1
+        self._queue.put(item)
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        """Have `callback` called once when a write fails, on the writer's thread; at once if one has failed."""
+        with self._failing:
+            if self._failure is None:
+                self._callbacks.append(callback)
+                return
+        callback(self._failure)
+
+    async def flow(self) -> None:
+        """Wait until the backlog is small again. Raises StoreError when a write has failed."""
+        while self._is_congested():
+            self._loop = asyncio.get_running_loop()
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            # Looked at again, now that the thread knows of the waiter: it may have finished in between.
+            if self._is_congested():
+                await waiter
+        self._check()
+
+    def close(self) -> None:
+        """Write everything that was handed over, then stop.
+
+        Raises StoreError when a write has failed, or when the disk gets nothing done any more: then the thread is
+        left behind rather than the exit held up.
+        """
+        if not self._closing.is_set():
+            self._closing.set()
+            self._queue.put(None)
+        seen = -1
+        while self._thread.is_alive() and seen != self._completed:
+            seen = self._completed
+            self._thread.join(limits.WRITER_STALL_S_MAX)
+        if self._thread.is_alive():
+            self._fail(
+                StoreError(
+                    f"the disk did nothing for {limits.WRITER_STALL_S_MAX:g} s with {self.backlog} items unwritten; "
+                    "when the storage works again, run the same command again: it goes on where it stopped"
+                )
+            )
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreError(str(self._failure)) from self._failure
+
+    def _is_congested(self) -> bool:
+        return self.backlog >= limits.WRITE_BACKLOG_ITEMS_MAX and self._failure is None
+
+    def _work(self) -> None:
+        try:
+            with boundary(StoreError, "cannot write the run directory"):
+                is_last = False
+                while not is_last:
+                    items, is_last = self._take()
+                    self._committer.commit(items)
+                    self._completed += len(items)
+                    self._notify()
+                self._committer.finish()
+        except StoreError as failure:
+            self._fail(failure)
+
+    def _take(self) -> tuple[list[Item], bool]:
+        """All that has gathered, and whether it is the last; waits for the first item and lingers for company."""
+        first = self._queue.get()
+        if first is None:
+            return [], True
+        self._closing.wait(limits.COMMIT_LINGER_S)
+        items = [first]
+        while not self._queue.empty():
+            item = self._queue.get_nowait()
+            if item is None:
+                return items, True
+            items.append(item)
+        return items, False
+
+    def _fail(self, failure: StoreError) -> None:
+        with self._failing:
+            if self._failure is not None:
+                return
+            self._failure = failure
+            callbacks = tuple(self._callbacks)
+        self._notify()
+        for callback in callbacks:
+            callback(failure)
+
+    def _notify(self) -> None:
+        """Wake those who wait in `flow`; a loop that is closed has nobody waiting."""
+        if self._loop is not None and self._waiters:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._is_congested():
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
