@@ -1,0 +1,9 @@
+"""Inference engines behind one contract (`base.Backend`)."""
+
+from __future__ import annotations
+
+from mac_runner.backends.base import Backend
+from mac_runner.backends.registry import build_backend
+from mac_runner.backends.scripted import ScriptedBackend
+
+__all__ = ["Backend", "ScriptedBackend", "build_backend"]

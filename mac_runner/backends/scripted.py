@@ -1,0 +1,52 @@
+"""Players that are programs, behind the same contract as an engine.
+
+A policy is asked with the prompt's `view` and a generator seeded with the request's sampling seed, and answers in the
+models' own markup, so that everything but the engine is exercised. Sampling settings other than the seed mean nothing
+to a program. Token counts are estimates at 4 characters per token, and nothing is ever cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from mac_runner.clock import Clock
+from mac_runner.errors import RequestRefusedError, boundary
+from mac_runner.types import Prompt, Reply, Sampling, TokenCount
+
+CHARS_PER_TOKEN = 4
+
+
+class ScriptedBackend:
+    """Answers each request with `policy`, after `latency_ms` milliseconds."""
+
+    def __init__(
+        self, *, policy: Callable[[object, Random], str], capacity: int, latency_ms: float, clock: Clock
+    ) -> None:
+        self._policy = policy
+        self._capacity = capacity
+        self._latency_s = latency_ms / 1000
+        self._clock = clock
+
+    @property
+    def capacity(self) -> int:
+        """As configured: a program has no KV cache to run out of."""
+        return self._capacity
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Ask the policy. What it raises refuses this request: its conversation fails, the run goes on."""
+        # Also without a latency the loop gets its turn, so that replies come in one by one as an engine's do.
+        await self._clock.sleep(self._latency_s)
+        with boundary(RequestRefusedError, "the scripted player failed"):
+            text = self._policy(prompt.view, Random(sampling.seed))  # noqa: S311 - play, not secrecy
+        return Reply(text=text, tokens=TokenCount(prompt=_tokens(prompt.size_chars), completion=_tokens(len(text))))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)

@@ -1,0 +1,89 @@
+"""One running discussion: turns out, replies in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from mac_runner.environments.discussion.prompts import CORRECTION, render
+from mac_runner.environments.discussion.rules import Discussion, Participant, spoken
+from mac_runner.types import JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
+
+
+class DiscussionConversation:
+    """The Conversation contract over a table of statements."""
+
+    def __init__(self, discussion: Discussion, *, corrections_max: int) -> None:
+        self._discussion = discussion
+        self._corrections_max = corrections_max
+        self._by_agent = {participant.agent: participant for participant in discussion.participants}
+
+    @property
+    def outcome(self) -> JsonObject | None:
+        """How many spoke and passed, once all rounds are over."""
+        discussion = self._discussion
+        if discussion.round < discussion.rounds:
+            return None
+        passes = sum(said.text is None for said in discussion.said.values())
+        statements = len(discussion.said) - passes
+        return {"kind": "discussion", "rounds": discussion.rounds, "statements": statements, "passes": passes}
+
+    @property
+    def rounds_completed(self) -> int:
+        """Rounds in which all have spoken."""
+        return self._discussion.round
+
+    def turns(self) -> tuple[Turn, ...]:
+        """One for each participant that has not spoken in the present round."""
+        return tuple(
+            Turn(
+                round=self._discussion.round,
+                agent=participant.agent,
+                model=participant.model,
+                seat=participant.seat,
+                attempt=self._discussion.attempts.get(participant.seat, 0),
+                after=participant.hears,
+            )
+            for participant in self._discussion.waiting()
+        )
+
+    def prompt(self, turn: Turn) -> Prompt:
+        """What the seat knows now."""
+        return render(self._discussion, self._by_agent[turn.agent], turn.attempt)
+
+    def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        """Put down the statement; an empty one is asked for again, and in the end the agent passes."""
+        participant = self._by_agent[turn.agent]
+        text = spoken(reply.text)
+        if text:
+            self._discussion.say(participant, text)
+            return Receipt(kind=ReceiptKind.ACT, detail=text)
+        if turn.attempt < self._corrections_max:
+            self._discussion.attempts[participant.seat] = turn.attempt + 1
+            return Receipt(kind=ReceiptKind.CORRECTION, detail=CORRECTION)
+        self._discussion.say(participant, None)
+        return Receipt(kind=ReceiptKind.DEFAULT, detail="passes")
+
+    def record(self) -> JsonObject:
+        """Who took part as what, and all that was said."""
+        discussion = self._discussion
+        return {
+            "topic": discussion.topic,
+            "participants": [_participant_json(participant) for participant in discussion.participants],
+            "statements": [
+                {"round": said.round, "agent": said.agent, "text": said.text}
+                for said in (discussion.said[place] for place in sorted(discussion.said))
+            ],
+        }
+
+    def fingerprint(self) -> str:
+        """Digest of the table and of the corrections under way."""
+        state: JsonObject = self.record() | {
+            "rounds": self._discussion.rounds,
+            "attempts": [list(item) for item in sorted(self._discussion.attempts.items())],
+        }
+        return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _participant_json(participant: Participant) -> JsonObject:
+    return {"agent": participant.agent, "role": participant.role, "hears": [*sorted(participant.hears)]}

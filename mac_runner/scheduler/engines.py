@@ -1,0 +1,91 @@
+"""The backends of a run: started side by side, asked under a deadline, closed whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from mac_runner.backends.base import Backend
+from mac_runner.errors import EngineDeadError, MacRunnerError, TransientBackendError, boundary
+from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX
+from mac_runner.scheduler.live import Request
+from mac_runner.types import FinishReason, Reply
+
+
+@asynccontextmanager
+async def started(backends: Mapping[str, Backend], stop: asyncio.Event) -> AsyncIterator[bool]:
+    """Have all backends running inside the block; yields False when `stop` came before they were ready."""
+    try:
+        yield await _start(backends, stop)
+    except BaseException:
+        with suppress(EngineDeadError):  # The error under way is the one to show.
+            await _close(backends)
+        raise
+    await _close(backends)
+
+
+async def generate(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
+    """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            with boundary(EngineDeadError, f"model {request.turn.model}"):
+                reply = await backend.generate(request.prompt, request.sampling)
+    except TimeoutError:
+        raise TransientBackendError("no reply before the request's deadline") from None
+    if len(reply.text) > REPLY_CHARS_MAX:
+        return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
+    return reply
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to show of several: the first of our own tree, else the first there is."""
+    leaves = list(_leaves(group))
+    return next((error for error in leaves if isinstance(error, MacRunnerError)), leaves[0])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+async def _start(backends: Mapping[str, Backend], stop: asyncio.Event) -> bool:
+    try:
+        async with asyncio.TaskGroup() as group:
+            starting = [group.create_task(_start_one(name, backend)) for name, backend in backends.items()]
+            watch = group.create_task(_cancel_when(stop, starting))
+            if starting:
+                await asyncio.wait(starting)
+            watch.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return not any(task.cancelled() for task in starting)
+
+
+async def _start_one(name: str, backend: Backend) -> None:
+    with boundary(EngineDeadError, f"model {name} did not start"):
+        await backend.start()
+
+
+async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
+    await stop.wait()
+    for task in tasks:
+        task.cancel()
+
+
+async def _close(backends: Mapping[str, Backend]) -> None:
+    """Close all of them, each under a deadline; the first error is raised once all have been tried."""
+    errors: list[EngineDeadError] = []
+    for name, backend in backends.items():
+        try:
+            with boundary(EngineDeadError, f"model {name} did not close"):
+                async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
+                    await backend.close()
+        except EngineDeadError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

@@ -1,0 +1,105 @@
+"""One request, from its departure to the event it ends in.
+
+Between the engine's answer and the event nothing is awaited: the reply is journaled and applied in one go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mac_runner.errors import BackendError, ConversationError, TransientBackendError, Verdict
+from mac_runner.scheduler.accounting import Accounting
+from mac_runner.scheduler.engines import generate
+from mac_runner.scheduler.events import Answered, Depart, Faulted
+from mac_runner.scheduler.live import LiveConversation, Request
+from mac_runner.scheduler.retry import jitter
+from mac_runner.scheduler.wiring import Wiring
+from mac_runner.types import JsonObject, RecordedReply, Reply, Timing, Turn
+
+
+class Exchange:
+    """Sends requests and makes of what comes back an Answered or a Faulted."""
+
+    def __init__(self, wiring: Wiring, accounting: Accounting) -> None:
+        self._wiring = wiring
+        self._clock = wiring.clock
+        self._recorder = wiring.recorder
+        self._accounting = accounting
+
+    async def carry_out(self, live: LiveConversation, depart: Depart, request: Request) -> Answered | Faulted:
+        """Send the request and take in the answer. Raises what ends the whole run."""
+        turn = depart.turn
+        deadline_at_s = live.sendings[turn.key].first_at_s + self._wiring.retry.request_deadline_s
+        try:
+            await self._recorder.flow()
+            sent_at_s = self._clock.monotonic_s()
+            backend = self._wiring.backends[turn.model]
+            reply = await generate(backend, request, deadline_s=deadline_at_s - sent_at_s)
+        except BackendError as fault:
+            self._accounting.landed(turn.model, self._clock.monotonic_s(), None)
+            if fault.verdict is Verdict.FAIL_RUN:
+                raise
+            return self._unanswered(live, depart, request, fault)
+        return self._answered(live, depart, request, reply, sent_at_s)
+
+    def _unanswered(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> Faulted:
+        turn, sendings = depart.turn, live.sendings[depart.turn.key]
+        sendings.faults.append(f"{type(fault).__name__}: {fault}")
+        delay_s = None
+        if isinstance(fault, TransientBackendError) and live.wants(turn):
+            delay_s = self._wiring.retry.decide(
+                fault,
+                attempt=depart.sending,
+                elapsed_s=self._clock.monotonic_s() - sendings.first_at_s,
+                jitter=jitter(request.seed, depart.sending),
+            )
+        fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
+        self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
+        if delay_s is None:
+            live.fail(turn, f"turn {turn.key} got no answer (sendings: {depart.sending}): {sendings.faults[-1]}")
+        return Faulted(depart.conversation, turn, delay_s)
+
+    def _answered(
+        self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, sent_at_s: float
+    ) -> Answered | Faulted:
+        turn, now_s = depart.turn, self._clock.monotonic_s()
+        self._accounting.landed(turn.model, now_s, reply.tokens)
+        self._wiring.progress.turns += 1
+        live.answered += 1
+        fields: JsonObject = {
+            "tokens_out": reply.tokens.completion,
+            "latency_ms": round(1000 * (now_s - sent_at_s), 3),
+            "finish_reason": str(reply.finish_reason),
+            "is_dropped": not live.wants(turn),
+        }
+        self._recorder.event("EVENT_INFER_DONE", about(live, turn) | fields)
+        faults = tuple(live.sendings.pop(turn.key).faults)
+        timing = Timing(queue_s=round(depart.waited_s, 6), generate_s=round(now_s - sent_at_s, 6), faults=faults)
+        recorded = RecordedReply(
+            turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=replace(reply, timing=timing)
+        )
+        return self._apply(live, turn, recorded)
+
+    def _apply(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> Answered | Faulted:
+        """Journal the reply and let the conversation have it, unless it has failed before this turn.
+
+        A reply that came too late for a failed conversation is told in the event log (`is_dropped`) and nowhere
+        else: whether it comes depends on what else ran, and the transcript may not.
+        """
+        index = live.task.index
+        if live.wants(turn):
+            self._recorder.reply(live.task, recorded)
+            live.receive(turn, recorded)
+        if not live.wants(turn):
+            return Faulted(index, turn, None)
+        try:
+            now = live.turns()
+        except ConversationError as fault:
+            live.fail(turn, str(fault))
+            return Faulted(index, turn, None)
+        return Answered(index, turn, now.turns, now.rounds_completed)
+
+
+def about(live: LiveConversation, turn: Turn) -> JsonObject:
+    """What every event of the log says of the turn it concerns."""
+    return {"task": live.task.task_id, "agent": turn.agent, "turn": turn.key, "model": turn.model, "gpu": None}

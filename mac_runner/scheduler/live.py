@@ -1,0 +1,184 @@
+"""One open conversation as the shell holds it: the environment's part, its records, and how it failed if it did.
+
+Every call into the environment is made here, inside a boundary: whatever it raises becomes a ConversationError and
+costs this conversation only.
+
+A failed conversation's transcript ends with the turn it failed on, in the order of `Turn.canonical`: replies that
+happened to come in for later turns are left out, and replies to earlier turns are still taken. So it is the same
+whatever ran at once, and replaying it gives the state that it tells. Two turns can fail at once; the first one in
+that order is the failure. (Where an agent waits for one seated after it, how far the earlier turns got can still
+depend on the order of the replies.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from mac_runner.environments.base import Conversation, Environment
+from mac_runner.environments.replay import receive, replay
+from mac_runner.errors import ConversationError, boundary
+from mac_runner.plan import request_seed
+from mac_runner.scheduler.events import Opened, Place
+from mac_runner.types import JsonObject, Prompt, ReceiptKind, RecordedReply, Sampling, Task, Turn, TurnRecord
+
+
+class OpenTurns(NamedTuple):
+    """What a conversation wants asked now."""
+
+    turns: tuple[Turn, ...]
+    rounds_completed: int
+
+
+class Ending(NamedTuple):
+    """The environment's last word on a conversation."""
+
+    outcome: JsonObject | None
+    record: JsonObject
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One turn, ready to be sent. Sending it again sends the very same prompt with the very same seed."""
+
+    turn: Turn
+    prompt: Prompt
+    sampling: Sampling
+    seed: int
+
+
+@dataclass(slots=True)
+class Sendings:
+    """The sendings of one turn so far: when the first one left, and what became of those that failed."""
+
+    first_at_s: float
+    faults: list[str] = field(default_factory=list)
+
+
+class LiveConversation:
+    """A conversation between its opening and its transcript."""
+
+    def __init__(self, environment: Environment, task: Task, models: Collection[str], opened_at_s: float) -> None:
+        self.task = task
+        self.opened_at_s = opened_at_s
+        self.records: list[TurnRecord] = []
+        self.sendings: dict[str, Sendings] = {}
+        self.failure: str | None = None
+        self.failed_at: Place | None = None
+        self.answered = 0
+        self.conversation: Conversation | None = None
+        self._environment = environment
+        self._agents = {agent.agent_id: agent for agent in task.agents}
+        self._models = models
+
+    def open(self, replies: Iterable[RecordedReply]) -> Opened:
+        """Open it and go on from the replies recorded in earlier sessions."""
+        index = self.task.index
+        try:
+            self.conversation = self._fresh()
+            self._restore(self.conversation, replies)
+            now = self.turns()
+        except ConversationError as fault:
+            self.failure = f"it could not be opened: {fault}"
+            return Opened(index, (), 0)
+        return Opened(index, now.turns, now.rounds_completed, self.failed_at)
+
+    def turns(self) -> OpenTurns:
+        """The turns open now."""
+        conversation = self._opened()
+        with boundary(ConversationError, "turns"):
+            turns, rounds = conversation.turns(), conversation.rounds_completed
+        for turn in turns:
+            if turn.agent not in self._agents or turn.model not in self._models:
+                raise ConversationError(
+                    f"turn {turn.key} asks agent {turn.agent!r} on model {turn.model!r}; no such pair"
+                )
+        return OpenTurns(turns, rounds)
+
+    def request(self, turn: Turn) -> Request:
+        """Render the prompt of `turn` as things stand now."""
+        with boundary(ConversationError, f"turn {turn.key}: prompt"):
+            prompt = self._opened().prompt(turn)
+        seed = request_seed(self.task, turn)
+        return Request(
+            turn=turn, prompt=prompt, sampling=replace(self._agents[turn.agent].sampling, seed=seed), seed=seed
+        )
+
+    def wants(self, turn: Turn) -> bool:
+        """Whether a reply to `turn` still matters."""
+        return self.failed_at is None or turn.canonical < self.failed_at
+
+    def receive(self, turn: Turn, recorded: RecordedReply) -> TurnRecord:
+        """Apply a reply; a FAILURE receipt fails the conversation at this turn."""
+        record = receive(self._opened(), turn, recorded)
+        self.records.append(record)
+        if record.receipt.kind is ReceiptKind.FAILURE:
+            self.fail(turn, record.receipt.detail)
+        return record
+
+    def fail(self, turn: Turn, reason: str) -> None:
+        """The conversation failed at `turn`; the first turn in canonical order gives the reason."""
+        if self.wants(turn):
+            self.failed_at = turn.canonical
+            self.failure = reason
+
+    def settle(self) -> Ending:
+        """Bring an ended conversation into the form of its transcript; `failure` and `records` are final after it."""
+        try:
+            with boundary(ConversationError, "its end"):
+                return self._settle()
+        except ConversationError as fault:
+            # The environment cannot tell how it ended: what was recorded stays as it is.
+            self.failure = self.failure or str(fault)
+            return Ending(None, {}, "")
+
+    def _settle(self) -> Ending:
+        if self.failure is None and self._opened().outcome is None:
+            keys = ", ".join(turn.key for turn in self._opened().turns()) or "none"
+            self.failure = f"it has no outcome and no turn of it can start (open turns: {keys})"
+        if self.failed_at is not None:
+            self._cut_back(self.failed_at)
+        conversation = self.conversation
+        if conversation is None:
+            return Ending(None, {}, "")
+        outcome = conversation.outcome if self.failure is None else None
+        return Ending(outcome, conversation.record(), conversation.fingerprint())
+
+    def _cut_back(self, failed_at: Place) -> None:
+        kept = [record for record in self.records if _stands(record, failed_at)]
+        kept.sort(key=lambda record: record.turn.canonical)
+        conversation = self._fresh()
+        self.records = list(replay(conversation, map(_recorded, kept)).records)
+        self.conversation = conversation
+
+    def _restore(self, conversation: Conversation, replies: Iterable[RecordedReply]) -> None:
+        # A reply can have been recorded twice when two sessions overlapped; the first one counts.
+        rest = list({recorded.turn_key: recorded for recorded in reversed(list(replies))}.values())[::-1]
+        while rest:
+            records = replay(conversation, rest).records
+            self.records.extend(records)
+            rest = rest[len(records) :]
+            last = records[-1]
+            if last.receipt.kind is ReceiptKind.FAILURE:
+                self.fail(last.turn, last.receipt.detail)
+                wanted = {turn.key for turn in conversation.turns() if self.wants(turn)}
+                rest = [recorded for recorded in rest if recorded.turn_key in wanted]
+
+    def _fresh(self) -> Conversation:
+        with boundary(ConversationError, f"opening {self.task.task_id}"):
+            return self._environment.open(self.task)
+
+    def _opened(self) -> Conversation:
+        assert self.conversation is not None, f"{self.task.task_id} was never opened"
+        return self.conversation
+
+
+def _stands(record: TurnRecord, failed_at: Place) -> bool:
+    place = record.turn.canonical
+    return place < failed_at or (place == failed_at and record.receipt.kind is ReceiptKind.FAILURE)
+
+
+def _recorded(record: TurnRecord) -> RecordedReply:
+    return RecordedReply(turn_key=record.turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply)

@@ -1,0 +1,164 @@
+"""The three pools and the moves between them: pending (blocked or backing off), ready, in flight.
+
+`Pools` is a table of facts. It knows how a turn enters and leaves each pool and keeps the counts; which turn moves
+when is decided in `state`. Each turn is in exactly one pool:
+
+    pool         held in                        counted in                   slot
+    BLOCKED      Pools.blocked                  -                            no
+    BACKING_OFF  Pools.backing_off              -                            no
+    READY        the heap of its model          ModelPool.ready              no
+    IN_FLIGHT    -                              ModelPool/Pools.in_flight    yes
+
+A turn that leaves a heap from the middle stays in it as a dead entry until it surfaces or the dead outnumber the
+living, so that leaving costs O(1) and the heap is never more than about twice what it holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from mac_runner.limits import READY_HEAP_DEAD_MAX
+from mac_runner.scheduler.events import Place
+from mac_runner.types import Turn
+
+Entry: TypeAlias = "tuple[int, int, int, int, int, int, HeldTurn]"
+"""(0 if follow-up or retry else 1, -rounds completed, conversation, round, seat, serial, turn); the least is first."""
+
+
+class Pool(Enum):
+    """Where a turn is."""
+
+    BLOCKED = "blocked"
+    BACKING_OFF = "backing off"
+    READY = "ready"
+    IN_FLIGHT = "in flight"
+
+
+@dataclass(slots=True, eq=False)
+class HeldTurn:
+    """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any."""
+
+    conversation: OpenConversation
+    turn: Turn
+    pool: Pool | None = None
+    sendings: int = 0
+    ready_at_s: float = 0.0
+    entry: Entry | None = None
+
+
+@dataclass(slots=True, eq=False)
+class OpenConversation:
+    """The open turns of one conversation.
+
+    `speaking` names, per round, the agents with an open turn in it. `failed_at` is the place it failed at: turns
+    from there on are not wanted any more, those before it still are.
+    """
+
+    index: int
+    rounds_completed: int = 0
+    turns: dict[str, HeldTurn] = field(default_factory=dict)
+    speaking: dict[int, set[str]] = field(default_factory=dict)
+    failed_at: Place | None = None
+
+    def wants(self, turn: Turn) -> bool:
+        """Whether `turn` still matters: it always does, unless the conversation failed at it or before it."""
+        return self.failed_at is None or turn.canonical < self.failed_at
+
+
+@dataclass(slots=True, eq=False)
+class ModelPool:
+    """One model: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more)."""
+
+    name: str
+    capacity: int = 0
+    in_flight: int = 0
+    ready: int = 0
+    dead: int = 0
+    heap: list[Entry] = field(default_factory=list)
+
+    def first(self) -> Entry | None:
+        """The entry that departs next, None when nothing is ready."""
+        heap = self.heap
+        while heap and heap[0][-1].entry is not heap[0]:
+            heapq.heappop(heap)
+            self.dead -= 1
+        return heap[0] if heap else None
+
+    def bury(self) -> None:
+        """One more entry is dead; rebuild the heap when the dead outnumber the living."""
+        self.dead += 1
+        if self.dead > self.ready + READY_HEAP_DEAD_MAX:
+            self.heap = [entry for entry in self.heap if entry[-1].entry is entry]
+            heapq.heapify(self.heap)
+            self.dead = 0
+
+
+class Pools:
+    """All models, all open conversations, and every turn in its pool."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelPool] = {}
+        self.conversations: dict[int, OpenConversation] = {}
+        self.blocked: dict[HeldTurn, None] = {}
+        self.backing_off: dict[HeldTurn, None] = {}
+        self.in_flight = 0
+        self._serial = 0
+
+    def model(self, name: str) -> ModelPool:
+        """The pool of a model; one not yet announced has no slots."""
+        pool = self.models.get(name)
+        if pool is None:
+            pool = self.models[name] = ModelPool(name)
+        return pool
+
+    def move(self, held: HeldTurn, to: Pool | None, now_s: float = 0.0) -> None:
+        """Take a turn from the pool it is in to another one, or out of all of them."""
+        self._leave(held)
+        held.pool = to
+        if to is Pool.READY:
+            held.ready_at_s = now_s
+            self.queue(held)
+            self.model(held.turn.model).ready += 1
+        elif to is Pool.IN_FLIGHT:
+            self.model(held.turn.model).in_flight += 1
+            self.in_flight += 1
+        elif to is Pool.BLOCKED:
+            self.blocked[held] = None
+        elif to is Pool.BACKING_OFF:
+            self.backing_off[held] = None
+
+    def queue(self, held: HeldTurn) -> None:
+        """Enter a ready turn into its heap with its present priority; an earlier entry of it dies."""
+        turn, conversation = held.turn, held.conversation
+        pool = self.model(turn.model)
+        if held.entry is not None:
+            held.entry = None
+            pool.bury()
+        self._serial += 1
+        held.entry = (
+            0 if held.sendings or turn.is_followup else 1,
+            -conversation.rounds_completed,
+            conversation.index,
+            turn.round,
+            turn.seat,
+            self._serial,
+            held,
+        )
+        heapq.heappush(pool.heap, held.entry)
+
+    def _leave(self, held: HeldTurn) -> None:
+        if held.pool is Pool.READY:
+            pool = self.model(held.turn.model)
+            held.entry = None
+            pool.ready -= 1
+            pool.bury()
+        elif held.pool is Pool.IN_FLIGHT:
+            self.model(held.turn.model).in_flight -= 1
+            self.in_flight -= 1
+        elif held.pool is Pool.BLOCKED:
+            del self.blocked[held]
+        elif held.pool is Pool.BACKING_OFF:
+            del self.backing_off[held]

@@ -1,0 +1,95 @@
+"""How far a run is: read by the status view at any moment, written by the shell alone."""
+
+from __future__ import annotations
+
+from mac_runner.clock import Clock
+from mac_runner.scheduler.accounting import Accounting
+from mac_runner.scheduler.live import LiveConversation
+from mac_runner.scheduler.recorder import Recorder
+from mac_runner.scheduler.snapshot import PoolSnapshot
+from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.types import TokenCount
+
+
+class Progress:
+    """Totals of a run, and its pools.
+
+    `planned`, `finished` and `failed` count conversations of all sessions, `resumed_with` those that were through
+    when this one began; `turns`, `turns_ended` (those of conversations that are through) and `tokens` count what
+    this session generated. Reading costs nothing that grows with the run.
+    """
+
+    def __init__(self, *, planned: int, finished: int = 0, failed: int = 0) -> None:
+        self.planned = planned
+        self.finished = finished
+        self.failed = failed
+        self.resumed_with = finished + failed
+        self.turns = 0
+        self.turns_ended = 0
+        self._scheduler = RequestScheduler()
+        self._accounting: Accounting | None = None
+        self._recorder: Recorder | None = None
+        self._clock: Clock | None = None
+        self._live: dict[int, LiveConversation] = {}
+        self._started_at_s = 0.0
+
+    def attach(
+        self,
+        scheduler: RequestScheduler,
+        accounting: Accounting,
+        recorder: Recorder,
+        clock: Clock,
+        live: dict[int, LiveConversation],
+    ) -> None:
+        """The shell begins: show these from now on."""
+        self._scheduler, self._accounting, self._recorder = scheduler, accounting, recorder
+        self._clock, self._live = clock, live
+        self._started_at_s = clock.monotonic_s()
+
+    def ended(self, *, is_failed: bool, turns: int) -> None:
+        """One more conversation is through, with so many turns answered in this session."""
+        self.turns_ended += turns
+        if is_failed:
+            self.failed += 1
+        else:
+            self.finished += 1
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the engines are up and conversations are being played."""
+        return self._accounting is not None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the engines were up."""
+        return 0.0 if self._clock is None else self._clock.monotonic_s() - self._started_at_s
+
+    @property
+    def open(self) -> int:
+        """Conversations open now."""
+        return self._scheduler.open_conversations
+
+    @property
+    def written(self) -> int:
+        """Conversations safe on disk, of all sessions."""
+        return self.resumed_with if self._recorder is None else self._recorder.written
+
+    @property
+    def tokens(self) -> TokenCount:
+        """Tokens of this session's replies."""
+        return TokenCount() if self._accounting is None else self._accounting.tokens
+
+    def utilisation(self, model: str) -> float | None:
+        """The part of the model's slot time in use since the start."""
+        if self._accounting is None or self._clock is None:
+            return None
+        return self._accounting.utilisation(model, self._clock.monotonic_s())
+
+    def snapshot(self, rows: int) -> PoolSnapshot:
+        """The pools now, with the first `rows` ready and pending turns."""
+        return self._scheduler.snapshot(rows)
+
+    def task_id(self, conversation: int) -> str:
+        """The task of an open conversation of a snapshot."""
+        live = self._live.get(conversation)
+        return f"#{conversation}" if live is None else live.task.task_id

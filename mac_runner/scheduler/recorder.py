@@ -1,0 +1,47 @@
+"""What the scheduler needs of a run directory. The store's Run is one; a test's list of calls is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from mac_runner.errors import StoreError
+from mac_runner.types import JsonObject, RecordedReply, Task
+
+
+class Recorder(Protocol):
+    """Takes what happened, at once and in order; writing is its own business. Any call may raise StoreError."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The write that failed, if one did; nothing after it is acknowledged."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """Conversations published and safe on disk, of all sessions."""
+        ...
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        """Call `callback` when a write fails; it may come from another thread."""
+        ...
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        """A reply that was paid for."""
+        ...
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        """The transcript of a conversation that is over."""
+        ...
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        """A line of the event log."""
+        ...
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """The accounts of this session so far."""
+        ...
+
+    async def flow(self) -> None:
+        """Wait while too much waits for the disk."""
+        ...

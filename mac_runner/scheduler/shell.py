@@ -1,0 +1,227 @@
+"""The asyncio shell around the RequestScheduler: performs its actions and turns their results into events.
+
+It decides nothing. One asyncio task per request in flight or backing off, one that opens conversations and one that
+watches for the stop: all in one TaskGroup, none per conversation. What follows from a reply (journal, conversation,
+next departures) happens in one go without an await, so no other task ever sees a half-applied reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import assert_never
+
+from mac_runner.clock import iso
+from mac_runner.errors import ConversationError, EngineDeadError, MacRunnerError, StoreError
+from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.scheduler.accounting import Accounting
+from mac_runner.scheduler.engines import first_error
+from mac_runner.scheduler.events import (
+    Action,
+    Depart,
+    Event,
+    Faulted,
+    Finished,
+    ModelReady,
+    Open,
+    RetryDue,
+    RetryLater,
+    Settle,
+    Stop,
+    TasksExhausted,
+)
+from mac_runner.scheduler.exchange import Exchange, about
+from mac_runner.scheduler.live import LiveConversation, Request, Sendings
+from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.scheduler.wiring import Wiring
+from mac_runner.store.transcripts import build_transcript
+from mac_runner.types import JsonObject
+
+
+class Shell:
+    """One run over running backends."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._clock = wiring.clock
+        self._recorder = wiring.recorder
+        self._progress = wiring.progress
+        self._scheduler = RequestScheduler(wiring.concurrency)
+        self._accounting = Accounting(started_at_s=self._clock.monotonic_s(), concurrency=wiring.concurrency)
+        self._exchange = Exchange(wiring, self._accounting)
+        self._live: dict[int, LiveConversation] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._group = asyncio.TaskGroup()
+        self._open_wanted = asyncio.Event()
+        self._over = asyncio.Event()
+        self._fatal: MacRunnerError | None = None
+        self._is_closing = False
+        self._checkpoint_at_s = self._clock.monotonic_s() + CHECKPOINT_INTERVAL_S
+
+    async def run(self) -> bool:
+        """Run until all is done or the run is stopped; whether all is done. Raises what ends the whole run."""
+        self._progress.attach(self._scheduler, self._accounting, self._recorder, self._clock, self._live)
+        loop = asyncio.get_running_loop()
+        self._recorder.on_failure(lambda failure: _call_in(loop, lambda: self._abort(failure)))
+        try:
+            async with self._group:
+                self._spawn(self._watch_stop)
+                self._spawn(self._open_tasks)
+                self._begin()
+                await self._over.wait()
+                self._is_closing = True
+                for task in self._tasks:
+                    task.cancel()
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        finally:
+            self._conclude()
+        if self._fatal is not None:
+            raise self._fatal
+        return self._scheduler.is_done
+
+    def _begin(self) -> None:
+        capacities = {name: backend.capacity for name, backend in self._wiring.backends.items()}
+        models: JsonObject = dict(capacities)
+        self._recorder.event("EVENT_RUN_START", {"models": models, "concurrency": self._wiring.concurrency})
+        for name, capacity in capacities.items():
+            if capacity < 1:
+                raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
+            self._accounting.open(name, capacity)
+            self._feed(ModelReady(name, capacity))
+
+    def _conclude(self) -> None:
+        if self._recorder.failure is None and not isinstance(self._fatal, StoreError):
+            ended: JsonObject = {
+                "finished": self._progress.finished,
+                "failed": self._progress.failed,
+                "is_complete": self._scheduler.is_done,
+                "cancelled_requests": self._scheduler.in_flight,
+            }
+            self._recorder.event("EVENT_RUN_STOP", ended)
+            self._recorder.checkpoint(self._accounting.as_json(self._clock.monotonic_s()))
+
+    def _spawn(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        task = self._group.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """An error of our own tree that surfaces here ends the run; anything else is a bug and ends it louder."""
+        try:
+            await work()
+        except MacRunnerError as error:
+            self._abort(error)
+
+    def _abort(self, error: MacRunnerError) -> None:
+        self._fatal = self._fatal or error
+        self._over.set()
+
+    async def _watch_stop(self) -> None:
+        await self._wiring.stop.wait()
+        self._feed(Stop())
+        await self._clock.sleep(SHUTDOWN_GRACE_S)
+        self._over.set()
+
+    async def _open_tasks(self) -> None:
+        """Open conversations as they are wanted, letting replies that came meanwhile go first."""
+        while True:
+            await self._open_wanted.wait()
+            self._open_wanted.clear()
+            while self._scheduler.is_open_wanted:
+                self._feed(self._open_next())
+                await self._recorder.flow()
+                await self._clock.sleep(0)
+
+    def _open_next(self) -> Event:
+        item = next(self._wiring.work, None)
+        if item is None:
+            return TasksExhausted()
+        task, replies = item
+        live = LiveConversation(self._wiring.environment, task, self._wiring.backends, self._clock.monotonic_s())
+        self._live[task.index] = live
+        return live.open(replies)
+
+    def _feed(self, event: Event) -> None:
+        """Hand the scheduler an event, and then those that its own actions cause at once."""
+        events = deque((event,))
+        while events and not self._is_closing:
+            now_s = self._clock.monotonic_s()
+            for action in self._scheduler.handle(events.popleft(), now_s):
+                following = self._perform(action, now_s)
+                if following is not None:
+                    events.append(following)
+
+    def _perform(self, action: Action, now_s: float) -> Event | None:
+        match action:
+            case Depart():
+                return self._depart(action, now_s)
+            case Open():
+                self._open_wanted.set()
+            case RetryLater():
+                self._spawn(lambda: self._retry(action))
+            case Settle():
+                self._settle(self._live.pop(action.conversation), now_s)
+            case Finished():
+                self._over.set()
+            case _:
+                assert_never(action)
+        return None
+
+    def _depart(self, action: Depart, now_s: float) -> Event | None:
+        live, turn = self._live[action.conversation], action.turn
+        try:
+            request = live.request(turn)
+        except ConversationError as fault:
+            live.fail(turn, str(fault))
+            return Faulted(action.conversation, turn, None)
+        live.sendings.setdefault(turn.key, Sendings(now_s))
+        self._accounting.departed(turn.model, now_s)
+        fields: JsonObject = {
+            "prompt_chars": request.prompt.size_chars,
+            "seed": request.seed,
+            "sending": action.sending,
+        }
+        self._recorder.event("EVENT_INFER_START", about(live, turn) | fields)
+        self._spawn(lambda: self._request(live, action, request))
+        return None
+
+    async def _retry(self, action: RetryLater) -> None:
+        await self._clock.sleep(action.delay_s)
+        self._feed(RetryDue(action.conversation, action.turn))
+
+    async def _request(self, live: LiveConversation, action: Depart, request: Request) -> None:
+        self._feed(await self._exchange.carry_out(live, action, request))
+
+    def _settle(self, live: LiveConversation, now_s: float) -> None:
+        ending = live.settle()
+        transcript = build_transcript(
+            experiment_name=self._wiring.experiment_name,
+            environment=self._wiring.environment_name,
+            task=live.task,
+            outcome=ending.outcome,
+            record=ending.record,
+            fingerprint=ending.fingerprint,
+            turns=live.records,
+            failure=live.failure,
+            timing={"ended_at": iso(self._clock.utc_now()), "open_s": round(now_s - live.opened_at_s, 6)},
+        )
+        self._recorder.publish(live.task, transcript)
+        status = "finished" if live.failure is None else "failed"
+        self._progress.ended(is_failed=live.failure is not None, turns=live.answered)
+        turns = len(live.records)
+        self._recorder.event(
+            "EVENT_CONVERSATION_DONE",
+            {"task": live.task.task_id, "status": status, "failure": live.failure, "turns": turns},
+        )
+        if now_s >= self._checkpoint_at_s:
+            self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
+            self._recorder.checkpoint(self._accounting.as_json(now_s))
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Run `callback` in the loop, from any thread; a loop that is closed has nobody left to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
