@@ -37,10 +37,10 @@ class TurnRow:
 class Reading:
     """The run as it stands at `elapsed_s` seconds of this session.
 
-    `finished`, `failed` and `written` count conversations of all sessions, `resumed_with` those that were there when
-    this one began. `turns` and `tokens` may count either this session or all of them, as long as it is always the
-    same. `turns_ended` is the part of `turns` that belongs to ended conversations; it makes the time left a good
-    estimate long before the first batch of conversations is through.
+    `finished`, `failed` and `written` count conversations of all sessions, `resumed_with` those that were through when
+    this one began. `turns`, `turns_ended` and `tokens` count this session's. `turns_ended` is the part of `turns` that
+    belongs to conversations that are through; it makes the time left a good estimate long before the first batch of
+    conversations has ended.
     """
 
     experiment_name: str

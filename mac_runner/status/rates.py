@@ -79,12 +79,14 @@ def time_left_s(reading: Reading, turns_per_s: float | None) -> float | None:
     remaining = reading.planned - reading.ended
     if remaining <= 0:
         return 0.0
-    if reading.turns_ended is not None:
-        if not reading.ended or not turns_per_s:
-            return None
-        turns_each = reading.turns_ended / reading.ended
-        turns_open = reading.turns - reading.turns_ended
-        # Those still open may be the long ones: each has at least one turn to go.
-        return max(remaining * turns_each - turns_open, remaining) / turns_per_s
     ended_here = reading.ended - reading.resumed_with
-    return remaining * reading.elapsed_s / ended_here if ended_here > 0 else None
+    if ended_here <= 0:
+        return None
+    if reading.turns_ended is None:
+        return remaining * reading.elapsed_s / ended_here
+    if not turns_per_s:
+        return None
+    turns_each = reading.turns_ended / ended_here
+    turns_open = reading.turns - reading.turns_ended
+    # Those still open may be the long ones: each has at least one turn to go.
+    return max(remaining * turns_each - turns_open, remaining) / turns_per_s

@@ -79,6 +79,13 @@ def test_time_left_counts_half_played_conversations(make_reading: MakeReading) -
     assert time_left_s(reading, 10.0) == 10
 
 
+def test_time_left_after_a_resume_knows_lengths_from_this_session(make_reading: MakeReading) -> None:
+    """Of sixty ended conversations ten ended here, in 1,000 turns."""
+    reading = make_reading(planned=70, finished=60, failed=0, resumed_with=50, turns=1000, turns_ended=1000)
+
+    assert time_left_s(reading, 10.0) == 100
+
+
 def test_time_left_leaves_each_open_conversation_a_turn(make_reading: MakeReading) -> None:
     reading = make_reading(planned=20, finished=10, failed=0, turns=9000, turns_ended=1000)
 

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mac_runner.scheduler import Progress, WaitingTurn
+from mac_runner.status import TurnRow, read_progress
+from mac_runner.status.scheduling import row
+from mac_runner.types import Turn
+
+TURN = Turn(round=3, agent="Ann", model="m", seat=0)
+
+
+def test_reading_of_a_run_that_has_not_begun_shows_what_was_there() -> None:
+    reading = read_progress(Progress(planned=10, finished=4, failed=1), experiment_name="demo", profile="p")
+
+    assert (reading.planned, reading.ended, reading.resumed_with, reading.written) == (10, 5, 5, 5)
+    assert (reading.elapsed_s, reading.turns, reading.models, reading.ready_rows) == (0.0, 0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("waiting", "note"),
+    [
+        (WaitingTurn(conversation=0, turn=TURN, sendings=0), ""),
+        (WaitingTurn(conversation=0, turn=TURN, sendings=0, waits_for=("Bob", "Cid")), "after Bob, Cid"),
+        (WaitingTurn(conversation=0, turn=TURN, sendings=2, is_backing_off=True), "retry 2"),
+        (WaitingTurn(conversation=0, turn=replace(TURN, attempt=1), sendings=0), "correction 1"),
+        (WaitingTurn(conversation=0, turn=replace(TURN, step=1), sendings=0), "goes on"),
+    ],
+)
+def test_row_notes_why_a_turn_waits(waiting: WaitingTurn, note: str) -> None:
+    assert row("task", waiting) == TurnRow(task_id="task", round=3, agent="Ann", model="m", note=note)
