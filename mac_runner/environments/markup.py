@@ -1,0 +1,84 @@
+"""The markup agents answer in, and what is done to their words before others read them.
+
+A reply is private thought, perhaps a tool request, and one act, each in a tag of its own. Whatever stands outside the
+tags is private too. The scanner knows tags by name and looks inside none of them: what stands between `<speak>` and
+`</speak>` is text, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+THOUGHT_TAGS = frozenset({"thinking", "think"})
+TOOL_TAG = "tool_request"
+OBSERVATION_TAG = "observation"
+
+_ATTRIBUTE = re.compile(r"""([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """One top-level tag of a reply; `text` is all that stands in it, stripped."""
+
+    name: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Markup:
+    """The tags of a reply in order, thoughts left out, and the first one that was never closed, if any."""
+
+    tags: tuple[Tag, ...]
+    unclosed: str | None = None
+
+
+def scan(text: str, names: Collection[str]) -> Markup:
+    """Find the top-level tags of `text` that are in `names`, besides thoughts and tool requests. Never raises.
+
+    A tool request that was never closed counts as closed at the end, where a stop sequence may have cut it; everything
+    after a tool request is left out, for the model wrote it without having seen the answer.
+    """
+    known = sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG}, key=len, reverse=True)
+    opening = re.compile(rf"<\s*({'|'.join(map(re.escape, known))})\b([^<>]*?)(/?)>", re.IGNORECASE)
+    tags: list[Tag] = []
+    position = 0
+    while match := opening.search(text, position):
+        name = match.group(1).lower()
+        attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(match.group(2))}
+        if match.group(3):
+            tags.append(Tag(name=name, attributes=attributes))
+            position = match.end()
+            continue
+        closing = re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", re.IGNORECASE).search(text, match.end())
+        if closing is None and name != TOOL_TAG:
+            return Markup(tags=tuple(tags), unclosed=name)
+        end = len(text) if closing is None else closing.start()
+        position = len(text) if closing is None else closing.end()
+        if name not in THOUGHT_TAGS and name != OBSERVATION_TAG:
+            tags.append(Tag(name=name, attributes=attributes, text=text[match.end() : end].strip()))
+        if name == TOOL_TAG:
+            break
+    return Markup(tags=tuple(tags))
+
+
+# Template markers of chat models that are written in square brackets, such as [INST] and [/TOOL_CALLS].
+_BRACKETED_MARKER = re.compile(r"\[(/?[A-Z][A-Z_]{2,})\]")
+_QUOTES = str.maketrans({"<": "‹", ">": "›", "“": '"', "”": '"', "|": "¦"})
+
+
+def defuse(text: str) -> str:
+    """Words of a player as others may read them: one line, without anything that could pass for structure.
+
+    Compatibility forms are folded (NFKC), so that look-alikes are caught with what they look like; control, format and
+    unassigned characters go; line ends become ` / `; angle brackets, bars, curly quotes and the bracketed markers
+    of chat templates are replaced by harmless look-alikes. The raw text stays in the transcript.
+    """
+    folded = unicodedata.normalize("NFKC", text)
+    lines = (" ".join(part.split()) for part in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+", folded))
+    joined = " / ".join(part for part in lines if part)
+    visible = "".join(char for char in joined if unicodedata.category(char)[0] != "C")
+    return _BRACKETED_MARKER.sub(r"(\1)", visible.translate(_QUOTES))

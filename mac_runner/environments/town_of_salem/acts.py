@@ -1,0 +1,299 @@
+"""The one table of what a player can do.
+
+Each entry says how the act is written, when it may be chosen and what it does. The prompt's reference, the list of what
+is legal now, the parser and the rules all read this table; nothing about an act stands anywhere else. The abilities
+of the roles are entered from the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from mac_runner.environments.town_of_salem.calendar import open_trial
+from mac_runner.environments.town_of_salem.channels import channels_of
+from mac_runner.environments.town_of_salem.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, Level
+from mac_runner.environments.town_of_salem.state import Ballot, Deed, GameState, Phase, Player
+
+
+class Form(StrEnum):
+    """How an act is written."""
+
+    BARE = "bare"
+    TEXT = "text"
+    NAME = "name"
+    NAME_AND_TEXT = "name and text"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something a seat does. `text` is what it says or writes; `choice` a ballot, or the channel it speaks in."""
+
+    seat: int
+    verb: str
+    targets: tuple[int, ...] = ()
+    text: str = ""
+    choice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An act a seat may choose now: the seats it may be aimed at and the choices it may name."""
+
+    verb: str
+    targets: tuple[int, ...] = ()
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActSpec:
+    """One line of the table. A side act may be added to any reply and does not use up the turn."""
+
+    verb: str
+    form: Form
+    help: str
+    offer: Callable[[GameState, Player], Offer | None]
+    perform: Callable[[GameState, Act], Changed]
+    is_side_act: bool = False
+
+    def example(self, name: str = "NAME") -> str:
+        """The act as a player writes it, aimed at `name`."""
+        match self.form:
+            case Form.BARE:
+                return f"<{self.verb}/>"
+            case Form.TEXT:
+                return f"<{self.verb}>your words</{self.verb}>"
+            case Form.NAME:
+                return f"<{self.verb}>{name}</{self.verb}>"
+            case Form.NAME_AND_TEXT:
+                return f'<{self.verb} to="{name}">your words</{self.verb}>'
+            case Form.CHOICE:
+                return f"<{self.verb}>{Ballot.GUILTY}</{self.verb}>"
+
+
+OfferRule: TypeAlias = "Callable[[GameState, Player], Offer | None]"
+
+_TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
+_SPEAKING = (*_TALKING, Phase.DEFENCE, Phase.LAST_WORDS)
+
+
+def _always(verb: str, phases: Iterable[Phase]) -> OfferRule:
+    allowed = frozenset(phases)
+    return lambda state, player: Offer(verb=verb) if player.alive and state.phase in allowed else None
+
+
+def _others(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living if other.seat != player.seat)
+
+
+def _offer_speech(state: GameState, player: Player) -> Offer | None:
+    if state.phase is Phase.NIGHT_CHAT:
+        names = tuple(channel.name for channel in channels_of(state, player.seat))
+        return Offer(verb="speak", choices=names) if names else None
+    return Offer(verb="speak") if player.alive and state.phase in _SPEAKING else None
+
+
+def _speak(state: GameState, act: Act) -> Changed:
+    player = state.players[act.seat]
+    if state.phase is not Phase.NIGHT_CHAT:
+        return Changed(state, (public(state, EventKind.SPEECH, player=player.name, text=act.text),))
+    mine = channels_of(state, act.seat)
+    channel = next((channel for channel in mine if channel.name == act.choice), mine[0])
+    speaker = channel.name_of(state, act.seat)
+    event = private(state, EventKind.CHAT, channel.hearers, channel=channel.name, player=speaker, text=act.text)
+    return Changed(state, (event,))
+
+
+def _whisper(state: GameState, act: Act) -> Changed:
+    (target,) = act.targets
+    names = {"player": state.players[act.seat].name, "to": state.players[target].name}
+    return Changed(
+        state,
+        (
+            public(state, EventKind.WHISPER_SEEN, **names),
+            private(state, EventKind.WHISPER, (act.seat, target), **names, text=act.text),
+        ),
+    )
+
+
+def _offer_whisper(state: GameState, player: Player) -> Offer | None:
+    if not player.alive or state.phase not in _TALKING:
+        return None
+    return Offer(verb="whisper", targets=_others(state, player))
+
+
+def _offer_vote(state: GameState, player: Player) -> Offer | None:
+    if not player.alive or state.phase is not Phase.VOTING:
+        return None
+    standing = state.votes.get(player.seat)
+    return Offer(verb="vote", targets=tuple(seat for seat in _others(state, player) if seat != standing))
+
+
+def _vote(state: GameState, act: Act) -> Changed:
+    (target,) = act.targets
+    state = replace(state, votes={**state.votes, act.seat: target})
+    count = sum(vote == target for vote in state.votes.values())
+    event = public(
+        state,
+        EventKind.VOTE,
+        player=state.players[act.seat].name,
+        target=state.players[target].name,
+        count=count,
+        needed=state.votes_needed,
+    )
+    if count < state.votes_needed:
+        return Changed(state, (event,))
+    trial = open_trial(state, target)
+    return Changed(trial.state, (event, *trial.events))
+
+
+def _offer_unvote(state: GameState, player: Player) -> Offer | None:
+    return Offer(verb="unvote") if state.phase is Phase.VOTING and player.seat in state.votes else None
+
+
+def _unvote(state: GameState, act: Act) -> Changed:
+    left = {seat: vote for seat, vote in state.votes.items() if seat != act.seat}
+    event = public(
+        state,
+        EventKind.UNVOTE,
+        player=state.players[act.seat].name,
+        target=state.players[state.votes[act.seat]].name,
+    )
+    return Changed(replace(state, votes=left), (event,))
+
+
+def _offer_ballot(state: GameState, player: Player) -> Offer | None:
+    if state.phase is not Phase.JUDGEMENT or not player.alive or player.seat == state.accused:
+        return None
+    return Offer(verb="ballot", choices=tuple(Ballot))
+
+
+def _cast(state: GameState, act: Act) -> Changed:
+    return Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)}))
+
+
+def _write_will(state: GameState, act: Act) -> Changed:
+    return Changed(state.with_player(replace(state.players[act.seat], will=act.text)))
+
+
+def _write_note(state: GameState, act: Act) -> Changed:
+    return Changed(state.with_player(replace(state.players[act.seat], death_note=act.text)))
+
+
+def _offer_will(state: GameState, player: Player) -> Offer | None:
+    # A will is frozen once its writer is condemned (rules, section 12).
+    return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
+
+
+def _offer_note(state: GameState, player: Player) -> Offer | None:
+    return Offer(verb="death_note") if player.alive and ROLES[player.role].attack > Level.NONE else None
+
+
+def _ability_of(player: Player, verb: str) -> Ability | None:
+    return next((ability for ability in ROLES[player.role].abilities if ability.verb == verb), None)
+
+
+def _offer_ability(verb: str) -> OfferRule:
+    def offer(state: GameState, player: Player) -> Offer | None:
+        ability = _ability_of(player, verb)
+        targets = None if ability is None else ability.offer(state, player)
+        return None if targets is None else Offer(verb=verb, targets=targets)
+
+    return offer
+
+
+def _use_ability(state: GameState, act: Act) -> Changed:
+    player = state.players[act.seat]
+    ability = _ability_of(player, act.verb)
+    if isinstance(ability, DayAbility):
+        return ability.effect(state, player, act.targets)
+    names = [state.players[seat].name for seat in act.targets]
+    state = replace(state, deeds=(*state.deeds, Deed(seat=act.seat, verb=act.verb, targets=act.targets)))
+    return Changed(state, (private(state, EventKind.DEED_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
+
+
+def _ability_specs() -> Iterable[ActSpec]:
+    seen: dict[str, Ability] = {}
+    for role in ROLES.values():
+        for ability in role.abilities:
+            seen.setdefault(ability.verb, ability)
+    for verb, ability in sorted(seen.items()):
+        yield ActSpec(
+            verb=verb,
+            form=Form.BARE if ability.aims is None else Form.NAME,
+            help=ability.help,
+            offer=_offer_ability(verb),
+            perform=_use_ability,
+        )
+
+
+_TABLE = (
+    ActSpec(
+        verb="speak",
+        form=Form.TEXT,
+        help="say something: by day to everybody, in a night chat to those in it",
+        offer=_offer_speech,
+        perform=_speak,
+    ),
+    ActSpec(
+        verb="whisper",
+        form=Form.NAME_AND_TEXT,
+        help="say something to one player alone; everybody sees that you whispered, not what",
+        offer=_offer_whisper,
+        perform=_whisper,
+    ),
+    ActSpec(
+        verb="vote",
+        form=Form.NAME,
+        help="vote to put that player on trial; a new vote replaces your standing one",
+        offer=_offer_vote,
+        perform=_vote,
+    ),
+    ActSpec(verb="unvote", form=Form.BARE, help="take back your standing vote", offer=_offer_unvote, perform=_unvote),
+    ActSpec(
+        verb="ballot",
+        form=Form.CHOICE,
+        help="judge the accused: guilty, innocent or abstain",
+        offer=_offer_ballot,
+        perform=_cast,
+    ),
+    *_ability_specs(),
+    ActSpec(
+        verb="wait",
+        form=Form.BARE,
+        help="do nothing this time",
+        offer=lambda state, player: Offer(verb="wait"),
+        perform=lambda state, act: Changed(state),
+    ),
+    ActSpec(
+        verb="will",
+        form=Form.TEXT,
+        help="write your last will anew; it is read out when you die",
+        offer=_offer_will,
+        perform=_write_will,
+        is_side_act=True,
+    ),
+    ActSpec(
+        verb="death_note",
+        form=Form.TEXT,
+        help="write anew the note that is found with those you kill",
+        offer=_offer_note,
+        perform=_write_note,
+        is_side_act=True,
+    ),
+)
+
+ACTS: Mapping[str, ActSpec] = MappingProxyType({spec.verb: spec for spec in _TABLE})
+"""Verb to entry, in the order in which a prompt lists them."""
+
+
+def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
+    """Everything `seat` may choose now, side acts included, in the order of the table."""
+    player = state.players[seat]
+    found = (spec.offer(state, player) for spec in ACTS.values())
+    return tuple(offer for offer in found if offer is not None)

@@ -1,0 +1,257 @@
+"""The calendar: which round follows which, dusk, dawn and trials (rules, sections 4 and 5).
+
+`end_round` is called when everybody asked in a round has answered. It opens the next round, and on the way does what
+happens between two rounds: the verdict, the lynch, the night, the dawn, the end of the game.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mac_runner.environments.town_of_salem.channels import channels
+from mac_runner.environments.town_of_salem.events import Event, EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.night import resolve
+from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility
+from mac_runner.environments.town_of_salem.roles.mafia import promote
+from mac_runner.environments.town_of_salem.state import Ballot, Death, Faction, GameState, Phase, Player, holder
+from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY, check
+from mac_runner.types import JsonValue
+
+
+def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first: bool) -> GameState:
+    """Ask `seats` in a new round; by day in an order drawn for it, with `speak_after` respected."""
+    order = list(seats)
+    if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
+        state.chance("order", state.round + 1).shuffle(order)
+        order = _gated(order, state)
+    return replace(
+        state,
+        phase=phase,
+        round=state.round + 1,
+        round_in_phase=1 if is_first else state.round_in_phase + 1,
+        order=tuple(order),
+        acted=frozenset(),
+        is_silent=True,
+    )
+
+
+def _gated(order: list[int], state: GameState) -> list[int]:
+    """`order` with every seat moved behind those it must speak after, changing as little as possible."""
+    if not state.speak_after:
+        return order
+    waiting, gated = list(order), []
+    while waiting:
+        blocked_by = set(waiting)
+        ready = next(seat for seat in waiting if not state.speak_after.get(seat, frozenset()) & blocked_by)
+        waiting.remove(ready)
+        gated.append(ready)
+    return gated
+
+
+def end_round(state: GameState) -> Changed:
+    """Go on after a round in which everybody has answered."""
+    match state.phase:
+        case Phase.GREETING:
+            if state.round_in_phase < state.options.greeting_rounds:
+                return Changed(open_round(state, Phase.GREETING, _living(state), is_first=False))
+            return _dusk(state)
+        case Phase.DISCUSSION:
+            if state.round_in_phase < state.options.discussion_rounds:
+                return Changed(open_round(state, Phase.DISCUSSION, _living(state), is_first=False))
+            return _open_voting(replace(state, vote_rounds_left=state.options.vote_rounds, trials=0))
+        case Phase.VOTING:
+            left = state.vote_rounds_left - 1
+            if left > 0 and not state.is_silent:
+                return Changed(
+                    open_round(replace(state, vote_rounds_left=left), Phase.VOTING, _living(state), is_first=False)
+                )
+            return _dusk(state)
+        case Phase.DEFENCE:
+            judges = [seat for seat in _living(state) if seat != state.accused]
+            return Changed(open_round(state, Phase.JUDGEMENT, judges, is_first=True))
+        case Phase.JUDGEMENT:
+            return _verdict(state)
+        case Phase.LAST_WORDS:
+            return _lynch(state)
+        case Phase.NIGHT_CHAT:
+            if state.round_in_phase < state.options.night_chat_rounds:
+                return Changed(open_round(state, Phase.NIGHT_CHAT, state.order, is_first=False))
+            return Changed(_open_night(state))
+        case Phase.NIGHT:
+            return _dawn(state)
+        case Phase.OVER:
+            raise ValueError("the game is over: there is no round to end")
+
+
+def open_trial(state: GameState, accused: int) -> Changed:
+    """Put a player on the stand: votes are wiped, and the vote round that nominated them counts as used."""
+    state = replace(
+        state,
+        accused=accused,
+        votes={},
+        ballots={},
+        trials=state.trials + 1,
+        vote_rounds_left=max(1, state.vote_rounds_left - 1),
+    )
+    event = public(state, EventKind.TRIAL, accused=state.players[accused].name, trial=state.trials)
+    return Changed(open_round(state, Phase.DEFENCE, (accused,), is_first=True), (event,))
+
+
+def _living(state: GameState) -> tuple[int, ...]:
+    return tuple(player.seat for player in state.living)
+
+
+def _open_voting(state: GameState) -> Changed:
+    state = open_round(replace(state, votes={}, accused=None), Phase.VOTING, _living(state), is_first=True)
+    event = public(state, EventKind.VOTING_START, needed=state.votes_needed, trials_left=_trials_left(state))
+    return Changed(state, (event,))
+
+
+def _trials_left(state: GameState) -> int:
+    return state.options.trials_per_day - state.trials
+
+
+def _verdict(state: GameState) -> Changed:
+    """Count the ballots: strictly more guilty than innocent condemns (rules, section 5.5)."""
+    if state.accused is None:
+        raise ValueError("a judgement without an accused")
+    by_ballot: dict[str, JsonValue] = {
+        ballot.value: [state.players[seat].name for seat in sorted(state.ballots) if state.ballots[seat] is ballot]
+        for ballot in Ballot
+    }
+    cast = Counter(state.ballots.values())
+    is_guilty = cast[Ballot.GUILTY] > cast[Ballot.INNOCENT]
+    accused = state.players[state.accused].name
+    events = (
+        public(state, EventKind.BALLOTS, **by_ballot),
+        public(state, EventKind.VERDICT, accused=accused, is_guilty=is_guilty),
+    )
+    if is_guilty:
+        return Changed(open_round(state, Phase.LAST_WORDS, (state.accused,), is_first=True), events)
+    state = replace(state, accused=None, ballots={})
+    after = _open_voting(state) if _trials_left(state) > 0 else _dusk(state)
+    return Changed(after.state, events + after.events)
+
+
+def _lynch(state: GameState) -> Changed:
+    if state.accused is None:
+        raise ValueError("a lynch without an accused")
+    death = Death(day=state.day, at_night=False, causes=("lynch",))
+    victim = replace(state.players[state.accused], death=death)
+    state = replace(state.with_player(victim), had_death=True)
+    events: Events = (_announcement(state, victim),)
+    lynched = ROLES[victim.role].when_lynched(state, victim)
+    after = _after_deaths(lynched.state)
+    state = replace(after.state, accused=None, ballots={})
+    ended = _end_if_over(state)
+    return _join(Changed(state, events), lynched, after, ended or _dusk(state))
+
+
+def _join(*changes: Changed) -> Changed:
+    """The last state, and the events of all in order."""
+    return Changed(changes[-1].state, tuple(event for change in changes for event in change.events))
+
+
+def _announcement(state: GameState, victim: Player) -> Event:
+    causes = victim.death.causes if victim.death else ()
+    notes = victim.death.notes if victim.death else ()
+    return public(
+        state,
+        EventKind.DEATH,
+        player=victim.name,
+        role=ROLES[victim.role].name,
+        causes=list(causes),
+        will=victim.will,
+        death_notes=list(notes),
+    )
+
+
+def _after_deaths(state: GameState) -> Changed:
+    """What the living do about deaths just announced: conversions by role, then the Mafia closes its ranks."""
+    events: Events = ()
+    for seat in range(len(state.players)):
+        player = state.players[seat]
+        state, happened = ROLES[player.role].after_deaths(state, player)
+        events += happened
+    state, happened = promote(state, ROLES)
+    return Changed(state, events + happened)
+
+
+def _end_if_over(state: GameState) -> Changed | None:
+    result = check(state)
+    if result is None:
+        return None
+    event = public(state, EventKind.GAME_END, ending=result.ending, reason=result.reason, winners=list(result.winners))
+    return Changed(replace(state, phase=Phase.OVER, order=(), acted=frozenset(), result=result), (event,))
+
+
+def _dusk(state: GameState) -> Changed:
+    """Night falls: the prisoner is taken, private channels open if there are any, else everybody acts."""
+    jailor = holder(state, "jailor")
+    choice = state.jail_choice
+    is_jailed = jailor is not None and choice is not None and state.players[choice].alive
+    state = replace(
+        state, phase=Phase.NIGHT_CHAT, votes={}, accused=None, prisoner=choice if is_jailed else None, jail_choice=None
+    )
+    events: list[Event] = [public(state, EventKind.NIGHT_START)]
+    if jailor is not None and state.prisoner is not None:
+        prisoner = state.players[state.prisoner]
+        events.append(private(state, EventKind.JAILING, (jailor.seat,), prisoner=prisoner.name))
+        events.append(private(state, EventKind.JAILED, (prisoner.seat,)))
+        team = [player.seat for player in state.living if player.faction is Faction.MAFIA and player != prisoner]
+        if prisoner.faction is Faction.MAFIA and team:
+            events.append(private(state, EventKind.TEAMMATE_JAILED, team, player=prisoner.name))
+    if state.seance is not None and state.players[state.seance.target].alive:
+        events.append(private(state, EventKind.SEANCE, (state.seance.target,)))
+    speakers = sorted({seat for channel in channels(state) for seat in channel.speakers})
+    if speakers and state.options.night_chat_rounds > 0:
+        return Changed(open_round(state, Phase.NIGHT_CHAT, speakers, is_first=True), tuple(events))
+    return Changed(_open_night(state), tuple(events))
+
+
+def _open_night(state: GameState) -> GameState:
+    """Ask everybody who has something to choose tonight, the haunting dead included."""
+    state = replace(state, phase=Phase.NIGHT)
+    seats = [
+        player.seat
+        for player in state.players
+        if any(
+            isinstance(ability, NightAbility) and ability.offer(state, player) is not None
+            for ability in ROLES[player.role].abilities
+        )
+    ]
+    return open_round(state, Phase.NIGHT, seats, is_first=True)
+
+
+def _dawn(state: GameState) -> Changed:
+    """Resolve the night, announce it, and open the next day unless the game ends with it."""
+    living_before = _living(state)
+    night = resolve(state)
+    state = replace(night.state, day=state.day + 1, phase=Phase.DISCUSSION, order=(), acted=frozenset())
+    dead = [state.players[seat] for seat in living_before if not state.players[seat].alive]
+    announced = [public(state, EventKind.DAY_START)]
+    announced += [_announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
+    is_quiet = not dead and not state.had_death and state.day > QUIET_FROM_DAY
+    state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_death=False)
+    after = _after_deaths(state)
+    opened = _end_if_over(after.state) or Changed(
+        open_round(after.state, Phase.DISCUSSION, _day_speakers(after.state), is_first=True)
+    )
+    return _join(night, Changed(state, tuple(announced)), after, opened)
+
+
+def _day_speakers(state: GameState) -> list[int]:
+    """The living, and those dead whose role lets them choose something by day."""
+    if state.options.discussion_rounds == 0:
+        return []
+    return [
+        player.seat
+        for player in state.players
+        if player.alive
+        or any(
+            isinstance(ability, DayAbility) and ability.offer(state, player) is not None
+            for ability in ROLES[player.role].abilities
+        )
+    ]

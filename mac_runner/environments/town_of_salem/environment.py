@@ -1,0 +1,72 @@
+"""Town of Salem as an Environment: from an experiment to games at their beginning."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from mac_runner.config import Experiment, GameConfig
+from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.lobbies import NAMES, role_list
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.rules import new_game
+from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.errors import ConfigError
+from mac_runner.types import Lineup, Task
+
+
+class TownOfSalem:
+    """Games of one experiment: its role list, its rules, its players."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        game = experiment.game or GameConfig()
+        self._roles = role_list(game.lobby)
+        self._options = options_of(game)
+        self._system = system_text(self._roles, self._options)
+        self._max_retries = experiment.retry_config.max_retries
+        self._speak_after = {
+            definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
+            for definition in experiment.agent_definitions
+        }
+
+    @property
+    def lineup(self) -> Lineup:
+        """The role list, a slot a role, and the names players go by."""
+        return Lineup(slots=self._roles, names=NAMES)
+
+    def open(self, task: Task) -> Game:
+        """A game in its greeting: the role of a seat is that of the slot its agent was given."""
+        state, opening = new_game(
+            seed=task.seed,
+            names=[agent.agent_id for agent in task.agents],
+            roles=[self._roles[agent.slot] for agent in task.agents],
+            lobby=self._roles,
+            options=self._options,
+            speak_after=self._gates(task),
+        )
+        return Game(task=task, state=state, opening=opening, system=self._system, max_retries=self._max_retries)
+
+    def _gates(self, task: Task) -> dict[int, frozenset[int]]:
+        """`speak_after_within_round` of the definitions, as seats of this game."""
+        gates = {
+            agent.seat: frozenset(
+                other.seat for other in task.agents if other.definition in self._speak_after[agent.definition]
+            )
+            for agent in task.agents
+        }
+        return {seat: before for seat, before in gates.items() if before}
+
+    def policy(self, name: str) -> Policy:
+        """The scripted player called `name`."""
+        if name not in POLICIES:
+            raise ConfigError(
+                f"there is no scripted policy {name!r} for town_of_salem; there are: {', '.join(POLICIES)}"
+            )
+        return POLICIES[name]
+
+
+def options_of(game: GameConfig) -> Options:
+    """Flags and calendar of the experiment as the rules take them."""
+    chosen = {**game.flags.model_dump(), **game.calendar.model_dump()}
+    return Options(**{field.name: chosen[field.name] for field in fields(Options)})

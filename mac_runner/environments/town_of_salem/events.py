@@ -1,0 +1,84 @@
+"""What happens in a game and who learns of it.
+
+An event carries its audience from the moment it is made, and its data holds nothing that audience may not know:
+a prisoner's chat names its other speaker `Jailor`, not the player. Names, never seat numbers, stand in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mac_runner.environments.town_of_salem.state import GameState, Phase
+from mac_runner.types import JsonObject, JsonValue
+
+
+class EventKind(StrEnum):
+    """Every kind of event; `narration` has one sentence for each."""
+
+    # Everybody learns these.
+    GAME_START = "game_start"
+    DAY_START = "day_start"
+    NIGHT_START = "night_start"
+    VOTING_START = "voting_start"
+    SPEECH = "speech"
+    WHISPER_SEEN = "whisper_seen"
+    VOTE = "vote"
+    UNVOTE = "unvote"
+    TRIAL = "trial"
+    BALLOTS = "ballots"
+    VERDICT = "verdict"
+    DEATH = "death"
+    NO_DEATH = "no_death"
+    GAME_END = "game_end"
+    # Only those concerned learn these.
+    ROLE_CARD = "role_card"
+    TEAM = "team"
+    QUARRY = "quarry"
+    WHISPER = "whisper"
+    CHAT = "chat"
+    JAIL_CHOSEN = "jail_chosen"
+    JAILED = "jailed"
+    JAILING = "jailing"
+    TEAMMATE_JAILED = "teammate_jailed"
+    SEANCE_CHOSEN = "seance_chosen"
+    SEANCE = "seance"
+    DEED_CHOSEN = "deed_chosen"
+    HAUNT_OFFERED = "haunt_offered"
+    BLOCKED = "blocked"
+    BLOCK_FAILED = "block_failed"
+    BLOCK_RESISTED = "block_resisted"
+    TARGET_JAILED = "target_jailed"
+    RESULT = "result"
+    ATTACKED = "attacked"
+    PATIENT_ATTACKED = "patient_attacked"
+    DEFENCE_TOO_STRONG = "defence_too_strong"
+    EXECUTIONS_LOST = "executions_lost"
+    GOAL_MET = "goal_met"
+    CONVERTED = "converted"
+    TEAM_CHANGED = "team_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened; `audience` is None when everybody learns of it, else the seats that do."""
+
+    kind: EventKind
+    day: int
+    phase: Phase
+    data: JsonObject
+    audience: frozenset[int] | None = None
+
+
+Events = tuple[Event, ...]
+
+
+def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:
+    """An event everybody learns of."""
+    return Event(kind=kind, day=state.day, phase=state.phase, data=data)
+
+
+def private(state: GameState, kind: EventKind, seats: Iterable[int], **data: JsonValue) -> Event:
+    """An event only `seats` learn of."""
+    return Event(kind=kind, day=state.day, phase=state.phase, data=data, audience=frozenset(seats))

@@ -1,0 +1,76 @@
+"""Role lists: the named ones, and those written out in YAML (rules, section 14)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.errors import ConfigError
+
+# The official classic list in its order; a table of n plays the first n entries.
+_CLASSIC = (
+    "sheriff",
+    "doctor",
+    "investigator",
+    "jailor",
+    "medium",
+    "godfather",
+    "framer",
+    "executioner",
+    "escort",
+    "mafioso",
+)
+
+LOBBIES: dict[str, tuple[str, ...]] = {f"classic-{n}": _CLASSIC[:n] for n in range(7, len(_CLASSIC) + 1)}
+
+NAMES = (
+    "Abel",
+    "Beatrice",
+    "Caleb",
+    "Dorothea",
+    "Elias",
+    "Felicity",
+    "Gideon",
+    "Hester",
+    "Isaac",
+    "Josephine",
+    "Kenelm",
+    "Lydia",
+    "Matthias",
+    "Naomi",
+    "Obadiah",
+    "Prudence",
+    "Quentin",
+    "Rosamund",
+    "Silas",
+    "Tabitha",
+)
+"""Public names of the players; no name is part of another."""
+
+
+def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
+    """The role ids of a lobby, one a seat. Raises ConfigError for a list that cannot be dealt or played."""
+    if isinstance(lobby, str):
+        if lobby not in LOBBIES:
+            raise ConfigError(
+                f"game.lobby: there is no lobby {lobby!r}; there are: {', '.join(LOBBIES)}, or a list of roles"
+            )
+        return LOBBIES[lobby]
+    slots = tuple(slot.strip().lower().replace("-", " ").replace("_", " ") for slot in lobby)
+    _check(slots)
+    return slots
+
+
+def _check(slots: tuple[str, ...]) -> None:
+    unknown = sorted(set(slots) - set(ROLES))
+    if unknown:
+        raise ConfigError(f"game.lobby: unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}")
+    twice = sorted(role for role, count in Counter(slots).items() if count > 1 and ROLES[role].is_unique)
+    if twice:
+        raise ConfigError(f"game.lobby: a game has one at most of: {', '.join(twice)}")
+    if not 3 <= len(slots) <= len(NAMES):
+        raise ConfigError(f"game.lobby: {len(slots)} roles; a game has 3 to {len(NAMES)} players")
+    groups = {group for slot in slots if (group := ROLES[slot].group) is not None}
+    if len(groups) < 2:
+        raise ConfigError("game.lobby: nobody opposes anybody; a game needs the Town and the Mafia")

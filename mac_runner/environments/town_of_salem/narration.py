@@ -1,0 +1,118 @@
+"""Events told in words. One line each; what players wrote is defused, so that it can only ever be what they wrote."""
+
+from __future__ import annotations
+
+from mac_runner.environments.markup import defuse
+from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.types import JsonObject
+
+_CAUSES = {
+    "lynch": "lynched by the Town",
+    "mafia": "killed by the Mafia",
+    "jailor": "executed by the Jailor",
+    "jester": "taken by a Jester's ghost",
+}
+
+
+def stamp(event: Event) -> str:
+    """When the event happened: `Day 2, voting`, `Night 3`."""
+    if event.phase.is_night:
+        return f"Night {event.day}"
+    return f"Day {event.day}" if event.phase is Phase.OVER else f"Day {event.day}, {event.phase}"
+
+
+def line(event: Event) -> str:
+    """The event as one line of the record."""
+    return f"[{stamp(event)}] {tell(event)}"
+
+
+def tell(event: Event) -> str:
+    """The event in words."""
+    return _WORDS[event.kind].format_map(_Told(event.data))
+
+
+class _Told(dict[str, str]):
+    """The data of an event as a sentence wants it: lists joined, players' own words defused."""
+
+    def __init__(self, data: JsonObject) -> None:
+        super().__init__({key: _told(value) for key, value in data.items()})
+        self["count_of"] = f"{data.get('count')} of {data.get('needed')}"
+        if "causes" in data:
+            self["death"] = _death(data)
+        if "is_guilty" in data:
+            self["verdict"] = "guilty and will be lynched" if data["is_guilty"] else "acquitted"
+        if "ending" in data:
+            self["end"] = _ending(data)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "nobody"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} ({role})" for name, role in value.items())
+    return defuse(str(value))
+
+
+def _death(data: JsonObject) -> str:
+    causes = data["causes"] if isinstance(data["causes"], list) else []
+    notes = data["death_notes"] if isinstance(data["death_notes"], list) else []
+    how = " and ".join(_CAUSES.get(str(cause), str(cause)) for cause in causes)
+    will = f"The will reads: “{defuse(str(data['will']))}”" if data["will"] else "There was no will."
+    left = "".join(f" A note was left: “{defuse(str(note))}”" for note in notes)
+    return f"{data['player']} died, {how}. They were a {data['role']}. {will}{left}"
+
+
+def _ending(data: JsonObject) -> str:
+    winners = data["winners"] if isinstance(data["winners"], list) else []
+    who = " and ".join(f"the {str(winner).title()}" for winner in winners)
+    match data["ending"]:
+        case "win":
+            return f"The game is over: {who} won, for {data['reason']}."
+        case "draw":
+            return f"The game is over: a draw, for {data['reason']}."
+        case _:
+            return f"The game was stopped: {data['reason']}."
+
+
+_WORDS: dict[EventKind, str] = {
+    EventKind.GAME_START: "Players, in seat order: {players}. Roles in this game: {lobby}.",
+    EventKind.DAY_START: "The sun rises.",
+    EventKind.NIGHT_START: "Night falls.",
+    EventKind.VOTING_START: "Voting opens: {needed} votes on a player start a trial; trials left today: {trials_left}.",
+    EventKind.SPEECH: "{player} says: “{text}”",
+    EventKind.WHISPER_SEEN: "{player} whispers to {to}.",
+    EventKind.VOTE: "{player} votes for {target} ({count_of}).",
+    EventKind.UNVOTE: "{player} takes back the vote for {target}.",
+    EventKind.TRIAL: "{accused} is put on trial (trial {trial} of the day).",
+    EventKind.BALLOTS: "Ballots: guilty: {guilty}; innocent: {innocent}; abstained: {abstain}.",
+    EventKind.VERDICT: "{accused} is {verdict}.",
+    EventKind.DEATH: "{death}",
+    EventKind.NO_DEATH: "Nobody died last night.",
+    EventKind.GAME_END: "{end}",
+    EventKind.ROLE_CARD: "You are the {role}.",
+    EventKind.TEAM: "The Mafia: {members}.",
+    EventKind.QUARRY: "Your target is {target}.",
+    EventKind.WHISPER: "{player} whispers to {to}: “{text}”",
+    EventKind.CHAT: "({channel} chat) {player}: “{text}”",
+    EventKind.JAIL_CHOSEN: "You will jail {target} tonight.",
+    EventKind.JAILED: "You are in jail. You cannot act tonight; you can talk with the Jailor.",
+    EventKind.JAILING: "You have {prisoner} in jail.",
+    EventKind.TEAMMATE_JAILED: "{player} of your team is in jail tonight.",
+    EventKind.SEANCE_CHOSEN: "You will talk with {target} tonight.",
+    EventKind.SEANCE: "The Medium, who is dead, talks with you tonight.",
+    EventKind.DEED_CHOSEN: "You chose to {verb}: {targets}.",
+    EventKind.HAUNT_OFFERED: "You may haunt one of: {candidates}.",
+    EventKind.BLOCKED: "Somebody kept you busy: what you chose did not happen.",
+    EventKind.BLOCK_FAILED: "{target} could not be blocked.",
+    EventKind.BLOCK_RESISTED: "Somebody tried to block you, in vain.",
+    EventKind.TARGET_JAILED: "{target} was in jail: what you chose did not happen.",
+    EventKind.RESULT: "You found that {about} is {finding}.",
+    EventKind.ATTACKED: "You were attacked, and {saved_by} saved you.",
+    EventKind.PATIENT_ATTACKED: "Your patient {target} was attacked.",
+    EventKind.DEFENCE_TOO_STRONG: "{target} was too well defended against your attack.",
+    EventKind.EXECUTIONS_LOST: "{target} was of the Town: you may execute no more.",
+    EventKind.GOAL_MET: "You have reached your goal: you have won.",
+    EventKind.CONVERTED: "You are now a {role}.",
+    EventKind.TEAM_CHANGED: "{player} is now the {role} of the Mafia.",
+}

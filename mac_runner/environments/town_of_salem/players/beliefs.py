@@ -1,0 +1,180 @@
+"""What a scripted player makes of what it has seen: how suspicious everybody is, from one seat's view.
+
+Scores are sums of evidence: 0 is nothing known, about 2 is enough for a vote, below 0 speaks for a player. The
+weights are judgement, tuned by playing; nothing outside this file depends on their values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.players.statements import Statement, understand
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import Faction
+
+# Roles whose word about others has a source.
+INFORMED = frozenset({"Sheriff", "Investigator", "Medium", "Jailor"})
+
+_OWN_FINDING = 5.0
+_PROVEN_WORD = 3.5
+_INFORMED_WORD = 2.2
+_BARE_WORD = 0.4
+_COUNTERCLAIM = 1.2
+_FALSE_CLAIM = 4.0
+_BAD_ACCUSER = 1.0
+_WRONG_BALLOT = 0.4
+_CLEARED = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beliefs:
+    """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings."""
+
+    suspicion: Mapping[str, float]
+    claims: Mapping[str, str]
+    findings: Mapping[str, bool]
+
+    def most_suspicious(self) -> tuple[str, float] | None:
+        """The player with the highest score; the first in seat order among equals."""
+        if not self.suspicion:
+            return None
+        name = max(self.suspicion, key=lambda name: self.suspicion[name])
+        return name, self.suspicion[name]
+
+
+def form_beliefs(view: SeatView) -> Beliefs:
+    """Weigh everything this seat has seen."""
+    findings = own_findings(view)
+    said = [(speaker, understand(text)) for speaker, text in _utterances(view)]
+    claims = {speaker: statement.claims for speaker, statement in said if statement.claims}
+    score: dict[str, float] = defaultdict(float)
+    for name, is_guilty in findings.items():
+        score[name] += _OWN_FINDING if is_guilty else -_OWN_FINDING / 2
+    _weigh_claims(view, claims, score)
+    for speaker, accused, is_accusation in _distinct(said):
+        _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
+    _weigh_ballots(view, score)
+    others = (name for name in view.living if name != view.name)
+    return Beliefs(suspicion={name: score[name] for name in others}, claims=claims, findings=findings)
+
+
+def own_findings(view: SeatView) -> dict[str, bool]:
+    """What this seat's own investigations say of others: True for guilty, False for innocent; the open are left out."""
+    findings: dict[str, bool] = {}
+    for event in view.private:
+        if event.kind is EventKind.RESULT:
+            verdict = _verdict(view, str(event.data["finding"]))
+            if verdict is not None:
+                findings[str(event.data["about"])] = verdict
+    return findings
+
+
+def is_town_role(name: str) -> bool:
+    """Whether a role, by its public name, belongs to the Town; False for a role this game does not know."""
+    role = ROLES.get(name.lower())
+    return role is not None and role.faction is Faction.TOWN
+
+
+def _verdict(view: SeatView, finding: str) -> bool | None:
+    if finding in ("suspicious", "not suspicious"):
+        return finding == "suspicious"
+    if finding == "a member of the mafia":
+        return True
+    named = [ROLES[slot] for slot in dict.fromkeys(view.lobby) if ROLES[slot].name in finding]
+    if not named or len({role.faction is Faction.TOWN for role in named}) > 1:
+        return None
+    return named[0].faction is not Faction.TOWN
+
+
+def _utterances(view: SeatView) -> Iterator[tuple[str, str]]:
+    """Who said what, as far as this seat heard it; a will speaks for its writer, and the dead speak at night."""
+    for event in view.public:
+        if event.kind is EventKind.SPEECH:
+            yield str(event.data["player"]), str(event.data["text"])
+        elif event.kind is EventKind.DEATH and event.data["will"]:
+            yield str(event.data["player"]), str(event.data["will"])
+    for event in view.private:
+        if event.kind is EventKind.WHISPER or (event.kind is EventKind.CHAT and event.data["channel"] != "mafia"):
+            yield str(event.data["player"]), str(event.data["text"])
+
+
+def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, bool]]:
+    """Each accusation or clearing once per speaker, the last word of a speaker about a player counting."""
+    words: dict[tuple[str, str], bool] = {}
+    for speaker, statement in said:
+        words.update({(speaker, name): True for name in statement.accuses})
+        words.update({(speaker, name): False for name in statement.clears})
+    for (speaker, name), is_accusation in words.items():
+        yield speaker, name, is_accusation
+
+
+def _weigh_claims(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
+    """A role claimed by more players than the list has is a lie of somebody's."""
+    available: dict[str, int] = defaultdict(int)
+    for slot in view.lobby:
+        available[ROLES[slot].name] += 1
+    claimants: dict[str, set[str]] = defaultdict(set)
+    for name, role in claims.items():
+        claimants[role].add(name)
+    for name, role in view.graveyard.items():
+        claimants[role].add(name)
+    for role, names in claimants.items():
+        living = sorted(name for name in names if name not in view.graveyard)
+        proven = sum(view.graveyard.get(name) == role for name in names)
+        room = available[role] - proven
+        if role == view.role.name and view.is_alive:
+            room -= view.name not in names
+            living = [name for name in living if name != view.name]
+            room -= view.name in names
+        if len(living) > room:
+            for name in living:
+                score[name] += _FALSE_CLAIM if room <= 0 else _COUNTERCLAIM
+
+
+def _weigh_word(
+    view: SeatView,
+    claims: Mapping[str, str],
+    score: dict[str, float],
+    said: tuple[str, str],
+    *,
+    is_accusation: bool,
+) -> None:
+    """What one player's word about another adds, for the one it is about and for the one who gave it."""
+    speaker, about = said
+    if speaker == view.name or speaker == about:
+        return
+    shown = view.graveyard.get(about)
+    if shown is not None:
+        # The grave tells whether the word was true.
+        was_right = is_accusation != is_town_role(shown)
+        score[speaker] += -_BAD_ACCUSER if was_right else _BAD_ACCUSER
+        return
+    weight = _credit(view, claims, speaker, score[speaker])
+    score[about] += weight if is_accusation else _CLEARED * min(weight, 1.0)
+
+
+def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: float) -> float:
+    shown = view.graveyard.get(speaker)
+    if shown is not None:
+        if not is_town_role(shown):
+            return 0.0
+        return _PROVEN_WORD if shown in INFORMED else _BARE_WORD
+    credit = _INFORMED_WORD if claims.get(speaker) in INFORMED else _BARE_WORD
+    return credit / (1.0 + max(doubt, 0.0))
+
+
+def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
+    """Who judged against what the grave then showed."""
+    ballots: Event | None = None
+    for event in view.public:
+        if event.kind is EventKind.BALLOTS:
+            ballots = event
+        elif event.kind is EventKind.DEATH and event.data["causes"] == ["lynch"] and ballots is not None:
+            wrong = "guilty" if is_town_role(str(event.data["role"])) else "innocent"
+            names = ballots.data[wrong]
+            for name in names if isinstance(names, list) else ():
+                score[str(name)] += _WRONG_BALLOT

@@ -1,0 +1,281 @@
+"""The heuristic player: plays to win by simple rules, from what its seat may know.
+
+The Town shares findings, believes proven words, votes for the most suspicious and protects those who know. The
+Mafia kills those who know, keeps quiet, and lies when accused. An Executioner accuses his target; a Jester asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.players.beliefs import INFORMED, Beliefs, form_beliefs, is_town_role
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear
+from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.state import Ballot, Faction, Phase
+
+_VOTE_FROM = 1.8
+_GUILTY_FROM = 1.5
+_EXECUTE_FROM = 1.8
+_JAIL_FROM = 1.0
+_WANTED_DEAD = ("Jailor", "Sheriff", "Investigator", "Medium", "Doctor", "Escort")
+
+
+def play_to_win(view: object, chance: Random) -> str:
+    """One reply."""
+    if not isinstance(view, SeatView):
+        raise TypeError(f"a player of this game needs a SeatView, not {type(view).__name__}")
+    return _Player(view, chance).reply()
+
+
+class _Player:
+    """One seat deciding one turn."""
+
+    def __init__(self, view: SeatView, chance: Random) -> None:
+        self.view = view
+        self.chance = chance
+        self.choices: dict[str, Choice] = {choice.verb: choice for choice in view.choices}
+        self.beliefs: Beliefs = form_beliefs(view)
+
+    @property
+    def is_mafia(self) -> bool:
+        return self.view.role.faction is Faction.MAFIA
+
+    @property
+    def is_town(self) -> bool:
+        return self.view.role.faction is Faction.TOWN
+
+    def reply(self) -> str:
+        view = self.view
+        match view.phase:
+            case Phase.GREETING:
+                return self._greet()
+            case Phase.NIGHT_CHAT:
+                return self._chat()
+            case Phase.NIGHT:
+                return self._act_at_night()
+            case Phase.JUDGEMENT:
+                return self._judge()
+            case Phase.VOTING:
+                return self._use_the_day() or self._vote()
+            case Phase.DEFENCE | Phase.LAST_WORDS:
+                return self._say(self._defence(), "I must convince them.")
+            case Phase.DISCUSSION | Phase.OVER:
+                return self._use_the_day() or self._discuss()
+
+    def _say(self, text: str, thought: str) -> str:
+        if not text:
+            return write("wait", thought=thought or "I have nothing to say.")
+        return write("speak", text=text, thought=thought, will=self._will())
+
+    def _will(self) -> str:
+        """A new will when there are findings it does not tell yet."""
+        if not self.is_town or "will" not in self.choices:
+            return ""
+        will = f"{claim(self.view.role.name, dead=True)} {self._findings()}".strip()
+        return will if will != self.view.will else ""
+
+    def _findings(self) -> str:
+        guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty]
+        innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
+        return f"{accuse(guilty)} {clear(innocent)}".strip()
+
+    def _greet(self) -> str:
+        if not self.view.observations:
+            asked = f'<tool_request name="get_role">{self.view.role.name}</tool_request>'
+            return f"<thinking>Let me look at what I can do.</thinking>\n{asked}"
+        return self._use_the_day() or self._say(f"Good day. I am {self.view.name}.", "Nothing to go on yet.")
+
+    def _use_the_day(self) -> str | None:
+        """A day ability in place of words, when it is worth more."""
+        if "jail" in self.choices and not self._has_jailed_today():
+            found = self.beliefs.most_suspicious()
+            known = found is not None and found[1] >= _JAIL_FROM
+            unknown = [name for name in self.choices["jail"].targets if name not in self.beliefs.claims]
+            target = found[0] if known and found else self._pick(unknown or self.choices["jail"].targets)
+            return write("jail", target=target, thought=f"I want a word with {target}.", will=self._will())
+        if "seance" in self.choices:
+            trusted = min(self.beliefs.suspicion, key=lambda name: self.beliefs.suspicion[name])
+            return write("seance", target=trusted, thought=f"I trust {trusted} most.")
+        return None if self.view.is_alive else write("wait", thought="I am dead.")
+
+    def _has_jailed_today(self) -> bool:
+        return any(event.kind is EventKind.JAIL_CHOSEN and event.day == self.view.day for event in self.view.private)
+
+    def _pick(self, names: Sequence[str]) -> str:
+        return self.chance.choice(list(names))
+
+    def _discuss(self) -> str:
+        view, role = self.view, self.view.role.name
+        if view.quarry is not None:
+            return self._say(f"{claim('Sheriff')} {accuse([view.quarry])}", f"They must lynch {view.quarry}.")
+        if role == "Jester":
+            return self._say(claim("Godfather"), "Let them think the worst of me.")
+        if self.is_mafia:
+            return self._say(self._lie(), "They must not see who we are.")
+        guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty and name in view.living]
+        heard = self._heard_from_the_dead()
+        if guilty or heard:
+            return self._say(f"{claim(role)} {accuse(dict.fromkeys(guilty + heard))}", "They must know this.")
+        if self._is_accused() or self._is_impersonated():
+            return self._say(f"{claim(role)} {self._findings()}".strip(), "I must speak up.")
+        return self._say("", "I have nothing to tell yet.")
+
+    def _heard_from_the_dead(self) -> list[str]:
+        if self.view.role.name != "Medium":
+            return []
+        return [name for name, doubt in self.beliefs.suspicion.items() if doubt >= _VOTE_FROM and self._is_news(name)]
+
+    def _is_news(self, name: str) -> bool:
+        return any(
+            event.kind is EventKind.CHAT and event.data["channel"] == "dead" and name in str(event.data["text"])
+            for event in self.view.private
+        )
+
+    def _is_accused(self) -> bool:
+        return any(
+            event.kind is EventKind.SPEECH
+            and event.day == self.view.day
+            and f"{self.view.name} is suspicious" in str(event.data["text"])
+            for event in self.view.public
+        )
+
+    def _is_impersonated(self) -> bool:
+        role = self.view.role.name
+        return any(claimed == role and name != self.view.name for name, claimed in self.beliefs.claims.items())
+
+    def _accusers(self) -> list[str]:
+        me = f"{self.view.name} is suspicious"
+        return [
+            str(event.data["player"])
+            for event in self.view.public
+            if event.kind is EventKind.SPEECH and me in str(event.data["text"])
+            if event.data["player"] in self.view.living
+        ]
+
+    def _lie(self) -> str:
+        """What a member of the Mafia says by day: little, until accused; then the word of one against the other."""
+        accusers = [name for name in self._accusers() if name not in self.view.team]
+        if accusers:
+            return f"{claim(self._cover())} {accuse(accusers[:1])}"
+        return ""
+
+    def _cover(self) -> str:
+        """A role of the Town to hide behind: one's earlier claim, else one that nobody has claimed."""
+        mine = self.beliefs.claims.get(self.view.name)
+        if mine is not None:
+            return mine
+        taken = set(self.beliefs.claims.values()) | set(self.view.graveyard.values())
+        roles = [slot.title() for slot in self.view.lobby if is_town_role(slot)]
+        free = [role for role in roles if role not in taken]
+        informed = [role for role in free if role in INFORMED]
+        return self._pick(informed or free or roles)
+
+    def _defence(self) -> str:
+        if self.is_mafia:
+            return self._lie() or claim(self._cover())
+        if self.view.role.name == "Jester":
+            return claim("Godfather")
+        if self.view.quarry is not None:
+            return f"{claim('Sheriff')} {accuse([self.view.quarry])}"
+        return f"{claim(self.view.role.name)} {self._findings()}".strip()
+
+    def _vote(self) -> str:
+        """A vote, unless one's standing vote is already right."""
+        if "vote" not in self.choices:
+            return write("wait", thought="I have no vote to give.")
+        target = self._wanted()
+        if target is None or target not in self.choices["vote"].targets:
+            return write("wait", thought="Nobody else I would vote for.", will=self._will())
+        return write("vote", target=target, thought=f"I want {target} on trial.", will=self._will())
+
+    def _wanted(self) -> str | None:
+        view = self.view
+        if view.quarry is not None:
+            return view.quarry
+        if self.is_mafia:
+            return self._scapegoat()
+        found = self.beliefs.most_suspicious()
+        return found[0] if found is not None and found[1] >= _VOTE_FROM else None
+
+    def _scapegoat(self) -> str | None:
+        """Whom the others already vote for, if not one of ours; else whoever accuses one of us."""
+        outside = [target for target in self.view.votes.values() if target not in self.view.team]
+        if outside:
+            return max(dict.fromkeys(outside), key=outside.count)
+        accusers = [name for name in self._accusers() if name not in self.view.team]
+        return accusers[0] if accusers else None
+
+    def _judge(self) -> str:
+        accused = self.view.accused or ""
+        if self.is_mafia:
+            ballot = Ballot.INNOCENT if accused in self.view.team else Ballot.GUILTY
+        elif accused == self.view.quarry:
+            ballot = Ballot.GUILTY
+        else:
+            doubt = self.beliefs.suspicion.get(accused, 0.0)
+            ballot = Ballot.GUILTY if doubt >= _GUILTY_FROM else Ballot.INNOCENT
+        return write("ballot", choice=ballot.value, thought=f"{accused}: {ballot}.")
+
+    def _chat(self) -> str:
+        channel = self.choices["speak"].choices[0]
+        match channel:
+            case "mafia":
+                text = f"I say we take {self._prey()}."
+            case "jail":
+                text = self._defence() if self._is_jailed() else "Who are you?"
+            case _:
+                dead = not self.view.is_alive
+                text = f"{claim(self.view.role.name, dead=dead)} {self._findings()}".strip()
+        return write("speak", text=text, choice=channel, thought="Here I can be open." if channel != "jail" else "")
+
+    def _is_jailed(self) -> bool:
+        return any(event.kind is EventKind.JAILED and event.day == self.view.day for event in self.view.private)
+
+    def _prey(self) -> str:
+        """Whom the Mafia wants dead: those who claimed to know, in order of danger, else anybody."""
+        living = [name for name in self.view.living if name not in self.view.team and name != self.view.name]
+        for role in _WANTED_DEAD:
+            named = [name for name in living if self.beliefs.claims.get(name) == role]
+            if named:
+                return named[0]
+        return self._pick(living)
+
+    def _act_at_night(self) -> str:
+        offered = [choice for choice in self.view.choices if choice.verb not in ("wait", "will", "death_note")]
+        if not offered:
+            return write("wait", thought="There is nothing I can do.")
+        choice = offered[0]
+        if choice.verb == "execute":
+            return self._execute()
+        target = self._aim(choice)
+        if target is None:
+            return write("wait", thought="Nobody is worth it tonight.", will=self._will())
+        return write(choice.verb, target=target, thought=f"Tonight I choose {target}.", will=self._will())
+
+    def _execute(self) -> str:
+        jailed = [str(event.data["prisoner"]) for event in self.view.private if event.kind is EventKind.JAILING]
+        doubt = self.beliefs.suspicion.get(jailed[-1], 0.0) if jailed else 0.0
+        return write("execute" if doubt >= _EXECUTE_FROM else "wait", thought=f"My doubt: {doubt:.1f}.")
+
+    def _aim(self, choice: Choice) -> str | None:
+        """The best target of a night ability, by what the ability is for."""
+        suspicion = self.beliefs.suspicion
+        others = [name for name in choice.targets if name != self.view.name]
+        match choice.verb:
+            case "kill":
+                return self._prey()
+            case "heal":
+                worth = [name for name in others if self.beliefs.claims.get(name) in INFORMED and suspicion[name] < 1.0]
+                return self._pick(worth or others)
+            case "interrogate" | "investigate":
+                asked = {str(event.data["about"]) for event in self.view.private if event.kind is EventKind.RESULT}
+                fresh = [name for name in others if name not in asked]
+                return self._pick(fresh or others)
+            case "block":
+                worst = max(suspicion[name] for name in others)
+                return self._pick([name for name in others if suspicion[name] >= worst])
+            case _:
+                return self._pick(others)

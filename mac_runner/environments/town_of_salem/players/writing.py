@@ -1,0 +1,24 @@
+"""How a scripted player writes a reply: the inverse of the parser, from the same table of acts."""
+
+from __future__ import annotations
+
+from mac_runner.environments.town_of_salem.acts import ACTS, Form
+
+
+def write(verb: str, *, target: str = "", text: str = "", choice: str = "", thought: str = "", will: str = "") -> str:
+    """A reply that thinks `thought`, then does one act, with a new will if there is one."""
+    thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
+    side = f"<will>{will}</will>\n" if will else ""
+    match ACTS[verb].form:
+        case Form.BARE:
+            act = f"<{verb}/>"
+        case Form.TEXT:
+            channel = f' channel="{choice}"' if choice else ""
+            act = f"<{verb}{channel}>{text}</{verb}>"
+        case Form.NAME:
+            act = f"<{verb}>{target}</{verb}>"
+        case Form.NAME_AND_TEXT:
+            act = f'<{verb} to="{target}">{text}</{verb}>'
+        case Form.CHOICE:
+            act = f"<{verb}>{choice}</{verb}>"
+    return f"{thinking}{side}{act}"

@@ -1,0 +1,107 @@
+"""From the text of a reply to what its seat does: a tool request, acts, or a problem to be put right.
+
+Total: every text is one of the three, and a problem says to the player what was wrong and what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mac_runner.environments.markup import TOOL_TAG, Tag, scan
+from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form
+from mac_runner.environments.town_of_salem.rules import IllegalActError, check
+from mac_runner.environments.town_of_salem.state import GameState
+from mac_runner.limits import SPEECH_CHARS_MAX, WILL_CHARS_MAX
+from mac_runner.types import FinishReason, Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """The player asks a tool before acting."""
+
+    name: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the player does: one act, after any side acts. All of them are legal now."""
+
+    act: Act
+    side_acts: tuple[Act, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why the reply cannot be used."""
+
+    reason: str
+
+
+Reading: TypeAlias = ToolRequest | Chosen | Problem
+
+
+def read(reply: Reply, state: GameState, seat: int) -> Reading:
+    """Read `reply` as the answer of `seat` to the round that is open."""
+    markup = scan(reply.text, ACTS)
+    if markup.unclosed is not None:
+        is_cut = reply.finish_reason is FinishReason.LENGTH
+        why = "the reply was cut off at its token limit" if is_cut else f"there is no </{markup.unclosed}>"
+        return Problem(reason=f"<{markup.unclosed}> was never closed: {why}")
+    request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
+    if request is not None:
+        return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
+    return _read_acts(markup.tags, state, seat)
+
+
+def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
+    main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
+    if len(main) != 1:
+        found = "no act" if not main else f"{len(main)} acts (" + ", ".join(tag.name for tag in main) + ")"
+        return Problem(reason=f"there was {found} in the reply; give exactly one, in its tag")
+    seats = {player.name.casefold(): player.seat for player in state.players}
+    acts: list[Act] = []
+    for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
+        try:
+            act = _read_act(tag, ACTS[tag.name], seat, seats)
+            check(state, act)
+        except IllegalActError as problem:
+            return Problem(reason=str(problem))
+        acts.append(act)
+    return Chosen(act=acts[0], side_acts=tuple(acts[1:]))
+
+
+def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> Act:
+    match spec.form:
+        case Form.BARE:
+            return Act(seat=seat, verb=spec.verb)
+        case Form.TEXT:
+            text = _text(tag, WILL_CHARS_MAX if spec.is_side_act else SPEECH_CHARS_MAX)
+            return Act(seat=seat, verb=spec.verb, text=text, choice=tag.attributes.get("channel", ""))
+        case Form.NAME:
+            return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
+        case Form.NAME_AND_TEXT:
+            target = _seat(tag.attributes.get("to", ""), spec, seats)
+            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, SPEECH_CHARS_MAX))
+        case Form.CHOICE:
+            return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
+
+
+def _text(tag: Tag, chars_max: int) -> str:
+    if not tag.text:
+        raise IllegalActError(f"<{tag.name}> was empty")
+    if len(tag.text) > chars_max:
+        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; {chars_max} are allowed")
+    return tag.text
+
+
+def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
+    seat = seats.get(name.strip().strip("\"'.").casefold())
+    if seat is None:
+        shown = name.strip()[:40]
+        raise IllegalActError(
+            f"<{spec.verb}> names {shown!r}, who is not a player" if shown else f"<{spec.verb}> names nobody"
+        )
+    return seat

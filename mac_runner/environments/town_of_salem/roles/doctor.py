@@ -1,0 +1,45 @@
+"""Doctor: gives one player a powerful defence for the night (rules, sections 7.4 and 6 step 10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.night import Night
+
+SELF_HEALS = "self-heal"
+
+
+def _patients(state: GameState, player: Player) -> tuple[int, ...]:
+    has_self_heal = SELF_HEALS not in player.marks
+    return tuple(sorted((*others(state, player), player.seat))) if has_self_heal else others(state, player)
+
+
+def _heal(night: Night, deed: Deed) -> None:
+    if deed.targets == (deed.seat,):
+        night.mark_for_good(deed.seat, SELF_HEALS)
+    night.healers[night.house(deed)].append(deed.seat)
+
+
+ROLE = Role(
+    name="Doctor",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_PROTECTIVE,
+    card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
+    "your patient was attacked. You may heal yourself once in the game.",
+    goal="Win with the Town: see every member of the Mafia dead.",
+    group="town",
+    investigator_group=9,
+    abilities=(
+        NightAbility(
+            verb="heal",
+            help="protect that player from attacks tonight (yourself once in the game)",
+            step=Step.PROTECT,
+            effect=_heal,
+            aims=_patients,
+        ),
+    ),
+)

@@ -1,0 +1,26 @@
+"""Escort: keeps one player from acting (rules, section 7.3 and section 6 step 5)."""
+
+from __future__ import annotations
+
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.state import Faction
+
+ROLE = Role(
+    name="Escort",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_SUPPORT,
+    card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked.",
+    goal="Win with the Town: see every member of the Mafia dead.",
+    group="town",
+    investigator_group=8,
+    is_block_immune=True,
+    abilities=(
+        NightAbility(
+            verb="block",
+            help="keep that player from acting tonight",
+            step=Step.BLOCK,
+            effect=lambda night, deed: night.block(deed.seat, night.house(deed)),
+            aims=others,
+        ),
+    ),
+)

@@ -1,0 +1,78 @@
+"""Jailor: locks one player up for the night, talks with them unseen, and may execute them (rules, section 7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles.base import (
+    Alignment,
+    Changed,
+    DayAbility,
+    Level,
+    NightAbility,
+    Role,
+    Step,
+    others,
+)
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.night import Night
+
+EXECUTIONS = 3
+
+
+def _jail(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
+    (target,) = targets
+    chosen = private(state, EventKind.JAIL_CHOSEN, (player.seat,), target=state.players[target].name)
+    return Changed(replace(state, jail_choice=target), (chosen,))
+
+
+def _has_prisoner(state: GameState, player: Player) -> bool:
+    return player.alive and state.prisoner is not None
+
+
+def _execute(night: Night, deed: Deed) -> None:
+    prisoner = night.state.prisoner
+    if prisoner is None:
+        return
+    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, "jailor", is_direct=False)
+    if night.role_of(prisoner).faction is Faction.TOWN:
+        night.set_uses(deed.seat, deed.verb, 0)
+        night.tell(deed.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
+
+
+ROLE = Role(
+    name="Jailor",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_KILLING,
+    card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
+    "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may execute "
+    f"your prisoner, {EXECUTIONS} times in the game, which nothing can stop; after executing a member of the Town you "
+    "may execute no more.",
+    goal="Win with the Town: see every member of the Mafia dead.",
+    group="town",
+    investigator_group=4,
+    attack=Level.UNSTOPPABLE,
+    is_unique=True,
+    abilities=(
+        DayAbility(
+            verb="jail",
+            help="choose that player as your prisoner for the coming night (a later choice replaces it)",
+            effect=_jail,
+            aims=others,
+        ),
+        NightAbility(
+            verb="execute",
+            help="kill your prisoner",
+            step=Step.ATTACK,
+            effect=_execute,
+            uses=EXECUTIONS,
+            first_night=2,
+            is_visit=False,
+            is_offered=_has_prisoner,
+        ),
+    ),
+)

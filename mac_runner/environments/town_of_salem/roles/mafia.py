@@ -1,0 +1,78 @@
+"""What the members of the Mafia share: the kill and its chain of command (rules, section 8.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, Role, Step, become
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player, holder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mac_runner.environments.town_of_salem.night import Night
+
+GODFATHER = "godfather"
+MAFIOSO = "mafioso"
+KILL = "kill"
+GOAL = "Win with the Mafia: see everybody dead who could stop you, the whole Town first."
+
+
+def members(state: GameState) -> tuple[Player, ...]:
+    """Every member of the Mafia, dead or alive, in seat order."""
+    return tuple(player for player in state.players if player.faction is Faction.MAFIA)
+
+
+def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
+    """Every living player who is not of the Mafia."""
+    return tuple(other.seat for other in state.living if other.faction is not Faction.MAFIA)
+
+
+def _settle_who_kills(night: Night) -> None:
+    """Give the night's one kill to the hand that does it: the Mafioso if he is able, else the Godfather."""
+    orders = {deed.seat: deed for deed in night.deeds if deed.verb == KILL}
+    boss = holder(night.state, GODFATHER)
+    hand = holder(night.state, MAFIOSO)
+    if hand is None or not night.is_able(hand.seat):
+        return
+    order = orders.get(boss.seat) if boss is not None and night.is_able(boss.seat) else None
+    if order is None:
+        return
+    night.deeds = [deed for deed in night.deeds if deed.verb != KILL]
+    night.deeds.append(replace(order, seat=hand.seat))
+
+
+def _kill(night: Night, deed: Deed) -> None:
+    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, "mafia", is_direct=True)
+
+
+KILL_ABILITY = NightAbility(
+    verb=KILL,
+    help="have that player killed tonight; the Mafia makes one kill a night, and the Godfather's choice goes first",
+    step=Step.ATTACK,
+    effect=_kill,
+    aims=outsiders,
+    orders=_settle_who_kills,
+)
+
+
+def promote(state: GameState, roles: Mapping[str, Role]) -> Changed:
+    """Close the ranks after deaths: Mafioso to Godfather; with neither, one other member drawn to be Mafioso."""
+    living = [player for player in members(state) if player.alive]
+    if not living or any(player.role == GODFATHER for player in living):
+        return Changed(state)
+    heir = next((player for player in living if player.role == MAFIOSO), None)
+    rank = GODFATHER if heir else MAFIOSO
+    heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
+    role = roles[rank]
+    state = state.with_player(become(heir, role))
+    team = [player.seat for player in living]
+    return Changed(
+        state,
+        (
+            private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),
+            private(state, EventKind.TEAM_CHANGED, team, player=heir.name, role=role.name),
+        ),
+    )

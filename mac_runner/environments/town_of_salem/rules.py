@@ -1,0 +1,150 @@
+"""The rules of the game as one pure function: `apply(state, move) -> (state, events)`.
+
+A move is an Act of one seat, or EndRound when everybody asked in the round has answered. Nothing here reads a clock, a
+file or a generator of its own: what is left to chance is derived from the game's seed and the purpose of the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, Offer, offers
+from mac_runner.environments.town_of_salem.calendar import end_round, open_round
+from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.roles import ROLES, Changed
+from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase, Player
+
+
+class IllegalActError(Exception):
+    """An act the rules do not allow at this moment; the text says why, to the player."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRound:
+    """The bell: everybody asked in this round has answered."""
+
+
+Move: TypeAlias = Act | EndRound
+
+
+def new_game(
+    *,
+    seed: int,
+    names: Sequence[str],
+    roles: Sequence[str],
+    lobby: Sequence[str],
+    options: Options,
+    speak_after: Mapping[int, frozenset[int]] | None = None,
+) -> Changed:
+    """Seat `names`, deal `roles` (ids, by seat) and open the greeting. `lobby` is the public list of slots."""
+    players = tuple(
+        Player(
+            seat=seat,
+            name=name,
+            role=role,
+            dealt=role,
+            faction=ROLES[role].faction,
+            uses=ROLES[role].starting_uses(),
+        )
+        for seat, (name, role) in enumerate(zip(names, roles, strict=True))
+    )
+    state = GameState(
+        seed=seed,
+        options=options,
+        lobby=tuple(lobby),
+        players=players,
+        speak_after=speak_after or {},
+        round=-1,
+    )
+    for player in players:
+        state = state.with_player(ROLES[player.role].deal(state, player))
+    greeters = range(len(players)) if options.greeting_rounds else ()
+    state = open_round(state, Phase.GREETING, greeters, is_first=True)
+    return Changed(state, _opening_events(state))
+
+
+def _opening_events(state: GameState) -> Events:
+    team = [player for player in state.players if player.faction is Faction.MAFIA]
+    names = [player.name for player in state.players]
+    events = [public(state, EventKind.GAME_START, players=list(names), lobby=list(state.lobby))]
+    for player in state.players:
+        events.append(private(state, EventKind.ROLE_CARD, (player.seat,), role=ROLES[player.role].name))
+        if player.quarry is not None:
+            quarry = state.players[player.quarry].name
+            events.append(private(state, EventKind.QUARRY, (player.seat,), target=quarry))
+    if len(team) > 1:
+        members = {player.name: ROLES[player.role].name for player in team}
+        events.append(private(state, EventKind.TEAM, (player.seat for player in team), members=dict(members)))
+    return tuple(events)
+
+
+def check(state: GameState, act: Act) -> Offer:
+    """The offer an act takes up. Raises IllegalActError, saying why, when the act is not legal now."""
+    if act.seat not in state.order:
+        raise IllegalActError("it is not your turn")
+    spec = ACTS.get(act.verb)
+    offer = None if spec is None else spec.offer(state, state.players[act.seat])
+    if spec is None or offer is None:
+        legal = ", ".join(offer.verb for offer in offers(state, act.seat))
+        raise IllegalActError(f"<{act.verb}> cannot be chosen now; you may choose: {legal}")
+    if spec.form in (Form.NAME, Form.NAME_AND_TEXT):
+        if len(act.targets) != 1 or act.targets[0] not in offer.targets:
+            names = ", ".join(state.players[seat].name for seat in offer.targets)
+            raise IllegalActError(f"<{act.verb}> must name one of: {names}")
+    elif act.targets:
+        raise IllegalActError(f"<{act.verb}> names nobody")
+    if offer.choices and act.choice not in offer.choices and not (spec.form is Form.TEXT and not act.choice):
+        raise IllegalActError(f"<{act.verb}> must be one of: {', '.join(offer.choices)}")
+    return offer
+
+
+def apply(state: GameState, move: Move) -> Changed:
+    """Make one move. Raises IllegalActError and changes nothing when the rules do not allow it."""
+    match move:
+        case EndRound():
+            return end_round(state)
+        case Act():
+            return _apply_act(state, move)
+    assert_never(move)
+
+
+def _apply_act(state: GameState, act: Act) -> Changed:
+    spec = ACTS.get(act.verb)
+    if spec is not None and not spec.is_side_act and act.seat in state.acted:
+        raise IllegalActError("you have already acted in this round")
+    check(state, act)
+    spec = ACTS[act.verb]
+    changed = spec.perform(state, act)
+    if spec.is_side_act or changed.state.round != state.round:
+        return changed
+    is_silent = changed.state.is_silent and act.verb == "wait"
+    acted = changed.state.acted | {act.seat}
+    return Changed(replace(changed.state, acted=acted, is_silent=is_silent), changed.events)
+
+
+def validate(state: GameState) -> None:
+    """Re-derive every invariant of a state; AssertionError names the one that is broken."""
+    living = {player.seat for player in state.living}
+    for seat, player in enumerate(state.players):
+        assert player.seat == seat, "seats are numbered in order"
+        assert player.faction is ROLES[player.role].faction, f"{player.name}'s faction is that of the role"
+        assert all(left >= 0 for left in player.uses.values()), f"{player.name} has no use below zero"
+        assert set(player.uses) == set(ROLES[player.role].starting_uses()), f"{player.name} counts the role's uses"
+    assert len({player.name for player in state.players}) == len(state.players), "names are unique"
+    assert len(set(state.order)) == len(state.order), "nobody is asked twice in a round"
+    assert state.acted <= set(state.order), "only those asked have acted"
+    assert all(seat in living and target in living for seat, target in state.votes.items()), "the living vote"
+    assert all(seat != target for seat, target in state.votes.items()), "nobody votes for themselves"
+    assert not state.votes or state.phase is Phase.VOTING, "votes stand during voting only"
+    assert all(seat in living and seat != state.accused for seat in state.ballots), "the living judge others"
+    on_stand = state.phase in (Phase.DEFENCE, Phase.JUDGEMENT, Phase.LAST_WORDS)
+    assert (state.accused is not None) == on_stand, "there is an accused exactly during a trial"
+    assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
+    assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
+    assert not state.deeds or state.phase is Phase.NIGHT, "deeds are chosen at night"
+    assert len({deed.seat for deed in state.deeds}) == len(state.deeds), "one deed a seat"
+    assert (state.result is not None) == (state.phase is Phase.OVER), "a game has a result when it is over"
+    godfathers = [player for player in state.living if player.role == "godfather"]
+    assert len(godfathers) <= 1, "there is one Godfather at most"

@@ -1,0 +1,204 @@
+"""The state of a game: frozen data, and the few questions everybody asks of it.
+
+A game moves in rounds. `order` lists the seats asked in the round that is open and `acted` those that have
+answered; a round in which they answer one after another is sequential, one in which they answer on the same view is
+simultaneous (`Phase.is_simultaneous`). `round` numbers all rounds of the game from 0 and never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+
+from mac_runner.types import stable_hash
+
+
+class Phase(StrEnum):
+    """Where in its calendar a game is."""
+
+    GREETING = "greeting"
+    DISCUSSION = "discussion"
+    VOTING = "voting"
+    DEFENCE = "defence"
+    JUDGEMENT = "judgement"
+    LAST_WORDS = "last words"
+    NIGHT_CHAT = "night chat"
+    NIGHT = "night"
+    OVER = "over"
+
+    @property
+    def is_simultaneous(self) -> bool:
+        """Whether everybody asked answers on the same view."""
+        return self in (Phase.JUDGEMENT, Phase.NIGHT_CHAT, Phase.NIGHT)
+
+    @property
+    def is_night(self) -> bool:
+        """Whether the town sleeps."""
+        return self in (Phase.NIGHT_CHAT, Phase.NIGHT)
+
+
+class Faction(StrEnum):
+    """Who a role plays for."""
+
+    TOWN = "town"
+    MAFIA = "mafia"
+    NEUTRAL = "neutral"
+
+
+class Ballot(StrEnum):
+    """What a living player says of the accused."""
+
+    GUILTY = "guilty"
+    INNOCENT = "innocent"
+    ABSTAIN = "abstain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The rules of this game: flags and calendar of the experiment. Counts are rounds unless named otherwise."""
+
+    sheriff: str = "binary"
+    haunt_pool: str = "guilty_or_abstain"
+    mafia_parity: bool = False
+    greeting_rounds: int = 1
+    discussion_rounds: int = 2
+    vote_rounds: int = 3
+    night_chat_rounds: int = 2
+    trials_per_day: int = 3
+    max_days: int = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """When and of what a player died. A lynch has the only cause `lynch`."""
+
+    day: int
+    at_night: bool
+    causes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """One seat. `role` and `dealt` are role ids; `uses` counts what is left of limited abilities, by verb.
+
+    `marks` are lasting effects a role's file names; `quarry` is the seat an Executioner wants lynched.
+    """
+
+    seat: int
+    name: str
+    role: str
+    dealt: str
+    faction: Faction
+    uses: Mapping[str, int] = field(default_factory=dict)
+    marks: frozenset[str] = frozenset()
+    quarry: int | None = None
+    has_met_goal: bool = False
+    will: str = ""
+    death_note: str = ""
+    death: Death | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the player lives."""
+        return self.death is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """What a seat chose to do this night: an ability's verb and the seats it is aimed at."""
+
+    seat: int
+    verb: str
+    targets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Haunting:
+    """A lynched Jester's due: whom he may take tonight, and from whom one is drawn if he does not choose."""
+
+    seat: int
+    candidates: tuple[int, ...]
+    drawn_from: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seance:
+    """A dead Medium's one talk with a living player, in the coming night."""
+
+    medium: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a game ended. `winners` are winning groups; `ending` is win, draw or capped."""
+
+    ending: str
+    reason: str
+    winners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameState:
+    """A whole game at one moment."""
+
+    seed: int
+    options: Options
+    lobby: tuple[str, ...]
+    players: tuple[Player, ...]
+    speak_after: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    day: int = 1
+    phase: Phase = Phase.GREETING
+    round: int = 0
+    round_in_phase: int = 1
+    order: tuple[int, ...] = ()
+    acted: frozenset[int] = frozenset()
+    is_silent: bool = True
+    votes: Mapping[int, int] = field(default_factory=dict)
+    vote_rounds_left: int = 0
+    trials: int = 0
+    accused: int | None = None
+    ballots: Mapping[int, Ballot] = field(default_factory=dict)
+    jail_choice: int | None = None
+    prisoner: int | None = None
+    seance: Seance | None = None
+    deeds: tuple[Deed, ...] = ()
+    hauntings: tuple[Haunting, ...] = ()
+    had_death: bool = False
+    quiet_cycles: int = 0
+    result: Result | None = None
+
+    @property
+    def living(self) -> tuple[Player, ...]:
+        """Living players in seat order."""
+        return tuple(player for player in self.players if player.alive)
+
+    @property
+    def due(self) -> tuple[int, ...]:
+        """Seats of this round that have not answered, in order."""
+        return tuple(seat for seat in self.order if seat not in self.acted)
+
+    @property
+    def votes_needed(self) -> int:
+        """Votes on one player that start a trial: more than half of the living heads (rules, section 5.1)."""
+        return len(self.living) // 2 + 1
+
+    def with_player(self, player: Player) -> GameState:
+        """The same state with one seat replaced."""
+        players = (*self.players[: player.seat], player, *self.players[player.seat + 1 :])
+        return replace(self, players=players)
+
+    def chance(self, *purpose: str | int) -> Random:
+        """The generator for one random decision of this game, named by its purpose.
+
+        Keyed by purpose rather than drawn from one stream, so that adding a random decision moves no other one.
+        """
+        return Random(stable_hash(self.seed, *purpose))  # noqa: S311 - a game, not a secret
+
+
+def holder(state: GameState, role: str) -> Player | None:
+    """The living player of a unique role, if there is one."""
+    return next((player for player in state.players if player.alive and player.role == role), None)
