@@ -131,7 +131,8 @@ def _offer_vote(state: GameState, player: Player) -> Offer | None:
     if not player.alive or state.phase is not Phase.VOTING:
         return None
     standing = state.votes.get(player.seat)
-    return Offer(verb="vote", targets=tuple(seat for seat in _others(state, player) if seat != standing))
+    targets = tuple(seat for seat in _others(state, player) if seat != standing)
+    return Offer(verb="vote", targets=targets) if targets else None
 
 
 def _vote(state: GameState, act: Act) -> Changed:

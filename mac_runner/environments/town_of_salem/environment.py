@@ -60,9 +60,8 @@ class TownOfSalem:
     def policy(self, name: str) -> Policy:
         """The scripted player called `name`."""
         if name not in POLICIES:
-            raise ConfigError(
-                f"there is no scripted policy {name!r} for town_of_salem; there are: {', '.join(POLICIES)}"
-            )
+            known = ", ".join(POLICIES)
+            raise ConfigError(f"town_of_salem has no scripted policy {name!r}; it has: {known}")
         return POLICIES[name]
 
 

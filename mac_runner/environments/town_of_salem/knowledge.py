@@ -1,8 +1,8 @@
 """What a seat may know, as data.
 
 `GameLog` keeps the events in order, those for everybody apart from those for each seat. `view_of` is the one place
-where a game's state meets a player's eye: a prompt is the view put into words, a scripted player gets the view itself, a
-tool answers from it. What is not in the view cannot reach a player.
+where a game's state meets a player's eye: a prompt is the view put into words, a scripted player gets the view
+itself, a tool answers from it. What is not in the view cannot reach a player.
 """
 
 from __future__ import annotations

@@ -53,9 +53,8 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
     """The role ids of a lobby, one a seat. Raises ConfigError for a list that cannot be dealt or played."""
     if isinstance(lobby, str):
         if lobby not in LOBBIES:
-            raise ConfigError(
-                f"game.lobby: there is no lobby {lobby!r}; there are: {', '.join(LOBBIES)}, or a list of roles"
-            )
+            known = ", ".join(LOBBIES)
+            raise ConfigError(f"game.lobby: there is no lobby {lobby!r}; there are: {known}, or a list of roles")
         return LOBBIES[lobby]
     slots = tuple(slot.strip().lower().replace("-", " ").replace("_", " ") for slot in lobby)
     _check(slots)

@@ -100,8 +100,7 @@ def _text(tag: Tag, chars_max: int) -> str:
 def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
     seat = seats.get(name.strip().strip("\"'.").casefold())
     if seat is None:
-        shown = name.strip()[:40]
-        raise IllegalActError(
-            f"<{spec.verb}> names {shown!r}, who is not a player" if shown else f"<{spec.verb}> names nobody"
-        )
+        if not name.strip():
+            raise IllegalActError(f"<{spec.verb}> names nobody")
+        raise IllegalActError(f"<{spec.verb}> names {name.strip()[:40]!r}, who is not a player")
     return seat

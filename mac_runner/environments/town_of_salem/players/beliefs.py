@@ -27,6 +27,10 @@ _COUNTERCLAIM = 1.2
 _FALSE_CLAIM = 4.0
 _BAD_ACCUSER = 1.0
 _WRONG_BALLOT = 0.4
+_SILENCE = 0.8
+_ODDS = 4.0
+# From this day on everybody of the Town has said what they are; the day after, silence is held against a player.
+CLAIMING_DAY = 3
 _CLEARED = -1.0
 
 
@@ -58,6 +62,7 @@ def form_beliefs(view: SeatView) -> Beliefs:
     for speaker, accused, is_accusation in _distinct(said):
         _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
     _weigh_ballots(view, score)
+    _weigh_odds(view, claims, score)
     others = (name for name in view.living if name != view.name)
     return Beliefs(suspicion={name: score[name] for name in others}, claims=claims, findings=findings)
 
@@ -178,3 +183,15 @@ def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
             names = ballots.data[wrong]
             for name in names if isinstance(names, list) else ():
                 score[str(name)] += _WRONG_BALLOT
+
+
+def _weigh_odds(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
+    """How many of the others must be evil by the role list and the graves, and who has kept silent too long."""
+    evil = sum(not is_town_role(slot) for slot in view.lobby)
+    evil -= sum(not is_town_role(role) for role in view.graveyard.values())
+    others = [name for name in view.living if name != view.name]
+    odds = evil / len(others) if others else 0.0
+    for name in others:
+        score[name] += _ODDS * max(0.0, odds - 0.5)
+        if view.day > CLAIMING_DAY and name not in claims:
+            score[name] += _SILENCE

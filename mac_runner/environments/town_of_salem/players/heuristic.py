@@ -11,14 +11,21 @@ from random import Random
 
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
-from mac_runner.environments.town_of_salem.players.beliefs import INFORMED, Beliefs, form_beliefs, is_town_role
+from mac_runner.environments.town_of_salem.players.beliefs import (
+    CLAIMING_DAY,
+    INFORMED,
+    Beliefs,
+    form_beliefs,
+    is_town_role,
+)
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Ballot, Faction, Phase
 
+# How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
 _VOTE_FROM = 1.8
-_GUILTY_FROM = 1.5
-_EXECUTE_FROM = 1.8
+_EASIER_EACH_DAY = 0.2
+_VOTE_FROM_MIN = 0.7
 _JAIL_FROM = 1.0
 _WANTED_DEAD = ("Jailor", "Sheriff", "Investigator", "Medium", "Doctor", "Escort")
 
@@ -46,6 +53,11 @@ class _Player:
     @property
     def is_town(self) -> bool:
         return self.view.role.faction is Faction.TOWN
+
+    @property
+    def enough(self) -> float:
+        """The suspicion it takes today to vote, to judge guilty and to execute."""
+        return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
 
     def reply(self) -> str:
         view = self.view
@@ -119,20 +131,23 @@ class _Player:
         heard = self._heard_from_the_dead()
         if guilty or heard:
             return self._say(f"{claim(role)} {accuse(dict.fromkeys(guilty + heard))}", "They must know this.")
-        if self._is_accused() or self._is_impersonated():
+        if self._is_accused() or self._is_impersonated() or self._owes_a_claim():
             return self._say(f"{claim(role)} {self._findings()}".strip(), "I must speak up.")
         return self._say("", "I have nothing to tell yet.")
 
     def _heard_from_the_dead(self) -> list[str]:
         if self.view.role.name != "Medium":
             return []
-        return [name for name, doubt in self.beliefs.suspicion.items() if doubt >= _VOTE_FROM and self._is_news(name)]
+        return [name for name, doubt in self.beliefs.suspicion.items() if doubt >= self.enough and self._is_news(name)]
 
     def _is_news(self, name: str) -> bool:
         return any(
             event.kind is EventKind.CHAT and event.data["channel"] == "dead" and name in str(event.data["text"])
             for event in self.view.private
         )
+
+    def _owes_a_claim(self) -> bool:
+        return self.view.day >= CLAIMING_DAY and self.view.name not in self.beliefs.claims
 
     def _is_accused(self) -> bool:
         return any(
@@ -160,7 +175,7 @@ class _Player:
         accusers = [name for name in self._accusers() if name not in self.view.team]
         if accusers:
             return f"{claim(self._cover())} {accuse(accusers[:1])}"
-        return ""
+        return claim(self._cover()) if self._owes_a_claim() else ""
 
     def _cover(self) -> str:
         """A role of the Town to hide behind: one's earlier claim, else one that nobody has claimed."""
@@ -198,7 +213,7 @@ class _Player:
         if self.is_mafia:
             return self._scapegoat()
         found = self.beliefs.most_suspicious()
-        return found[0] if found is not None and found[1] >= _VOTE_FROM else None
+        return found[0] if found is not None and found[1] >= self.enough else None
 
     def _scapegoat(self) -> str | None:
         """Whom the others already vote for, if not one of ours; else whoever accuses one of us."""
@@ -216,7 +231,7 @@ class _Player:
             ballot = Ballot.GUILTY
         else:
             doubt = self.beliefs.suspicion.get(accused, 0.0)
-            ballot = Ballot.GUILTY if doubt >= _GUILTY_FROM else Ballot.INNOCENT
+            ballot = Ballot.GUILTY if doubt >= self.enough else Ballot.INNOCENT
         return write("ballot", choice=ballot.value, thought=f"{accused}: {ballot}.")
 
     def _chat(self) -> str:
@@ -237,11 +252,23 @@ class _Player:
     def _prey(self) -> str:
         """Whom the Mafia wants dead: those who claimed to know, in order of danger, else anybody."""
         living = [name for name in self.view.living if name not in self.view.team and name != self.view.name]
+        survivors = self._survived_us()
+        living = [name for name in living if name not in survivors] or living
         for role in _WANTED_DEAD:
             named = [name for name in living if self.beliefs.claims.get(name) == role]
             if named:
                 return named[0]
         return self._pick(living)
+
+    def _survived_us(self) -> set[str]:
+        """Whom we wanted dead last night: somebody looks after those who still live."""
+        return {
+            name
+            for event in self.view.private
+            if event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "kill" and event.day == self.view.day - 1
+            for name in (event.data["targets"] if isinstance(event.data["targets"], list) else [])
+            if isinstance(name, str)
+        }
 
     def _act_at_night(self) -> str:
         offered = [choice for choice in self.view.choices if choice.verb not in ("wait", "will", "death_note")]
@@ -258,7 +285,7 @@ class _Player:
     def _execute(self) -> str:
         jailed = [str(event.data["prisoner"]) for event in self.view.private if event.kind is EventKind.JAILING]
         doubt = self.beliefs.suspicion.get(jailed[-1], 0.0) if jailed else 0.0
-        return write("execute" if doubt >= _EXECUTE_FROM else "wait", thought=f"My doubt: {doubt:.1f}.")
+        return write("execute" if doubt >= self.enough else "wait", thought=f"My doubt: {doubt:.1f}.")
 
     def _aim(self, choice: Choice) -> str | None:
         """The best target of a night ability, by what the ability is for."""

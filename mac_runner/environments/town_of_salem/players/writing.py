@@ -9,9 +9,10 @@ def write(verb: str, *, target: str = "", text: str = "", choice: str = "", thou
     """A reply that thinks `thought`, then does one act, with a new will if there is one."""
     thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
     side = f"<will>{will}</will>\n" if will else ""
+    act = f"<{verb}/>"
     match ACTS[verb].form:
         case Form.BARE:
-            act = f"<{verb}/>"
+            pass
         case Form.TEXT:
             channel = f' channel="{choice}"' if choice else ""
             act = f"<{verb}{channel}>{text}</{verb}>"

@@ -49,9 +49,9 @@ ROLE = Role(
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_KILLING,
     card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
-    "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may execute "
-    f"your prisoner, {EXECUTIONS} times in the game, which nothing can stop; after executing a member of the Town you "
-    "may execute no more.",
+    "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may "
+    f"execute your prisoner, {EXECUTIONS} times in the game, and nothing can stop that; after executing a member of "
+    "the Town you may execute no more.",
     goal="Win with the Town: see every member of the Mafia dead.",
     group="town",
     investigator_group=4,
