@@ -141,10 +141,8 @@ class _Reader:
             return self._alias(event, depth)
         self._count(event, 1, depth)
         node = _Node(line=_line(event))
-        if getattr(event, "tag", None) is not None:
-            self._problem(
-                event, f"the tag {clipped(str(getattr(event, 'tag', '')))} is not allowed; write a plain value"
-            )
+        if (tag := getattr(event, "tag", None)) is not None:
+            self._problem(event, f"the tag {clipped(str(tag))} is not allowed; write a plain value")
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             self.anchors[anchor] = None
@@ -159,12 +157,12 @@ class _Reader:
         return node
 
     def _alias(self, event: AliasEvent, depth: int) -> _Node:
-        anchor = event.anchor
-        if anchor not in self.anchors:
-            raise self._refused(event, f"the alias *{anchor} has no anchor &{anchor} before it")
-        node = self.anchors[anchor]
+        name = clipped(event.anchor)
+        if event.anchor not in self.anchors:
+            raise self._refused(event, f"the alias {name} has no anchor before it")
+        node = self.anchors[event.anchor]
         if node is None:
-            raise self._refused(event, f"the alias *{anchor} stands inside its own anchor")
+            raise self._refused(event, f"the alias {name} stands inside its own anchor")
         self._count(event, node.size, depth + node.height - 1)
         return node
 

@@ -89,7 +89,8 @@ class Experiment(Section):
     @classmethod
     def _fill_in_game(cls, data: object) -> object:
         """A game without a `game` section is played by the defaults, and the record of the run says so."""
-        match data:
-            case {"conversation_config": {"environment": str(environment)}} if environment == GAME_ENVIRONMENT:
-                return {**data, "game": data.get("game") or {}} if isinstance(data, dict) else data
-        return data
+        if not isinstance(data, dict) or data.get("game") is not None:
+            return data
+        conversation = data.get("conversation_config")
+        is_game = isinstance(conversation, dict) and conversation.get("environment") == GAME_ENVIRONMENT
+        return {**data, "game": {}} if is_game else data

@@ -46,7 +46,7 @@ def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPa
         old_agents, new_agents = _by_id(old), _by_id(new)
         if list(old_agents) != list(new_agents):
             yield path, Difference(_dotted(path), list(old_agents), list(new_agents))
-        for agent_id in old_agents.keys() & new_agents.keys():
+        for agent_id in (known for known in old_agents if known in new_agents):
             yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id])
     elif not _is_same(old, new):
         yield path, Difference(_dotted(path), old, new)

@@ -64,16 +64,16 @@ def _read(path: Path) -> bytes:
 
 def _profiled(document: Document, source: str, profile: str | None) -> Draft:
     if not isinstance(document.value, dict):
-        raise ConfigError(f"{source}:1: {found(document.value)}; an experiment file is a mapping of sections")
+        raise config_error([f"{source}:1: {found(document.value)}; an experiment file is a mapping of sections"])
     base = {key: value for key, value in document.value.items() if key != "profiles"}
     draft = draft_of(base, document, source)
     profiles = _profiles(document.value.get("profiles"), draft)
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
-        raise ConfigError(f"{draft.locate(('profile',))}: profile: {found(chosen)}; allowed: the name of a profile")
+        raise _told(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
     if chosen not in profiles:
         where = "--profile" if profile is not None else f"{draft.locate(('profile',))}: profile"
-        raise ConfigError(f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}")
+        raise config_error([f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}"])
     overlay = draft_of(profiles[chosen], document, source, ("profiles", chosen))
     draft = overlaid(draft, overlay)
     return with_value(draft, ("profile",), chosen, "--profile") if profile is not None else draft
@@ -83,8 +83,7 @@ def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
     """The overlays by name. All are looked at, so that a slip in one is seen before its turn comes."""
     if (first := next(wrong := _wrong_profiles(value), None)) is not None:
         raise _told(draft, chain([first], wrong))
-    named = {name: overlay or {} for name, overlay in as_object(value).items()}
-    return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in named.items()}}
+    return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in as_object(value).items()}}
 
 
 def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:

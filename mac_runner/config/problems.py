@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_NAMES_MAX, CONFIG_PROBLEMS_MAX
+from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_LINE_CHARS_MAX, CONFIG_NAMES_MAX, CONFIG_PROBLEMS_MAX
+from mac_runner.printable import printable
 from mac_runner.types import JsonValue
 
 
@@ -22,8 +23,11 @@ class Problem(NamedTuple):
 
 
 def config_error(lines: Iterable[str]) -> ConfigError:
-    """One error that lists every problem, one a line; of more than fit, the first are taken and no more looked for."""
-    taken = list(islice(lines, CONFIG_PROBLEMS_MAX + 1))
+    """One error that lists every problem, one a line; of more than fit, the first are taken and no more looked for.
+
+    What the lines quote from the file can neither break a line nor act on a terminal.
+    """
+    taken = [printable(line[:CONFIG_LINE_CHARS_MAX]) for line in islice(lines, CONFIG_PROBLEMS_MAX + 1)]
     if len(taken) > CONFIG_PROBLEMS_MAX:
         taken[-1] = "... and more; mend these first"
     return ConfigError("\n".join(taken))

@@ -89,5 +89,18 @@ def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
     assert len(line) < 300
 
 
-def test_a_value_on_many_lines_is_told_on_one(refusal: Refusal, game_text: str) -> None:
-    assert len(refusal(game_text, overrides=['game.flags.sheriff="a\\nb\\u2028c\\e[31m"'])) == 1
+@pytest.mark.parametrize(
+    "text",
+    [
+        'game: {flags: {sheriff: "a\\nb\\u2028c\\e[31m"}}',
+        'game: {"a\\nb\\u2028c\\e[31m": 1}',
+        'profiles: {"a\\nb\\u2028c\\e[31m": 1}',
+        'profile: "a\\nb\\u2028c\\e[31m"',
+    ],
+)
+def test_hostile_text_is_told_on_one_line_and_cannot_act_on_a_terminal(
+    refusal: Refusal, game_text: str, text: str
+) -> None:
+    (line,) = refusal(game_text + text)
+
+    assert line.isprintable()

@@ -192,6 +192,14 @@ def test_locate_names_where_each_value_was_written(load: Load, game_text: str) -
     assert {path: loaded.locate(path) for path in located} == located
 
 
+def test_a_key_missing_from_a_replaced_entry_is_told_where_it_was_replaced(refusal: Refusal, game_text: str) -> None:
+    overlay = "profiles:\n  bare:\n    model_definitions:\n      folk: {backend: scripted}\n"
+
+    assert refusal(game_text + overlay, profile="bare") == [
+        "trial.yaml:15: model_definitions.folk.scripted_config: is missing; the backend 'scripted' is set up by it"
+    ]
+
+
 @pytest.mark.parametrize("text", ["3", "[a]", "just words", "~"])
 def test_a_file_that_is_no_mapping_is_refused(refusal: Refusal, text: str) -> None:
     (line,) = refusal(text)
