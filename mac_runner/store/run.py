@@ -19,6 +19,7 @@ from mac_runner.store.identity import describe, encode_config, is_untouched, run
 from mac_runner.store.layout import Layout
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Counts
+from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
 from mac_runner.store.session import (
     AccountingItem,
@@ -48,7 +49,11 @@ class Run:
         tasks: Callable[[], Iterator[Task]],
         clock: Clock,
         lock: RunLock,
+        directory: Path,
+        disk: Disk,
     ) -> None:
+        self._directory = directory
+        self._disk = disk
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
@@ -116,6 +121,14 @@ class Run:
     def write_summary(self, summary: JsonObject) -> None:
         """Write `summary.json`, behind everything handed over before."""
         self._writer.submit(SummaryItem(summary))
+
+    def contents(self) -> RunContents:
+        """What the run directory holds once everything handed over so far is written, which this waits for.
+
+        Raises StoreError when it cannot be written.
+        """
+        self._writer.drain()
+        return read_run(self._directory, disk=self._disk)
 
     def close(self) -> None:
         """Write all that was handed over, bring manifest and index up to date, let the next process in.
@@ -194,7 +207,15 @@ def _open_locked(
         log=log,
         left=recovered.left,
     )
-    run = Run(session=session, recovered=recovered, tasks=tasks, clock=clock, lock=lock)
+    run = Run(
+        session=session,
+        recovered=recovered,
+        tasks=tasks,
+        clock=clock,
+        lock=lock,
+        directory=layout.directory,
+        disk=disk,
+    )
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
     if changes:

@@ -47,6 +47,7 @@ class Writer(Generic[Item]):
         # Each count has one thread that writes it, so neither needs a lock.
         self._submitted = 0
         self._completed = 0
+        self._progress = threading.Event()
         self._closing = threading.Event()
         self._failure: StoreError | None = None
         self._callbacks: list[Callable[[StoreError], None]] = []
@@ -94,6 +95,15 @@ class Writer(Generic[Item]):
                 await waiter
         self._check()
 
+    def drain(self) -> None:
+        """Block until everything handed over so far is written. Raises StoreError when it cannot be."""
+        while self._is_busy():
+            self._progress.clear()
+            # Looked at again, now that the thread's next sign cannot be missed.
+            if self._is_busy() and not self._progress.wait(limits.WRITER_STALL_S_MAX):
+                self._fail(_stalled(self.backlog))
+        self._check()
+
     def close(self) -> None:
         """Write everything that was handed over, then stop.
 
@@ -103,22 +113,18 @@ class Writer(Generic[Item]):
         if not self._closing.is_set():
             self._closing.set()
             self._queue.put(None)
-        seen = -1
-        while self._thread.is_alive() and seen != self._completed:
-            seen = self._completed
-            self._thread.join(limits.WRITER_STALL_S_MAX)
+        self.drain()
+        self._thread.join(limits.WRITER_STALL_S_MAX)
         if self._thread.is_alive():
-            self._fail(
-                StoreError(
-                    f"the disk did nothing for {limits.WRITER_STALL_S_MAX:g} s with {self.backlog} items unwritten; "
-                    "when the storage works again, run the same command again: it goes on where it stopped"
-                )
-            )
+            self._fail(_stalled(self.backlog))
         self._check()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreError(str(self._failure)) from self._failure
+
+    def _is_busy(self) -> bool:
+        return self.backlog > 0 and self._failure is None
 
     def _is_congested(self) -> bool:
         return self.backlog >= limits.WRITE_BACKLOG_ITEMS_MAX and self._failure is None
@@ -161,7 +167,8 @@ class Writer(Generic[Item]):
             callback(failure)
 
     def _notify(self) -> None:
-        """Wake those who wait in `flow`; a loop that is closed has nobody waiting."""
+        """Wake those who wait in `drain` or in `flow`; a loop that is closed has nobody waiting."""
+        self._progress.set()
         if self._loop is not None and self._waiters:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake)
@@ -172,3 +179,10 @@ class Writer(Generic[Item]):
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+
+
+def _stalled(backlog: int) -> StoreError:
+    return StoreError(
+        f"the disk did nothing for {limits.WRITER_STALL_S_MAX:g} s with {backlog} items unwritten; "
+        "when the storage works again, run the same command again: it goes on where it stopped"
+    )

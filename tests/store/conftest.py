@@ -1,0 +1,146 @@
+"""A toy run, a clock that stands still, and a system that keeps a log and fails on demand."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mac_runner.store import Disk, System
+
+PLAYER = Path(__file__).with_name("player.py")
+
+
+class StillClock:
+    """Time goes on only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def utc_now(self) -> datetime:
+        return datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now_s)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.now_s += delay_s
+
+
+class FaultySystem(System):
+    """The operating system with a log of its calls; from the `fail_at`-th changing call on, every one fails.
+
+    `write_bytes_max` makes writes short. `gate`, when set, is called before each changing call.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.fail_at: int | None = None
+        self.fault = 28
+        self.write_bytes_max: int | None = None
+        self.gate: Callable[[str, str], object] | None = None
+        self._names: dict[int, str] = {}
+
+    def _note(self, call: str, name: str) -> None:
+        if self.gate is not None:
+            self.gate(call, name)
+        self.calls.append((call, name))
+        if self.fail_at is not None and len(self.calls) >= self.fail_at:
+            raise OSError(self.fault, os.strerror(self.fault))
+
+    def create(self, path: Path) -> int:
+        self._note("create", path.name)
+        descriptor = super().create(path)
+        self._names[descriptor] = path.name
+        return descriptor
+
+    def open_append(self, path: Path) -> int:
+        self._note("open_append", path.name)
+        descriptor = super().open_append(path)
+        self._names[descriptor] = path.name
+        return descriptor
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._note("write", self._names[descriptor])
+        return super().write(descriptor, data[: self.write_bytes_max])
+
+    def fsync(self, descriptor: int) -> None:
+        self._note("fsync", self._names.get(descriptor, ""))
+        super().fsync(descriptor)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._note("link", target.name)
+        super().link(source, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._note("replace", target.name)
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._note("unlink", path.name)
+        super().unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        self._note("make_directory", path.name)
+        super().make_directory(path)
+
+    def fsync_directory(self, path: Path) -> None:
+        self._note("fsync_directory", path.name)
+        super().fsync_directory(path)
+
+
+@pytest.fixture(scope="session")
+def player() -> ModuleType:
+    """The module `player.py`."""
+    spec = importlib.util.spec_from_file_location("store_player", PLAYER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def player_path() -> Path:
+    return PLAYER
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def system() -> FaultySystem:
+    return FaultySystem()
+
+
+@pytest.fixture
+def disk(system: FaultySystem) -> Disk:
+    return Disk(system)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "toy"
+
+
+@pytest.fixture
+def tree() -> Callable[[Path], dict[str, tuple[int, bytes]]]:
+    """Every file under a directory, with its time of change and contents."""
+
+    def read(directory: Path) -> dict[str, tuple[int, bytes]]:
+        files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+        return {str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    return read
+
+
+@pytest.fixture
+def is_root() -> bool:
+    return os.geteuid() == 0

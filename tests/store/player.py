@@ -1,0 +1,131 @@
+"""A toy conversation and a player of whole runs; also a program, so that a test can kill it.
+
+A task has four turns. Each answer depends on the task's seed and on all answers before it, so a lost, repeated or
+swapped reply shows in the last one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mac_runner.clock import Clock, SystemClock
+from mac_runner.store import Disk, Run, build_transcript, open_run, replies_of, task_of
+from mac_runner.types import (
+    Agent,
+    JsonObject,
+    Receipt,
+    ReceiptKind,
+    RecordedReply,
+    Reply,
+    Sampling,
+    Task,
+    TokenCount,
+    Turn,
+    TurnRecord,
+    stable_hash,
+)
+
+NAME = "toy"
+TURNS = 4
+NASTY = "\ud800 \0 \u2028 \x85 \r\n \ufeff"
+
+
+def resolved(seed: int = 1, description: str = "a toy") -> JsonObject:
+    return {"experiment_metadata": {"experiment_name": NAME, "description": description}, "seed": seed}
+
+
+def plan(n: int, first: int = 0) -> Callable[[], Iterator[Task]]:
+    agent = Agent(agent_id="Ann", definition="player", model="m", seat=0, slot=0, sampling=Sampling(stop=("\n",)))
+    return lambda: (
+        Task(index=i, task_id=f"{NAME}_{i:05d}", seed=stable_hash(i), agents=(agent,)) for i in range(first, n)
+    )
+
+
+def turn(n: int) -> Turn:
+    return Turn(round=n, agent="Ann", model="m", seat=0)
+
+
+def answer(task: Task, before: list[RecordedReply]) -> RecordedReply:
+    key = turn(len(before)).key
+    said = str(
+        stable_hash(task.seed, key, *(str(stable_hash(reply.turn_key, repr(reply.reply.text))) for reply in before))
+    )
+    reply = Reply(text=f"{said} {NASTY}", tokens=TokenCount(prompt=3, cached=1, completion=2))
+    return RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=reply)
+
+
+def transcript(task: Task, replies: list[RecordedReply], failure: str | None = None) -> JsonObject:
+    records = [
+        TurnRecord(
+            turn=turn(n),
+            prompt_sha256=reply.prompt_sha256,
+            reply=reply.reply,
+            receipt=Receipt(kind=ReceiptKind.ACT, detail="says"),
+        )
+        for n, reply in enumerate(replies)
+    ]
+    last = replies[-1].reply.text if replies else ""
+    return build_transcript(
+        experiment_name=NAME,
+        environment="toy",
+        task=task,
+        outcome={"last": last} if failure is None else None,
+        record={"said": [{"text": reply.reply.text} for reply in replies]},
+        fingerprint=str(stable_hash(repr(last))),
+        turns=records,
+        failure=failure,
+        timing={"wall_s": 0.25},
+    )
+
+
+def rebuild(found: JsonObject) -> JsonObject:
+    """What the replies of a transcript ought to have been, whatever they are."""
+    task = task_of(found)
+    replies: list[RecordedReply] = []
+    while len(replies) < len(replies_of(found)):
+        replies.append(answer(task, replies))
+    failure = found["failure"]
+    return transcript(task, replies, failure if isinstance(failure, str) else None)
+
+
+def open_toy(
+    directory: Path, n: int, *, clock: Clock | None = None, disk: Disk | None = None, config: JsonObject | None = None
+) -> Run:
+    return open_run(
+        directory,
+        experiment_name=NAME,
+        resolved=config or resolved(),
+        tasks=plan(n),
+        clock=clock or SystemClock(),
+        disk=disk,
+    )
+
+
+def play(run: Run, *, turns: int | None = None) -> int:
+    """Play what is left, or only so many turns of it; how many turns were played."""
+    played = 0
+    for task, recorded in run.unfinished():
+        replies = list(recorded)
+        while len(replies) < TURNS:
+            if played == turns:
+                return played
+            replies.append(answer(task, replies))
+            run.reply(task, replies[-1])
+            run.event("EVENT_INFER_DONE", {"task": task.task_id, "turn": replies[-1].turn_key})
+            played += 1
+        run.publish(task, transcript(task, replies))
+    return played
+
+
+def main() -> None:
+    directory, n = Path(sys.argv[1]), int(sys.argv[2])
+    with open_toy(directory, n) as run:
+        print("open", flush=True)  # noqa: T201
+        play(run)
+        run.checkpoint({"models": {"m": {"capacity": 4, "requests": 1}}})
+
+
+if __name__ == "__main__":
+    main()

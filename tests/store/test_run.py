@@ -1,0 +1,444 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import pytest
+import yaml
+
+from mac_runner import limits
+from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
+from mac_runner.store import Disk, System, read_run, survey, verify_run
+from mac_runner.types import JsonObject, Task
+
+Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
+
+
+class StillClock(Protocol):
+    now_s: float
+
+
+class Faulty(Protocol):
+    calls: list[tuple[str, str]]
+    gate: Callable[[str, str], object] | None
+
+
+def index_lines(run_dir: Path) -> list[bytes]:
+    return (run_dir / "toy_index.jsonl").read_bytes().splitlines()
+
+
+def statuses(run_dir: Path) -> list[str]:
+    manifest = json.loads((run_dir / "task_manifest.json").read_bytes())
+    return [task["status"] for task in manifest["tasks"]]
+
+
+def look(player: ModuleType, run_dir: Path, n: int, config: JsonObject | None = None) -> object:
+    return survey(run_dir, experiment_name=player.NAME, resolved=config or player.resolved(), tasks=player.plan(n))
+
+
+def play_all(player: ModuleType, run_dir: Path, n: int) -> None:
+    with player.open_toy(run_dir, n) as run:
+        player.play(run)
+        run.write_summary({"conversations": n})
+
+
+def test_run_is_written_down_whole(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 5)
+
+    assert yaml.safe_load((run_dir / "experiment.yaml").read_bytes()) == player.resolved()
+    assert statuses(run_dir) == ["finished"] * 5
+    assert [json.loads(line)["index"] for line in index_lines(run_dir)] == [0, 1, 2, 3, 4]
+    assert json.loads((run_dir / "summary.json").read_bytes()) == {"conversations": 5}
+    assert sorted(path.name for path in (run_dir / "transcripts").iterdir()) == [f"toy_{i:05d}.json" for i in range(5)]
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def test_run_goes_on_from_the_last_recorded_reply(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 3) as run:
+        assert player.play(run, turns=6) == 6
+    with player.open_toy(run_dir, 3) as run:
+        assert [(task.index, len(replies)) for task, replies in run.unfinished()] == [(1, 2), (2, 0)]
+    with player.open_toy(run_dir, 3) as run:
+        assert run.counts == (3, 1, 0)
+        assert player.play(run) == 6
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def test_replies_recorded_in_many_sessions_come_back_in_order(player: ModuleType, run_dir: Path) -> None:
+    for _ in range(player.TURNS * 2):
+        with player.open_toy(run_dir, 2) as run:
+            assert player.play(run, turns=1) == 1
+    with player.open_toy(run_dir, 2) as run:
+        assert player.play(run) == 0
+
+    assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 2
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def test_unfinished_is_lazy(player: ModuleType, run_dir: Path) -> None:
+    drawn: list[int] = []
+
+    def drawing(task: Task) -> Task:
+        drawn.append(task.index)
+        return task
+
+    with player.open_toy(run_dir, 1_000) as run:
+        run._tasks = lambda: (drawing(task) for task in player.plan(1_000)())
+        next(run.unfinished())
+
+    assert drawn == [0]
+
+
+def test_smaller_plan_does_not_shrink_the_manifest(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 10) as run:
+        player.play(run, turns=4)
+    with player.open_toy(run_dir, 3) as run:
+        assert run.counts == (10, 1, 0)
+        player.play(run)
+
+    assert statuses(run_dir) == ["finished"] * 3 + ["pending"] * 7
+    assert read_run(run_dir).counts == (10, 3, 0)
+
+
+def test_larger_plan_runs_only_what_is_new(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 3)
+    with player.open_toy(run_dir, 5) as run:
+        assert player.play(run) == 2 * player.TURNS
+
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert len(index_lines(run_dir)) == 5
+
+
+def test_failed_conversation_is_done_and_counted(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 2) as run:
+        task, _ = next(run.unfinished())
+        run.publish(task, player.transcript(task, [], "the engine refused"))
+    with player.open_toy(run_dir, 2) as run:
+        assert [task.index for task, _ in run.unfinished()] == [1]
+        assert run.counts == (2, 0, 1)
+
+    assert statuses(run_dir) == ["failed", "pending"]
+
+
+def test_finished_run_is_known_as_such_and_looking_changes_nothing(
+    player: ModuleType, run_dir: Path, tree: Tree
+) -> None:
+    play_all(player, run_dir, 4)
+    before = tree(run_dir)
+    found = survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(4))
+    read_run(run_dir)
+    verify_run(run_dir, rebuild=player.rebuild)
+
+    assert found.is_complete
+    assert (found.planned, found.finished, found.failed, found.half_done, found.untouched) == (4, 4, 0, 0, 0)
+    assert tree(run_dir) == before
+
+
+def test_survey_of_a_half_done_run_counts_what_is_left(player: ModuleType, run_dir: Path, tree: Tree) -> None:
+    with player.open_toy(run_dir, 5) as run:
+        player.play(run, turns=7)
+    before = tree(run_dir)
+    found = survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(5))
+
+    assert (found.planned, found.finished, found.half_done, found.untouched) == (5, 1, 1, 3)
+    assert found.recorded_replies == 3
+    assert not found.is_complete
+    assert tree(run_dir) == before
+
+
+def test_survey_of_nothing_touches_nothing(player: ModuleType, run_dir: Path) -> None:
+    found = survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(5))
+
+    assert (found.planned, found.untouched, found.is_complete) == (5, 5, False)
+    assert not run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.json", "toy_index.jsonl", "task_manifest.json", "transcripts/toy_00001.json"]
+)
+def test_run_with_a_file_missing_is_not_complete_and_is_put_right(player: ModuleType, run_dir: Path, name: str) -> None:
+    play_all(player, run_dir, 3)
+    (run_dir / name).unlink()
+
+    assert not survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(3)).is_complete
+    play_all(player, run_dir, 3)
+    assert survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(3)).is_complete
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+@pytest.mark.parametrize("damage", ["duplicate", "missing", "torn", "foreign", "empty"])
+def test_index_is_made_right_again(player: ModuleType, run_dir: Path, damage: str) -> None:
+    play_all(player, run_dir, 4)
+    good = index_lines(run_dir)
+    bad = {
+        "duplicate": [*good, good[0]],
+        "missing": good[1:],
+        "torn": [*good[:-1], good[-1][:-9]],
+        "foreign": [*good, b"{}"],
+        "empty": [],
+    }[damage]
+    ending = b"" if damage in {"torn", "empty"} else b"\n"
+    (run_dir / "toy_index.jsonl").write_bytes(b"\n".join(bad) + ending)
+    assert not verify_run(run_dir, rebuild=player.rebuild).ok
+
+    with player.open_toy(run_dir, 4):
+        assert index_lines(run_dir) == good
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def forget_done(run_dir: Path, task_id: str) -> None:
+    """Lose the frame that says that a task is done, as a kill between publication and acknowledgement does."""
+    for segment in (run_dir / "journal").iterdir():
+        lines = segment.read_bytes().split(b"\n")
+        kept = [line for line in lines if b'"%b","kind":"done"' % task_id.encode() not in line]
+        segment.write_bytes(b"\n".join(kept))
+
+
+def test_published_transcript_whose_note_was_lost_is_adopted(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 3)
+    before = (run_dir / "transcripts/toy_00001.json").read_bytes()
+    forget_done(run_dir, "toy_00001")
+    assert read_run(run_dir).counts.done == 2
+
+    with player.open_toy(run_dir, 3) as run:
+        assert run.counts.done == 3
+        assert player.play(run) == 0
+    assert (run_dir / "transcripts/toy_00001.json").read_bytes() == before
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "task": {"task_id": "toy_00000"}}'])
+def test_unreadable_orphan_is_set_aside_and_its_conversation_goes_on(
+    player: ModuleType, run_dir: Path, content: bytes
+) -> None:
+    play_all(player, run_dir, 3)
+    forget_done(run_dir, "toy_00001")
+    (run_dir / "transcripts/toy_00001.json").write_bytes(content)
+
+    with player.open_toy(run_dir, 3) as run:
+        assert [len(replies) for _, replies in run.unfinished()] == [player.TURNS]
+        player.play(run)
+    assert (run_dir / "damaged/toy_00001.json").read_bytes() == content
+    assert b'"set_aside":["toy_00001"]' in (run_dir / "events.jsonl").read_bytes()
+    play_all(player, run_dir, 3)
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def test_second_publication_of_a_task_leaves_the_first_in_place(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 1) as run:
+        task, _ = next(run.unfinished())
+        replies = [player.answer(task, [])]
+        run.publish(task, player.transcript(task, replies))
+        run.publish(task, player.transcript(task, replies, "another story"))
+
+    assert json.loads((run_dir / "transcripts/toy_00000.json").read_bytes())["failure"] is None
+    assert read_run(run_dir).counts == (1, 1, 0)
+
+
+def test_lost_reply_costs_only_what_its_own_task_did_after_it(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 3) as run:
+        for task, _ in run.unfinished():
+            replies: list[object] = []
+            for _ in range(3):
+                replies.append(player.answer(task, replies))
+                run.reply(task, replies[-1])
+    segment = run_dir / "journal/000001.jsonl"
+    segment.write_bytes(
+        segment.read_bytes().replace(b'"toy_00001","kind":"reply","n":1,', b'"toy_00001","kind":"reply","n":7,')
+    )
+
+    with player.open_toy(run_dir, 3) as run:
+        assert [len(replies) for _, replies in run.unfinished()] == [3, 1, 3]
+    with player.open_toy(run_dir, 3) as run:
+        assert player.play(run) == 1 + 3 + 1
+    report = verify_run(run_dir, rebuild=player.rebuild)
+    assert (report.damaged, len(report.findings)) == (1, 1)
+
+
+def test_torn_tail_of_a_killed_session_does_no_harm(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run, turns=2)
+    segment = run_dir / "journal/000001.jsonl"
+    whole = segment.read_bytes()
+    start = whole.rindex(b"\n", 0, whole.index(b'"n":1')) + 1
+    segment.write_bytes(whole[: start + 40])
+    (run_dir / "events.jsonl").write_bytes(b'{"torn')
+
+    play_all(player, run_dir, 2)
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+    assert (run_dir / "events.jsonl").read_bytes().splitlines()[0] == b'{"torn'
+
+
+def test_temporary_files_of_a_killed_session_are_removed(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 1)
+    strays = [run_dir / ".tmp-1-aa", run_dir / "transcripts/.tmp-1-bb"]
+    for stray in strays:
+        stray.write_bytes(b"x")
+    play_all(player, run_dir, 1)
+
+    assert not any(stray.exists() for stray in strays)
+
+
+def test_another_identity_is_refused_with_every_field_and_both_values(
+    player: ModuleType, run_dir: Path, tree: Tree
+) -> None:
+    play_all(player, run_dir, 1)
+    before = tree(run_dir)
+    other = {**player.resolved(seed=2), "game": {"lobby": "classic-7"}}
+    with pytest.raises(IdentityError) as refusal:
+        player.open_toy(run_dir, 1, config=other)
+    with pytest.raises(IdentityError):
+        look(player, run_dir, 1, other)
+
+    assert "seed: 1 there, 2 now" in str(refusal.value)
+    assert 'null there, {"lobby":"classic-7"} now' in str(refusal.value)
+    assert "--out" in str(refusal.value)
+    assert tree(run_dir).keys() == before.keys()
+
+
+def test_another_setting_goes_on_and_is_noted(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run, turns=2)
+    changed = player.resolved(description="another")
+    found = survey(run_dir, experiment_name="toy", resolved=changed, tasks=player.plan(2))
+    with player.open_toy(run_dir, 2, config=changed) as run:
+        assert player.play(run) == 6
+
+    assert found.changed_settings == ('experiment_metadata.description: "a toy" there, "another" now',)
+    assert yaml.safe_load((run_dir / "experiment.yaml").read_bytes()) == changed
+    assert b'"event":"EVENT_SETTINGS_CHANGED"' in (run_dir / "events.jsonl").read_bytes()
+
+
+def test_directory_used_for_something_else_is_refused_and_left_alone(
+    player: ModuleType, run_dir: Path, tree: Tree
+) -> None:
+    run_dir.mkdir(parents=True)
+    (run_dir / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunDirectoryError, match=r"thesis\.tex.*--out"):
+        player.open_toy(run_dir, 1)
+    with pytest.raises(RunDirectoryError, match="no run directory"):
+        read_run(run_dir)
+
+    assert list(tree(run_dir)) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", ".x", "a/b", "a\0b", "x" * 300, ""])
+def test_name_that_could_lead_out_of_the_directory_is_refused(player: ModuleType, run_dir: Path, name: str) -> None:
+    play_all(player, run_dir, 1)
+
+    with pytest.raises(RunDirectoryError, match="file name"):
+        read_run(run_dir).transcript(name)
+
+
+def test_journal_of_another_format_is_refused(player: ModuleType, run_dir: Path) -> None:
+    from mac_runner.store.frames import encode_frame
+
+    play_all(player, run_dir, 1)
+    (run_dir / "journal/000001.jsonl").write_bytes(encode_frame({"id": "1", "kind": "session", "version": 99}))
+
+    with pytest.raises(RunDirectoryError, match="format 99"):
+        player.open_toy(run_dir, 1)
+
+
+def test_accounting_is_added_up_over_sessions(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+    for capacity in (4, 8):
+        with player.open_toy(run_dir, 2, clock=clock) as run:
+            run.checkpoint({"models": {"m": {"capacity": 1, "busy_slot_s": 99.0}}})
+            clock.now_s += 10
+            run.checkpoint({"models": {"m": {"capacity": capacity, "busy_slot_s": 1.5}}})
+            clock.now_s += 5
+
+    assert read_run(run_dir).accounting == {
+        "wall_s": 30.0,
+        "sessions": 2,
+        "models": {"m": {"capacity": 8, "busy_slot_s": 3.0}},
+    }
+
+
+def test_events_bear_the_time(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 1, clock=clock) as run:
+        clock.now_s += 2.5
+        run.event("EVENT_X", {"text": "\ud800"})
+
+    event = json.loads((run_dir / "events.jsonl").read_bytes())
+    assert event == {"time": "2025-01-01T00:00:02.500Z", "elapsed_s": 2.5, "event": "EVENT_X", "text": "\ud800"}
+
+
+def test_contents_holds_all_that_was_handed_over(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 5) as run:
+        player.play(run)
+        run.checkpoint({"models": {}})
+        contents = run.contents()
+
+        assert contents.counts == (5, 5, 0)
+        assert len(list(contents.rows())) == 5
+        assert contents.transcript("toy_00004")["status"] == "finished"
+        with pytest.raises(RunDirectoryError, match="no transcript of 'toy_00009'"):
+            contents.transcript("toy_00009")
+
+
+def test_manifest_is_written_at_most_once_an_interval(
+    player: ModuleType, run_dir: Path, clock: StillClock, system: System, disk: Disk
+) -> None:
+    with player.open_toy(run_dir, 6, clock=clock, disk=disk) as run:
+        calls: list[tuple[str, str]] = system.calls  # type: ignore[attr-defined]
+        work = run.unfinished()
+        for seconds in (0.0, limits.CHECKPOINT_INTERVAL_S, 0.1):
+            before = calls.count(("replace", "task_manifest.json"))
+            clock.now_s += seconds
+            task, _ = next(work)
+            run.publish(task, player.transcript(task, []))
+            run.contents()
+
+            assert calls.count(("replace", "task_manifest.json")) - before == (seconds > 1)
+
+
+def test_flow_waits_while_too_much_waits_for_the_disk(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_BACKLOG_ITEMS_MAX", 3)
+    go_on = threading.Event()
+
+    async def fill() -> tuple[bool, int]:
+        with player.open_toy(run_dir, 1, disk=disk) as run:
+            await run.flow()
+            system.gate = lambda call, name: go_on.wait(20)
+            for _ in range(3):
+                run.event("EVENT_X", {})
+            waiting = asyncio.ensure_future(run.flow())
+            await asyncio.sleep(0)
+            was_waiting = not waiting.done()
+            go_on.set()
+            await asyncio.wait_for(waiting, 20)
+            return was_waiting, run.backlog
+
+    assert asyncio.run(fill()) == (True, 0)
+
+
+def test_closed_run_takes_nothing_more(player: ModuleType, run_dir: Path) -> None:
+    run = player.open_toy(run_dir, 1)
+    run.close()
+    run.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        run.event("EVENT_X", {})
+
+
+def test_disk_that_hangs_does_not_hang_the_exit(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 0.05)
+    forever = threading.Event()
+    run = player.open_toy(run_dir, 1, disk=disk)
+    system.gate = lambda call, name: forever.wait(20)
+    run.event("EVENT_X", {})
+
+    with pytest.raises(StoreError, match="the disk did nothing"):
+        run.close()
+    forever.set()
+    run._writer._thread.join(20)
