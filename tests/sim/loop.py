@@ -1,0 +1,92 @@
+"""An asyncio loop whose time is a number: timers jump, the order of what is ready is drawn from a seed.
+
+Hours pass in milliseconds, two runs of one seed are the same run, and a program in which everybody waits for nobody is
+an error at once. No sockets, no executor, no signals: a test that needs one of them is not for this loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class DeadlockError(AssertionError):
+    """Nothing is ready and no timer runs: nobody will ever go on."""
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """Instead of waiting, it moves the time of its loop."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise DeadlockError("every task waits and no timer runs")
+        self.now_s += max(0.0, timeout)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, 0, None)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        raise KeyError(fileobj)
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """`asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed))` runs a program on it."""
+
+    def __init__(self, seed: int) -> None:
+        self._jumping = _JumpingSelector()
+        self._random = Random(seed)
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now_s
+
+    def _process_events(self, event_list: list[object]) -> None:
+        # Called once per turn of the loop, between the waiting and the running: the moment to shuffle what is ready.
+        ready = list(self._ready)  # type: ignore[attr-defined]
+        self._random.shuffle(ready)
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._ready.extend(ready)  # type: ignore[attr-defined]
+
+
+class SimulatedClock:
+    """The Clock of the running simulated loop."""
+
+    def utc_now(self) -> datetime:
+        return _EPOCH + timedelta(seconds=self.monotonic_s())
+
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+def simulate(program: Callable[[], Awaitable[T]], *, seed: int = 0) -> T:
+    """Run `program` on a simulated loop; every task it leaves behind is an error."""
+
+    async def main() -> T:
+        result = await program()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks left behind: {left}"
+        return result
+
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+        return runner.run(main())

@@ -1,0 +1,202 @@
+"""A random world around a RequestScheduler: conversations that ask, engines that answer, fail or never do.
+
+It performs the actions and sends back events in an order drawn from its seed, validates after each of them, and keeps a
+trace. Conversations here are the simplest that have everything: rounds, agents that wait for others, continuations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from mac_runner.scheduler import RequestScheduler
+from mac_runner.scheduler.events import (
+    Action,
+    Answered,
+    Depart,
+    Event,
+    Faulted,
+    Finished,
+    ModelReady,
+    Open,
+    Opened,
+    RetryDue,
+    RetryLater,
+    Settle,
+    Stop,
+    TasksExhausted,
+)
+from mac_runner.types import Turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How wild a world is."""
+
+    conversations: int = 12
+    agents_max: int = 5
+    rounds_max: int = 4
+    capacities: tuple[int, ...] = (2, 3)
+    concurrency: int | None = None
+    followup_rate: float = 0.2
+    fault_rate: float = 0.2
+    failure_rate: float = 0.05
+
+    @staticmethod
+    def draw(random: Random) -> Shape:
+        """Any shape."""
+        return Shape(
+            conversations=random.randint(0, 25),
+            agents_max=random.randint(1, 7),
+            rounds_max=random.randint(1, 5),
+            capacities=tuple(random.randint(1, 6) for _ in range(random.randint(1, 4))),
+            concurrency=random.choice([None, 1, 2, 5, 100]),
+            followup_rate=random.choice([0.0, 0.3]),
+            fault_rate=random.choice([0.0, 0.2, 0.6]),
+            failure_rate=random.choice([0.0, 0.02, 0.2]),
+        )
+
+
+@dataclass
+class Asking:
+    """One conversation of the world."""
+
+    seats: list[Turn]
+    rounds: int
+    round: int = 0
+    open: dict[int, Turn] = field(default_factory=dict)
+
+    def begin_round(self) -> None:
+        self.open = {turn.seat: replace(turn, round=self.round) for turn in self.seats}
+
+    def answer(self, turn: Turn, *, goes_on: bool) -> None:
+        del self.open[turn.seat]
+        if goes_on:
+            self.open[turn.seat] = replace(turn, step=turn.step + 1)
+        elif not self.open:
+            self.round += 1
+            if self.round < self.rounds:
+                self.begin_round()
+
+
+class World:
+    """Drives one scheduler to its end."""
+
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+        self.random = Random(seed)
+        self.shape = Shape.draw(self.random) if shape is None else shape
+        self.scheduler = RequestScheduler(self.shape.concurrency)
+        self.asking: dict[int, Asking] = {}
+        self.opened = 0
+        self.flying: list[Depart] = []
+        self.pausing: list[RetryLater] = []
+        self.is_open_wanted = False
+        self.is_finished = False
+        self.is_stopped = False
+        self.settled: list[int] = []
+        self.failed: set[int] = set()
+        self.departures: list[Depart] = []
+        self.trace: list[Event | Action] = []
+        self.now_s = 0.0
+        for number, capacity in enumerate(self.shape.capacities):
+            self.send(ModelReady(f"model-{number}", capacity))
+
+    def send(self, event: Event) -> list[Action]:
+        """One event, its actions performed, everything validated."""
+        self.now_s += 1.0
+        actions = self.scheduler.handle(event, self.now_s)
+        self.trace += [event, *actions]
+        for action in actions:
+            self._perform(action)
+        self.scheduler.validate()
+        return actions
+
+    def run(self, steps_max: int = 100_000) -> None:
+        """Until Finished. Nothing left to do before that is a deadlock."""
+        for _ in range(steps_max):
+            if self.is_finished:
+                return
+            self.step()
+        raise AssertionError("the world goes on for ever")
+
+    def step(self) -> None:
+        """Let one of the things happen that can happen next."""
+        choices = (
+            [self._land] * len(self.flying) + [self._wake] * len(self.pausing) + [self._open] * self.is_open_wanted
+        )
+        if self.is_stopped:
+            choices = [self._land] * len(self.flying)
+        assert choices, "nothing can happen, and the scheduler is not finished"
+        self.random.choice(choices)()
+
+    def stop(self) -> None:
+        """Ask it to stop."""
+        self.is_stopped = True
+        self.is_open_wanted = False
+        self.send(Stop())
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Depart():
+                assert not self.is_stopped
+                assert action.conversation not in self.settled
+                self.flying.append(action)
+                self.departures.append(action)
+            case RetryLater():
+                self.pausing.append(action)
+            case Open():
+                assert not self.is_open_wanted
+                assert not self.is_stopped
+                self.is_open_wanted = True
+            case Settle():
+                assert action.conversation not in self.settled
+                assert all(depart.conversation != action.conversation for depart in self.flying)
+                self.settled.append(action.conversation)
+            case Finished():
+                assert not self.is_finished
+                self.is_finished = True
+
+    def _open(self) -> None:
+        self.is_open_wanted = False
+        if self.opened == self.shape.conversations:
+            self.send(TasksExhausted())
+            return
+        index, self.opened = self.opened, self.opened + 1
+        self.asking[index] = asking = self._new()
+        self.send(Opened(index, tuple(asking.open.values()), 0))
+
+    def _new(self) -> Asking:
+        random, shape = self.random, self.shape
+        names = [f"agent-{seat}" for seat in range(random.randint(1, shape.agents_max))]
+        seats = [
+            Turn(
+                round=0,
+                agent=name,
+                model=f"model-{random.randrange(len(shape.capacities))}",
+                seat=seat,
+                # Only earlier seats are waited for, so no circle can close.
+                after=frozenset(random.sample(names[:seat], random.randint(0, seat)) if random.random() < 0.5 else ()),
+            )
+            for seat, name in enumerate(names)
+        ]
+        asking = Asking(seats=seats, rounds=random.randint(1, shape.rounds_max))
+        asking.begin_round()
+        return asking
+
+    def _wake(self) -> None:
+        pause = self.pausing.pop(self.random.randrange(len(self.pausing)))
+        self.send(RetryDue(pause.conversation, pause.turn))
+
+    def _land(self) -> None:
+        random, shape = self.random, self.shape
+        depart = self.flying.pop(random.randrange(len(self.flying)))
+        conversation, turn = depart.conversation, depart.turn
+        if random.random() < shape.failure_rate:
+            self.failed.add(conversation)
+            self.send(Faulted(conversation, turn, None))
+        elif random.random() < shape.fault_rate:
+            self.send(Faulted(conversation, turn, random.random()))
+        else:
+            asking = self.asking[conversation]
+            asking.answer(turn, goes_on=random.random() < shape.followup_rate)
+            self.send(Answered(conversation, turn, tuple(asking.open.values()), asking.round))
