@@ -39,7 +39,14 @@ class MacRunnerError(Exception):
 
 
 class ConfigError(MacRunnerError):
-    """Something the user wrote cannot be used: what, where, what is allowed instead."""
+    """Something the user wrote cannot be used: what, where, what is allowed instead.
+
+    A room that knows the setting but not the file gives its `key`; whoever read the file adds the place.
+    """
+
+    def __init__(self, message: str, *, key: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class RunDirectoryError(MacRunnerError):

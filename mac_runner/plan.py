@@ -116,7 +116,10 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
         fixed = tuple(definition for definition in definitions for _ in range(seats.get(definition.agent_id, 0)))
         if len(fixed) != n:
             counts = ", ".join(f"{agent_id}: {count}" for agent_id, count in seats.items())
-            raise ConfigError(f"game.seats: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats")
+            raise ConfigError(
+                f"game.seats: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats",
+                key=("game", "seats"),
+            )
         return lambda _index: fixed
     share, rest = divmod(n, len(definitions))
     even = tuple(definition for definition in definitions for _ in range(share))

@@ -23,7 +23,8 @@ def build_backend(
     if definition.backend != "scripted" or config is None:
         raise ConfigError(
             f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' only; "
-            "choose a profile whose models are scripted (`--profile embedded` is the default one)"
+            "choose a profile whose models are scripted (`--profile embedded` is the default one)",
+            key=("model_definitions", name, "backend"),
         )
     return ScriptedBackend(
         policy=policy_of(config.policy),

@@ -15,7 +15,10 @@ def build_environment(experiment: Experiment) -> Environment:
     build = _ENVIRONMENTS.get(name)
     if build is None:
         known = ", ".join(sorted(_ENVIRONMENTS))
-        raise ConfigError(f"conversation_config.environment: found {name!r}; there are: {known}")
+        raise ConfigError(
+            f"conversation_config.environment: found {name!r}; there are: {known}",
+            key=("conversation_config", "environment"),
+        )
     return build(experiment)
 
 

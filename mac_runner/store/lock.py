@@ -45,13 +45,13 @@ class RunLock:
             self._lock.release()
             raise
 
+    def sign_off(self) -> None:
+        """Remove the note of who holds the lock, which has done its work."""
+        self._disk.remove(owner_path(self._directory))
+
     def release(self) -> None:
-        """Let the next process in; safe to call twice."""
-        if self._lock.is_locked:
-            try:
-                self._disk.remove(owner_path(self._directory))
-            finally:
-                self._lock.release()
+        """Let the next process in; safe to call twice, and even when the disk hangs."""
+        self._lock.release()
 
     def _sign(self, started_at: str) -> None:
         owner = encode_json(

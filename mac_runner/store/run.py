@@ -8,6 +8,7 @@ durable, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -137,6 +138,7 @@ class Run:
         """
         try:
             self._writer.close()
+            self._lock.sign_off()
         finally:
             self._lock.release()
 
@@ -177,6 +179,9 @@ def open_run(
     try:
         return _open_locked(disk, layout, resolved, tasks, clock, lock)
     except BaseException:
+        # What went wrong is the news; that the note of the owner stays behind as well is none.
+        with suppress(StoreError):
+            lock.sign_off()
         lock.release()
         raise
 

@@ -121,14 +121,17 @@ class Session:
             self._write_manifest()
 
     def finish(self) -> None:
-        """Account for the session, bring index and manifest into their final form, close the files."""
+        """Account for the session, bring index and manifest into their final form."""
+        self._log_frames([self._checkpoint(self.elapsed_s)])
+        if self.written >= self._left:
+            write_index(self._disk, self._layout, in_task_order(journal.rows(self._disk, self._layout)))
+        self._write_manifest()
+
+    def close(self) -> None:
+        """Close the files."""
         with ExitStack() as closing:
             for file in (self._log, self._index, self._events):
                 closing.callback(self._disk.close, file)
-            self._log_frames([self._checkpoint(self.elapsed_s)])
-            if self.written >= self._left:
-                write_index(self._disk, self._layout, in_task_order(journal.rows(self._disk, self._layout)))
-            self._write_manifest()
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]

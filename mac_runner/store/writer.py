@@ -27,7 +27,7 @@ THREAD_NAME = "mac-runner-writer"
 
 
 class Committer(Protocol[Accepted]):
-    """What the thread does with a batch; both raise StoreError and are called on the thread only."""
+    """What the thread does with a batch; all raise StoreError and are called on the thread only."""
 
     def commit(self, items: Sequence[Accepted]) -> None:
         """Write a batch."""
@@ -35,6 +35,10 @@ class Committer(Protocol[Accepted]):
 
     def finish(self) -> None:
         """Write what is written once, after the last batch."""
+        ...
+
+    def close(self) -> None:
+        """Give the open files back; called last, even after a failure."""
         ...
 
 
@@ -139,6 +143,10 @@ class Writer(Generic[Item]):
                     self._completed += len(items)
                     self._notify()
                 self._committer.finish()
+        except StoreError as failure:
+            self._fail(failure)
+        try:
+            self._committer.close()
         except StoreError as failure:
             self._fail(failure)
 

@@ -54,22 +54,26 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(lobby, str):
         if lobby not in LOBBIES:
             known = ", ".join(LOBBIES)
-            raise ConfigError(f"game.lobby: there is no lobby {lobby!r}; there are: {known}, or a list of roles")
+            raise _refusal(f"there is no lobby {lobby!r}; there are: {known}, or a list of roles")
         return LOBBIES[lobby]
     slots = tuple(slot.strip().lower().replace("-", " ").replace("_", " ") for slot in lobby)
     _check(slots)
     return slots
 
 
+def _refusal(why: str) -> ConfigError:
+    return ConfigError(f"game.lobby: {why}", key=("game", "lobby"))
+
+
 def _check(slots: tuple[str, ...]) -> None:
     unknown = sorted(set(slots) - set(ROLES))
     if unknown:
-        raise ConfigError(f"game.lobby: unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}")
+        raise _refusal(f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}")
     twice = sorted(role for role, count in Counter(slots).items() if count > 1 and ROLES[role].is_unique)
     if twice:
-        raise ConfigError(f"game.lobby: a game has one at most of: {', '.join(twice)}")
+        raise _refusal(f"a game has one at most of: {', '.join(twice)}")
     if not 3 <= len(slots) <= len(NAMES):
-        raise ConfigError(f"game.lobby: {len(slots)} roles; a game has 3 to {len(NAMES)} players")
+        raise _refusal(f"{len(slots)} roles; a game has 3 to {len(NAMES)} players")
     groups = {group for slot in slots if (group := ROLES[slot].group) is not None}
     if len(groups) < 2:
-        raise ConfigError("game.lobby: nobody opposes anybody; a game needs the Town and the Mafia")
+        raise _refusal("nobody opposes anybody; a game needs the Town and the Mafia")

@@ -1,0 +1,113 @@
+"""The verbs and their flags, as click reads them. `mac-run FILE` stands for `mac-run run FILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from mac_runner import __version__
+from mac_runner.cli.exits import Exit, exit_of
+from mac_runner.cli.running import describe_run, run_experiment
+from mac_runner.cli.setup import Request
+from mac_runner.cli.verifying import verify
+from mac_runner.errors import MacRunnerError
+
+_DEFAULT_VERB = "run"
+
+
+class _VerbOrFile(click.Group):
+    """A group whose first argument may be an experiment file instead of a verb."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default verb before arguments that name none."""
+        if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
+            args = [_DEFAULT_VERB, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_VerbOrFile, no_args_is_help=True, context_settings={"help_option_names": ["--help"]})
+@click.version_option(__version__, prog_name="mac-run")
+def cli() -> None:
+    """Play many multi-agent conversations at once.
+
+    \b
+    mac-run FILE            run an experiment, or go on with it where it stopped
+    mac-run FILE --dry-run  say what would run and how much is left
+    mac-run VERB RUN        look at a run directory
+    """
+
+
+@cli.command(name=_DEFAULT_VERB)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key, such as game.lobby=classic-7."
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Run the first N conversations at most.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
+@click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def run(
+    file: Path,
+    profile: str | None,
+    overrides: tuple[str, ...],
+    limit: int | None,
+    seed: int | None,
+    concurrency: int | None,
+    out: Path | None,
+    dry_run: bool,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Run the experiment in FILE, or go on with it where it stopped.
+
+    Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
+    4 storage failed.
+    """
+    request = Request(
+        file=file,
+        profile=profile,
+        overrides=overrides,
+        limit=limit,
+        seed=seed,
+        concurrency=concurrency,
+        out=out,
+        is_quiet=quiet,
+        is_live=live,
+    )
+    _end(lambda: describe_run(request) if dry_run else run_experiment(request))
+
+
+@cli.command(name="verify")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+def verify_command(directory: Path) -> None:
+    """Check the run directory RUN, and play every transcript again.
+
+    Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is no run directory.
+    """
+    _end(lambda: verify(directory))
+
+
+def _end(work: Callable[[], Exit]) -> None:
+    """Do the work of a verb and leave the process with its exit code, an error of ours told in its own words."""
+    try:
+        sys.exit(work())
+    except MacRunnerError as error:
+        print(f"mac-run: {error}", file=sys.stderr)  # noqa: T201 - words for people go to stderr
+        sys.exit(exit_of(error))
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is left to say, and the interpreter may not try at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(Exit.OK)
+
+
+def main() -> None:
+    """The console script."""
+    cli.main(prog_name="mac-run")

@@ -1,0 +1,28 @@
+"""How the process ends: one exit code per kind of ending, and the error of our tree each one stands for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError, RunDirectoryError, StoreError
+
+
+class Exit(IntEnum):
+    """The exit codes of `mac-run`. Any other exception is a bug: a traceback, and Python's own code."""
+
+    OK = 0
+    FAILURES = 1
+    BAD_INPUT = 2
+    INTERRUPTED = 3
+    STORAGE_FAILED = 4
+
+
+def exit_of(error: MacRunnerError) -> Exit:
+    """The exit code of an error that ended the run. An engine that died leaves a run that can go on."""
+    if isinstance(error, ConfigError | RunDirectoryError):
+        return Exit.BAD_INPUT
+    if isinstance(error, StoreError):
+        return Exit.STORAGE_FAILED
+    if isinstance(error, EngineDeadError):
+        return Exit.INTERRUPTED
+    return Exit.FAILURES

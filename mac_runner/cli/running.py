@@ -1,0 +1,119 @@
+"""`mac-run FILE`: run an experiment to its end, or as far as it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.setup import Request, Setup, set_up
+from mac_runner.cli.stopping import stop_on_signals
+from mac_runner.clock import Clock, SystemClock
+from mac_runner.reports import summarise, write_summary
+from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
+from mac_runner.status import Display, Meter, choose_display, read_progress, tick
+from mac_runner.store import Run, RunContents, open_run, read_run, survey
+from mac_runner.types import JsonObject
+
+
+def run_experiment(request: Request) -> Exit:
+    """Run, print who won, and say how it ended."""
+    clock = SystemClock()
+    setup = set_up(request, clock)
+    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
+    if found.is_complete:
+        _say(request, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
+        return _report(request, _summary_of(read_run(setup.directory)))
+    with open_run(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        clock=clock,
+    ) as run:
+        result = asyncio.run(_play(request, setup, run, clock))
+        summary = _summary_of(run.contents())
+        run.write_summary(summary)
+        counts = run.counts
+    exit_code = _report(request, summary)
+    if result.interrupted:
+        done = f"{counts.done} of {counts.planned} conversations have ended"
+        _say(request, f"interrupted: {done}; run the same command again to go on")
+        return Exit.INTERRUPTED
+    _say(request, f"written to {setup.directory}")
+    return exit_code
+
+
+def describe_run(request: Request) -> Exit:
+    """`--dry-run`: what would run and how much is left; touches nothing."""
+    setup = set_up(request, SystemClock())
+    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
+    experiment = setup.experiment
+    models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
+    lines = [
+        f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}",
+        f"environment    {experiment.conversation_config.environment}",
+        f"models         {models}",
+        f"run directory  {setup.directory}",
+        f"conversations  {found.planned} asked for: {found.finished} finished, {found.failed} failed, "
+        f"{found.half_done} half done ({found.recorded_replies} replies recorded), {found.untouched} not begun",
+    ]
+    lines += [f"changed        {change}" for change in found.changed_settings]
+    print("\n".join(lines))  # noqa: T201 - the report of this verb
+    return Exit.OK
+
+
+async def _play(request: Request, setup: Setup, run: Run, clock: Clock) -> RunResult:
+    """The scheduler and the status view side by side, until the one is done."""
+    stop = asyncio.Event()
+    counts = run.counts
+    progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+    display = choose_display(sys.stderr, live=request.is_live, quiet=request.is_quiet)
+    with stop_on_signals(stop):
+        showing = asyncio.create_task(_show(display, progress, setup, clock))
+        try:
+            return await run_conversations(
+                environment=setup.environment,
+                environment_name=setup.experiment.conversation_config.environment,
+                experiment_name=setup.name,
+                work=run.unfinished(),
+                backends=setup.backends,
+                recorder=run,
+                retry=RetryPolicy.of(setup.experiment.retry_config),
+                concurrency=request.concurrency,
+                clock=clock,
+                stop=stop,
+                progress=progress,
+            )
+        finally:
+            showing.cancel()
+            await asyncio.wait([showing])
+
+
+async def _show(display: Display, progress: Progress, setup: Setup, clock: Clock) -> None:
+    meter = Meter()
+    profile = setup.experiment.profile
+    await tick(
+        display, lambda: meter.frame(read_progress(progress, experiment_name=setup.name, profile=profile)), clock
+    )
+
+
+def _summary_of(contents: RunContents) -> JsonObject:
+    return summarise(
+        experiment_name=contents.experiment_name,
+        rows=contents.rows(),
+        planned=contents.counts.planned,
+        accounting=contents.accounting,
+    )
+
+
+def _report(request: Request, summary: JsonObject) -> Exit:
+    """Print the summary; whether conversations failed decides the exit code."""
+    if not request.is_quiet:
+        write_summary(summary, sys.stdout)
+    return Exit.FAILURES if summary["failures"] else Exit.OK
+
+
+def _say(request: Request, text: str) -> None:
+    if not request.is_quiet:
+        print(text, file=sys.stderr)  # noqa: T201 - words for people go to stderr

@@ -1,0 +1,61 @@
+"""`mac-run verify RUN`: check a run directory, and play every transcript again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mac_runner.cli.exits import Exit
+from mac_runner.config import Experiment
+from mac_runner.environments.base import Environment
+from mac_runner.environments.registry import build_environment
+from mac_runner.environments.replay import replay
+from mac_runner.store import VerifyReport, build_transcript, read_run, replies_of, task_of, verify_run
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject
+
+_FINDINGS_SHOWN_MAX = 50
+
+
+def verify(directory: Path) -> Exit:
+    """Print what was checked and what was found; FAILURES when anything is wrong."""
+    contents = read_run(directory)
+    environment = build_environment(Experiment.model_validate(contents.resolved))
+    report = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
+    print(_told(report))  # noqa: T201 - the report of this verb
+    return Exit.OK if report.ok else Exit.FAILURES
+
+
+def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:
+    """The transcript that `transcript`'s task and replies make when they are played again, every prompt rendered anew.
+
+    A prompt that comes out different shows as another digest in its turn. Raises ConversationError when a reply
+    answers no open turn.
+    """
+    task = task_of(transcript)
+    conversation = environment.open(task)
+    played = replay(conversation, replies_of(transcript), check_prompts=True)
+    failure = transcript["failure"]
+    return build_transcript(
+        experiment_name=entry(transcript, "experiment_name", str),
+        environment=entry(transcript, "environment", str),
+        task=task,
+        outcome=None if failure is not None else conversation.outcome,
+        record=conversation.record(),
+        fingerprint=conversation.fingerprint(),
+        turns=played.records,
+        failure=str(failure) if failure is not None else None,
+        timing={},
+    )
+
+
+def _told(report: VerifyReport) -> str:
+    counts = (
+        f"attempted {report.attempted}, acknowledged {report.acknowledged}; lost {report.lost}, "
+        f"duplicated {report.duplicated}, unexpected {report.unexpected}, damaged {report.damaged}, "
+        f"mismatched {report.mismatched}"
+    )
+    shown = [f"- {finding.kind}: {finding.text}" for finding in report.findings[:_FINDINGS_SHOWN_MAX]]
+    hidden = len(report.findings) - len(shown)
+    more = [f"… and {hidden} more"] if hidden > 0 else []
+    verdict = "every transcript is there once and plays again to the same end" if report.ok else "NOT as promised:"
+    return "\n".join([counts, verdict, *shown, *more])
