@@ -1,0 +1,236 @@
+"""Failing disks and killed processes: what was acknowledged is there, and running again makes it whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import pytest
+
+from mac_runner.errors import StoreError
+from mac_runner.store import Disk, Run, read_run, survey, verify_run
+from mac_runner.types import JsonObject
+
+CONVERSATIONS = 4
+KILLS = 24
+
+
+class Faulty(Protocol):
+    calls: list[tuple[str, str]]
+    fail_at: int | None
+    fault: int
+    gate: Callable[[str, str], object] | None
+
+
+def check_whole(player: ModuleType, run_dir: Path, n: int) -> None:
+    """Running again finishes the run, and the checker finds nothing wrong."""
+    with player.open_toy(run_dir, n) as run:
+        player.play(run)
+        run.write_summary({})
+    report = verify_run(run_dir, rebuild=player.rebuild)
+    assert report.findings == ()
+    assert (report.attempted, report.acknowledged) == (n, n)
+    assert survey(run_dir, experiment_name="toy", resolved=player.resolved(), tasks=player.plan(n)).is_complete
+
+
+def attempt(player: ModuleType, run_dir: Path, disk: Disk) -> int:
+    """Play on a disk that fails at some moment; how many conversations were acknowledged."""
+    acknowledged = 0
+    try:
+        with player.open_toy(run_dir, CONVERSATIONS, disk=disk) as run:
+            try:
+                player.play(run)
+                run.contents()
+                run.write_summary({})
+            finally:
+                acknowledged = run.written
+    except StoreError:
+        pass
+    return acknowledged
+
+
+def count_calls(player: ModuleType, directory: Path, system: Faulty, disk: Disk) -> int:
+    attempt(player, directory, disk)
+    return len(system.calls)
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+def test_disk_failing_at_any_call_loses_nothing_acknowledged(
+    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk, fault: int
+) -> None:
+    system.fault = fault
+    calls = count_calls(player, tmp_path / "reference", system, disk)
+    for fail_at in range(1, calls + 1):
+        system.calls.clear()
+        system.fail_at = fail_at
+        run_dir = tmp_path / str(fail_at)
+        acknowledged = attempt(player, run_dir, disk)
+        if (run_dir / "task_manifest.json").exists():
+            assert read_run(run_dir).counts.done >= acknowledged
+        check_whole(player, run_dir, CONVERSATIONS)
+
+
+def test_failed_write_stops_everything_and_tells(player: ModuleType, run_dir: Path, system: Faulty, disk: Disk) -> None:
+    told: list[StoreError] = []
+    run = player.open_toy(run_dir, CONVERSATIONS, disk=disk)
+    run.on_failure(told.append)
+    system.fail_at = 1
+    run.event("EVENT_X", {})
+    with pytest.raises(StoreError, match="ENOSPC"):
+        run.contents()
+    before = len(system.calls)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        player.play(run)
+    run.on_failure(told.append)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        run.close()
+
+    assert told == [run.failure, run.failure]
+    assert len(system.calls) == before
+
+
+def test_unwritable_content_is_a_store_error_too(player: ModuleType, run_dir: Path) -> None:
+    with pytest.raises(StoreError, match="not JSON compliant"), player.open_toy(run_dir, 1) as run:
+        run.event("EVENT_X", {"latency_ms": float("nan")})
+
+
+def test_batch_reaches_the_disk_in_the_order_of_its_promises(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk
+) -> None:
+    with player.open_toy(run_dir, 1, disk=disk) as run:
+        system.calls.clear()
+        player.play(run)
+        run.contents()
+        names = [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
+
+    assert names[:8] == [
+        ("write", "000001.jsonl"),
+        ("fsync", "000001.jsonl"),
+        ("link", "toy_00000.json"),
+        ("fsync_directory", "transcripts"),
+        ("write", "000001.jsonl"),
+        ("fsync", "000001.jsonl"),
+        ("write", "toy_index.jsonl"),
+        ("write", "events.jsonl"),
+    ]
+
+
+def test_what_gathers_is_committed_with_one_sync(player: ModuleType, run_dir: Path, system: Faulty, disk: Disk) -> None:
+    go_on = threading.Event()
+    with player.open_toy(run_dir, 50, disk=disk) as run:
+        system.calls.clear()
+        system.gate = lambda call, name: go_on.wait(20)
+        player.play(run)
+        go_on.set()
+        run.contents()
+
+    # One batch at the gate and one behind it, each with a sync for its replies and one for its conversations.
+    assert system.calls.count(("fsync", "000001.jsonl")) - 1 <= 4
+
+
+def test_full_disk_stops_the_run_and_space_lets_it_end(player_path: Path, player: ModuleType, run_dir: Path) -> None:
+    """The file size limit of a child process stands in for a full disk: a write is cut short, then fails."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
+
+    command = [sys.executable, str(player_path), str(run_dir), "20"]
+    found = subprocess.run(
+        command, preexec_fn=limit, capture_output=True, text=True, check=False, env=child_environment()
+    )
+
+    assert found.returncode != 0
+    assert "StoreError: cannot write" in found.stderr
+    assert "EFBIG" in found.stderr
+    check_whole(player, run_dir, 20)
+
+
+def test_read_only_directory_is_a_store_error(player: ModuleType, run_dir: Path, is_root: bool) -> None:
+    if is_root:
+        pytest.skip("root may write anywhere")
+    run_dir.mkdir(parents=True)
+    run_dir.chmod(0o555)
+
+    with pytest.raises(StoreError, match="writ"):
+        player.open_toy(run_dir, 1)
+
+
+def test_directory_deleted_under_way_is_a_store_error(player: ModuleType, run_dir: Path) -> None:
+    run = player.open_toy(run_dir, 2)
+    shutil.rmtree(run_dir)
+
+    with pytest.raises(StoreError, match="ENOENT"):
+        play_and_close(player, run)
+    assert run.written == 0
+
+
+def play_and_close(player: ModuleType, run: Run) -> None:
+    with run:
+        player.play(run)
+
+
+def child_environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": root}
+
+
+def test_killed_run_loses_nothing_and_repeats_nothing(player: ModuleType, player_path: Path, tmp_path: Path) -> None:
+    n, dice = 120, random.Random(8)
+    run_dir, reference = tmp_path / "toy", tmp_path / "reference"
+    command = [sys.executable, str(player_path), str(run_dir), str(n)]
+    acknowledged = 0
+    for _ in range(KILLS):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment()) as child:
+            assert child.stdout is not None
+            if dice.random() < 0.7:
+                child.stdout.readline()
+                time.sleep(dice.random() * 0.05)
+            else:
+                time.sleep(dice.random() * 0.4)
+            child.kill()
+        if (run_dir / "task_manifest.json").exists():
+            done = read_run(run_dir).counts.done
+            assert done >= acknowledged
+            acknowledged = done
+    check_whole(player, run_dir, n)
+
+    with player.open_toy(reference, n) as run:
+        player.play(run)
+    assert {path.name for path in (run_dir / "transcripts").iterdir()} == {
+        path.name for path in (reference / "transcripts").iterdir()
+    }
+    for path in (reference / "transcripts").iterdir():
+        assert (run_dir / "transcripts" / path.name).read_bytes() == path.read_bytes()
+
+
+def rows_of(run_dir: Path) -> list[JsonObject]:
+    return list(read_run(run_dir).rows())
+
+
+def test_two_runners_let_in_by_a_broken_lock_lose_and_duplicate_nothing(
+    player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A lock that is always granted, as on some network filesystems.
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda self: None)
+    with player.open_toy(run_dir, 8) as first, player.open_toy(run_dir, 8) as second:
+        player.play(first)
+        player.play(second)
+        first.contents()
+        second.contents()
+
+    assert len(rows_of(run_dir)) == 8
+    monkeypatch.undo()
+    check_whole(player, run_dir, 8)
