@@ -41,6 +41,7 @@ class Game:
         self._state = state
         self._system = Message(role="system", content=system)
         self._max_retries = max_retries
+        self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._log = GameLog(len(state.players))
         self._log.append(opening)
         self._asked: dict[int, _Asked] = {}
@@ -77,29 +78,31 @@ class Game:
 
     def _open_turns(self) -> tuple[Turn, ...]:
         state = self._state
-        due = [seat for seat in state.due if seat not in self._held]
         turns: list[Turn] = []
-        for place, seat in enumerate(due):
+        for place, seat in enumerate(state.order):
+            if seat in state.acted or seat in self._held:
+                continue
             agent = self._task.agents[seat]
             asked = self._asked.get(seat)
-            waits = place > 0 and not state.phase.is_simultaneous
+            waits = bool(turns) and not state.phase.is_simultaneous
             turns.append(
                 Turn(
                     round=state.round,
                     agent=agent.agent_id,
                     model=agent.model,
-                    seat=seat,
+                    seat=place,
                     step=asked.step if asked else 0,
                     attempt=asked.attempt if asked else 0,
-                    after=frozenset({self._task.agents[due[place - 1]].agent_id}) if waits else frozenset(),
+                    after=frozenset({turns[-1].agent}) if waits else frozenset(),
                 )
             )
         return tuple(turns)
 
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, the record, what the seat knows, what it is asked, and this turn so far."""
-        asked = self._asked.get(turn.seat)
-        view = view_of(self._state, self._log, turn.seat, asked.observations if asked else ())
+        seat = self._seats[turn.agent]
+        asked = self._asked.get(seat)
+        view = view_of(self._state, self._log, seat, asked.observations if asked else ())
         thread = asked.thread if asked else []
         return Prompt(
             messages=(self._system, Message(role="user", content=turn_text(view)), *thread),
@@ -109,20 +112,21 @@ class Game:
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (the default one when all else failed)."""
         self._open = None
-        asked = self._asked.setdefault(turn.seat, _Asked())
-        reading = read(reply, self._state, turn.seat)
+        seat = self._seats[turn.agent]
+        asked = self._asked.setdefault(seat, _Asked())
+        reading = read(reply, self._state, seat)
         if isinstance(reading, ToolRequest):
             if asked.step < TOOL_CALLS_PER_TURN_MAX:
-                return self._observe(turn.seat, asked, reading, reply)
+                return self._observe(seat, asked, reading, reply)
             reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
         if isinstance(reading, Problem):
             if asked.attempt < self._max_retries:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
-            self._take(turn.seat, Chosen(act=Act(seat=turn.seat, verb="wait")), is_default=True)
+            self._take(seat, Chosen(act=Act(seat=seat, verb="wait")), is_default=True)
             return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})")
-        self._take(turn.seat, reading, is_default=False)
+        self._take(seat, reading, is_default=False)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
 
     def _observe(self, seat: int, asked: _Asked, request: ToolRequest, reply: Reply) -> Receipt:
