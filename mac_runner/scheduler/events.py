@@ -15,6 +15,9 @@ from mac_runner.types import Turn
 Place: TypeAlias = tuple[int, int, int, int]
 """`Turn.canonical`: the place of a turn in its conversation, whatever order the replies come in."""
 
+BEFORE_ALL: Place = (-1, -1, -1, -1)
+"""The place of no turn: a conversation that failed here wants none of its turns any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReady:
@@ -62,6 +65,14 @@ class Faulted:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """The reply to `turn` was applied, and the conversation cannot say what it wants now: nothing of it is wanted."""
+
+    conversation: int
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
 class RetryDue:
     """The pause before the next sending of `turn` is over."""
 
@@ -74,7 +85,7 @@ class Stop:
     """No further departures and no opening; an Open not yet answered is withdrawn."""
 
 
-Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | RetryDue | Stop
+Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from mac_runner.errors import BackendError, ConversationError, TransientBackendError, Verdict
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
-from mac_runner.scheduler.events import Answered, Depart, Faulted
+from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
 from mac_runner.scheduler.live import LiveConversation, Request
 from mac_runner.scheduler.retry import jitter
 from mac_runner.scheduler.wiring import Wiring
@@ -18,7 +18,7 @@ from mac_runner.types import JsonObject, RecordedReply, Reply, Timing, Turn
 
 
 class Exchange:
-    """Sends requests and makes of what comes back an Answered or a Faulted."""
+    """Sends requests and makes of what comes back an Answered, a Faulted or a Broken."""
 
     def __init__(self, wiring: Wiring, accounting: Accounting) -> None:
         self._wiring = wiring
@@ -26,7 +26,7 @@ class Exchange:
         self._recorder = wiring.recorder
         self._accounting = accounting
 
-    async def carry_out(self, live: LiveConversation, depart: Depart, request: Request) -> Answered | Faulted:
+    async def carry_out(self, live: LiveConversation, depart: Depart, request: Request) -> Answered | Faulted | Broken:
         """Send the request and take in the answer. Raises what ends the whole run."""
         turn = depart.turn
         deadline_at_s = live.sendings[turn.key].first_at_s + self._wiring.retry.request_deadline_s
@@ -56,12 +56,14 @@ class Exchange:
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
-            live.fail(turn, f"turn {turn.key} got no answer (sendings: {depart.sending}): {sendings.faults[-1]}")
+            # How often a request was sent before it was refused depends on luck, and the reason may not.
+            tries = f" in {depart.sending} sendings" if isinstance(fault, TransientBackendError) else ""
+            live.fail(turn, f"turn {turn.key} got no answer{tries}: {sendings.faults[-1]}")
         return Faulted(depart.conversation, turn, delay_s)
 
     def _answered(
         self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, sent_at_s: float
-    ) -> Answered | Faulted:
+    ) -> Answered | Faulted | Broken:
         turn, now_s = depart.turn, self._clock.monotonic_s()
         self._accounting.landed(turn.model, now_s, reply.tokens)
         self._wiring.progress.turns += 1
@@ -80,7 +82,7 @@ class Exchange:
         )
         return self._apply(live, turn, recorded)
 
-    def _apply(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> Answered | Faulted:
+    def _apply(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> Answered | Faulted | Broken:
         """Journal the reply and let the conversation have it, unless it has failed before this turn.
 
         A reply that came too late for a failed conversation is told in the event log (`is_dropped`) and nowhere
@@ -95,8 +97,8 @@ class Exchange:
         try:
             now = live.turns()
         except ConversationError as fault:
-            live.fail(turn, str(fault))
-            return Faulted(index, turn, None)
+            live.break_down(str(fault))
+            return Broken(index, turn)
         return Answered(index, turn, now.turns, now.rounds_completed)
 
 

@@ -12,7 +12,7 @@ depend on the order of the replies.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, boundary
 from mac_runner.plan import request_seed
-from mac_runner.scheduler.events import Opened, Place
+from mac_runner.scheduler.events import BEFORE_ALL, Opened, Place
 from mac_runner.types import JsonObject, Prompt, ReceiptKind, RecordedReply, Sampling, Task, Turn, TurnRecord
 
 
@@ -79,9 +79,13 @@ class LiveConversation:
         try:
             self.conversation = self._fresh()
             self._restore(self.conversation, replies)
-            now = self.turns()
         except ConversationError as fault:
             self.failure = f"it could not be opened: {fault}"
+            return Opened(index, (), 0)
+        try:
+            now = self.turns()
+        except ConversationError as fault:
+            self.break_down(str(fault))
             return Opened(index, (), 0)
         return Opened(index, now.turns, now.rounds_completed, self.failed_at)
 
@@ -124,6 +128,12 @@ class LiveConversation:
             self.failed_at = turn.canonical
             self.failure = reason
 
+    def break_down(self, reason: str) -> None:
+        """It cannot say what it wants now. This is nobody's turn: all that was applied so far stands."""
+        if self.failed_at is None:
+            self.failed_at = BEFORE_ALL
+            self.failure = reason
+
     def settle(self) -> Ending:
         """Bring an ended conversation into the form of its transcript; `failure` and `records` are final after it."""
         try:
@@ -138,7 +148,7 @@ class LiveConversation:
         if self.failure is None and self._opened().outcome is None:
             keys = ", ".join(turn.key for turn in self._opened().turns()) or "none"
             self.failure = f"it has no outcome and no turn of it can start (open turns: {keys})"
-        if self.failed_at is not None:
+        if self.failed_at is not None and self.failed_at != BEFORE_ALL:
             self._cut_back(self.failed_at)
         conversation = self.conversation
         if conversation is None:
@@ -154,17 +164,22 @@ class LiveConversation:
         self.conversation = conversation
 
     def _restore(self, conversation: Conversation, replies: Iterable[RecordedReply]) -> None:
-        # A reply can have been recorded twice when two sessions overlapped; the first one counts.
-        rest = list({recorded.turn_key: recorded for recorded in reversed(list(replies))}.values())[::-1]
-        while rest:
-            records = replay(conversation, rest).records
-            self.records.extend(records)
-            rest = rest[len(records) :]
-            last = records[-1]
-            if last.receipt.kind is ReceiptKind.FAILURE:
-                self.fail(last.turn, last.receipt.detail)
-                wanted = {turn.key for turn in conversation.turns() if self.wants(turn)}
-                rest = [recorded for recorded in rest if recorded.turn_key in wanted]
+        rest: dict[str, RecordedReply] = {}
+        for recorded in replies:
+            # A reply can have been recorded twice when two sessions overlapped; the first one counts.
+            rest.setdefault(recorded.turn_key, recorded)
+        while batch := self._restorable(conversation, rest):
+            for record in replay(conversation, batch).records:
+                del rest[record.turn.key]
+                self.records.append(record)
+                if record.receipt.kind is ReceiptKind.FAILURE:
+                    self.fail(record.turn, record.receipt.detail)
+
+    def _restorable(self, conversation: Conversation, rest: Mapping[str, RecordedReply]) -> list[RecordedReply]:
+        """All of them as they were recorded; behind a failure, one by one, those to turns still wanted."""
+        if self.failed_at is None:
+            return list(rest.values())
+        return [rest[turn.key] for turn in conversation.turns() if turn.key in rest and self.wants(turn)][:1]
 
     def _fresh(self) -> Conversation:
         with boundary(ConversationError, f"opening {self.task.task_id}"):

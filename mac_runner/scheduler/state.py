@@ -26,8 +26,10 @@ from typing import assert_never
 from mac_runner.limits import OPEN_CONVERSATIONS_PER_SLOT_MAX, STORY_EVENTS_MAX
 from mac_runner.scheduler import invariants, snapshot
 from mac_runner.scheduler.events import (
+    BEFORE_ALL,
     Action,
     Answered,
+    Broken,
     Depart,
     Event,
     Faulted,
@@ -36,6 +38,7 @@ from mac_runner.scheduler.events import (
     ModelReady,
     Open,
     Opened,
+    Place,
     RetryDue,
     RetryLater,
     Settle,
@@ -95,6 +98,8 @@ class RequestScheduler:
                 self._answered(event, actions, now_s)
             case Faulted():
                 self._faulted(event, actions, now_s)
+            case Broken():
+                self._fail(self._land(event.conversation, event.turn).conversation, BEFORE_ALL, actions)
             case Opened():
                 self._opened(event, actions, now_s)
             case RetryDue():
@@ -152,14 +157,19 @@ class RequestScheduler:
         held = self._land(event.conversation, event.turn)
         conversation, turn = held.conversation, held.turn
         if event.delay_s is None:
-            place = turn.canonical
-            conversation.failed_at = place if conversation.failed_at is None else min(conversation.failed_at, place)
-            for other in [other for other in conversation.turns.values() if not conversation.wants(other.turn)]:
-                self._drop(other)
-        elif conversation.wants(turn):
+            self._fail(conversation, turn.canonical, actions)
+            return
+        if conversation.wants(turn):
             conversation.turns[turn.key] = held
             self._pools.move(held, Pool.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
+        self._settle_if_over(conversation, actions)
+
+    def _fail(self, conversation: OpenConversation, place: Place, actions: list[Action]) -> None:
+        conversation.failed_at = place if conversation.failed_at is None else min(conversation.failed_at, place)
+        for held in list(conversation.turns.values()):
+            if not conversation.wants(held.turn):
+                self._drop(held)
         self._settle_if_over(conversation, actions)
 
     def _retry_due(self, event: RetryDue, now_s: float) -> None:

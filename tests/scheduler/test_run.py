@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+
+from mac_runner.errors import (
+    BackendError,
+    EngineDeadError,
+    MacRunnerError,
+    RequestRefusedError,
+    StoreError,
+    TransientBackendError,
+)
+from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX, SHUTDOWN_GRACE_S
+from mac_runner.scheduler import Progress, RetryPolicy
+from mac_runner.types import JsonObject, Prompt, Reply, Sampling
+from tests.scheduler.conftest import Stage
+from tests.sim.engine import SimulatedEngine
+from tests.sim.loop import DeadlockError, simulate
+from tests.sim.recorder import MemoryRecorder
+from tests.sim.toy import Break, ToyEnvironment, tasks
+
+
+class Raising(SimulatedEngine):
+    """Raises the same error at every `every`-th request."""
+
+    def __init__(self, error: Exception, *, every: int = 1, capacity: int = 4) -> None:
+        super().__init__(capacity=capacity)
+        self.error, self.every = error, every
+
+    async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        if len(self.sent) % self.every == 0:
+            raise self.error
+        return await super().answer(prompt, sampling)
+
+
+class Hanging(SimulatedEngine):
+    async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        await asyncio.sleep(1e9)
+        raise AssertionError
+
+
+def failures(recorder: MemoryRecorder) -> list[str]:
+    return [str(t["failure"]) for t in recorder.transcripts.values() if t["failure"] is not None]
+
+
+def test_run_publishes_every_conversation_once_and_closes_its_engines() -> None:
+    stage = Stage()
+    engines = stage.engines(capacity=3)
+    result = stage.play()
+
+    assert (result.finished, result.failed, result.interrupted) == (12, 0, False)
+    assert sorted(stage.recorder.transcripts) == [task.task_id for task, _ in stage.work]
+    assert all(engine.is_closed for engine in engines)
+    assert all(engine.in_flight_max == 3 for engine in engines)
+
+
+def test_run_without_work_starts_and_ends() -> None:
+    assert not Stage(work=[]).play().interrupted
+
+
+def test_concurrency_bounds_all_models_together() -> None:
+    stage = Stage(concurrency=1)
+    first, second = stage.engines(capacity=8)
+    stage.play()
+
+    assert first.in_flight_max == second.in_flight_max == 1
+    starts_and_ends = [name for name, _ in stage.recorder.events if name.startswith("EVENT_INFER")]
+    assert starts_and_ends == ["EVENT_INFER_START", "EVENT_INFER_DONE"] * (len(starts_and_ends) // 2)
+
+
+def test_every_request_that_starts_ends_in_one_event() -> None:
+    stage = Stage()
+    stage.engines(dice=3, fault_rate=0.3, refuses=lambda digest: digest.startswith("00"))
+    stage.play()
+    open_requests: set[tuple[str, str]] = set()
+    for name, fields in stage.recorder.events:
+        request = (str(fields.get("task")), str(fields.get("turn")))
+        if name == "EVENT_INFER_START":
+            assert request not in open_requests
+            open_requests.add(request)
+        elif name in {"EVENT_INFER_DONE", "EVENT_RETRY", "EVENT_GIVE_UP"}:
+            open_requests.remove(request)
+
+    assert not open_requests
+    assert stage.recorder.named("EVENT_RETRY")
+
+
+def test_events_tell_what_a_request_was_and_became() -> None:
+    stage = Stage(work=tasks(1))
+    stage.play()
+    (start, *_), (done, *_) = stage.recorder.named("EVENT_INFER_START"), stage.recorder.named("EVENT_INFER_DONE")
+
+    assert start.keys() == {"task", "agent", "turn", "model", "gpu", "prompt_chars", "seed", "sending"}
+    assert done.keys() == {
+        "task", "agent", "turn", "model", "gpu", "tokens_out", "latency_ms", "finish_reason", "is_dropped"
+    }  # fmt: skip
+    assert [name for name, _ in stage.recorder.events][:: len(stage.recorder.events) - 1] == [
+        "EVENT_RUN_START",
+        "EVENT_RUN_STOP",
+    ]
+
+
+def test_retries_send_the_very_same_prompt_and_seed() -> None:
+    stage = Stage(work=tasks(3))
+    engines = stage.engines(dice=1, fault_rate=0.4)
+    stage.play()
+    seeds: dict[str, set[int | None]] = {}
+    for engine in engines:
+        for digest, seed in engine.sent:
+            seeds.setdefault(f"{digest} {seed}", set()).add(seed)
+    sent = sum(len(engine.sent) for engine in engines)
+    turns = sum(len(replies) for replies in stage.recorder.replies.values())
+
+    assert sent > turns
+    assert len(seeds) == turns
+    assert None not in set().union(*seeds.values())
+
+
+def test_a_pause_before_a_retry_holds_no_slot() -> None:
+    """One slot: while the first request pauses for a minute, the others are served."""
+    stage = Stage(work=tasks(6, models=1))
+    engine = Raising(TransientBackendError("busy", retry_after_s=50.0), every=10**6, capacity=1)
+    engine.every = 1
+    stage.backends = {"model-0": engine}
+
+    async def answer(prompt: Prompt, sampling: Sampling) -> Reply:
+        if len(engine.sent) == 1:
+            raise engine.error
+        return await SimulatedEngine.answer(engine, prompt, sampling)
+
+    engine.answer = answer  # type: ignore[method-assign]
+    stage.play()
+    times = [fields["latency_ms"] for fields in stage.recorder.named("EVENT_INFER_DONE")]
+    retried = stage.recorder.named("EVENT_RETRY")
+
+    assert len(retried) == 1
+    assert max(float(str(time)) for time in times) <= 2000
+    order = [fields["task"] for fields in stage.recorder.named("EVENT_INFER_DONE")]
+    assert order[0] == "toy-000"  # The other turns of the very conversation go on, too.
+    (transcript,) = [t for t in stage.recorder.transcripts.values() if "busy" in str(t)]
+    assert transcript["status"] == "finished"
+
+
+def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline() -> None:
+    stage = Stage(work=tasks(1), retry=RetryPolicy(request_deadline_s=30.0))
+    stage.backends = {"model-0": Hanging(), "model-1": Hanging()}
+    result = stage.play()
+
+    assert result.failed == 1
+    assert failures(stage.recorder) == [
+        "turn 0/a0/0/0 got no answer in 1 sendings: TransientBackendError: no reply before the request's deadline"
+    ]
+    assert stage.ended_at_s == pytest.approx(35.0)
+
+
+def test_a_request_is_given_up_after_its_last_attempt() -> None:
+    stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3))
+    engine = Raising(TransientBackendError("connection reset"))
+    stage.backends = {"model-0": engine}
+    stage.play()
+
+    assert len(engine.sent) == 3
+    assert failures(stage.recorder) == [
+        "turn 0/a0/0/0 got no answer in 3 sendings: TransientBackendError: connection reset"
+    ]
+    assert stage.recorder.transcripts["toy-000"]["turns"] == []
+
+
+def test_a_refused_request_fails_its_conversation_only() -> None:
+    stage = Stage()
+    stage.backends = {"model-0": Raising(RequestRefusedError("too long"), every=20), "model-1": SimulatedEngine()}
+    result = stage.play()
+
+    assert 0 < result.failed < 12
+    assert result.finished + result.failed == 12
+    assert len(failures(stage.recorder)) == result.failed
+
+
+@pytest.mark.parametrize("breaks", get_args(Break))
+def test_a_broken_environment_costs_the_broken_conversation_only(breaks: Break) -> None:
+    stage = Stage(environment=ToyEnvironment(breaks))
+    result = stage.play()
+    told = {
+        "open": "it could not be opened: opening toy-",
+        "turns": "turns: RuntimeError: turns are broken",
+        "prompt": "turn 1/a1/0/0: prompt: RuntimeError: the prompt is broken",
+        "receive": "nothing can follow turn 1/a2/",
+        "raise": "turn 1/a1/0/0: ZeroDivisionError: a bug of the environment",
+        "stuck": "it has no outcome and no turn of it can start (open turns: none)",
+        "record": "its end: RuntimeError: the record is broken",
+        "strange agent": "asks agent 'nobody' on model 'model-0'",
+    }[breaks]
+
+    assert 0 < result.failed < 12
+    assert result.finished == 12 - result.failed
+    assert all(told in failure for failure in failures(stage.recorder)), failures(stage.recorder)
+
+
+@pytest.mark.parametrize("error", [EngineDeadError("out of memory"), RuntimeError("a bug"), TimeoutError()])
+def test_a_dead_engine_ends_the_run_and_closes_all(error: Exception) -> None:
+    stage = Stage()
+    first, second = Raising(error, every=7), SimulatedEngine()
+    stage.backends = {"model-0": first, "model-1": second}
+
+    with pytest.raises(EngineDeadError):
+        stage.play()
+
+    assert first.is_closed
+    assert second.is_closed
+    assert len(stage.recorder.checkpoints) >= 1
+
+
+@pytest.mark.parametrize("after", [0, 1, 17])
+def test_a_failed_write_ends_the_run_at_once(after: int) -> None:
+    stage = Stage(recorder=MemoryRecorder(fails_after=after))
+    engines = stage.engines()
+
+    with pytest.raises(StoreError, match="no space left"):
+        stage.play()
+
+    assert sum(map(len, stage.recorder.replies.values())) == after
+    assert all(engine.is_closed for engine in engines)
+
+
+def test_a_write_that_fails_in_another_thread_ends_the_run() -> None:
+    stage = Stage()
+    stage.backends = {"model-0": Hanging(), "model-1": Hanging()}
+    recorder = stage.recorder
+
+    class Telling(MemoryRecorder):
+        def event(self, name: str, fields: JsonObject) -> None:
+            if name == "EVENT_INFER_START" and self.failure is None:
+                self.failure = StoreError("the disk is gone")
+                self.callbacks[0](self.failure)
+
+    stage.recorder = recorder = Telling()
+    with pytest.raises(StoreError, match="the disk is gone"):
+        stage.play()
+
+    assert not recorder.transcripts
+
+
+def test_stop_waits_for_what_is_in_flight_and_journals_it() -> None:
+    stage = Stage(stop_at_s=6.0)
+    engines = stage.engines(capacity=4)
+    result = stage.play()
+    sent = sum(len(engine.sent) for engine in engines)
+
+    assert result.interrupted
+    assert sent == len(stage.recorder.named("EVENT_INFER_DONE"))
+    assert stage.ended_at_s < 6.0 + 2.0
+    assert all(engine.is_closed for engine in engines)
+
+
+def test_stop_waits_no_longer_than_the_grace() -> None:
+    stage = Stage(stop_at_s=7.0)
+    stage.backends = {"model-0": Hanging(), "model-1": Hanging()}
+    result = stage.play()
+
+    assert result.interrupted
+    assert stage.ended_at_s == pytest.approx(7.0 + SHUTDOWN_GRACE_S)
+    assert stage.recorder.named("EVENT_RUN_STOP")[0]["cancelled_requests"] == 8
+
+
+def test_stop_does_not_wait_for_pauses_between_sendings() -> None:
+    stage = Stage(stop_at_s=7.0)
+    stage.backends = {f"model-{n}": Raising(TransientBackendError("busy", retry_after_s=55.0)) for n in range(2)}
+
+    assert stage.play().interrupted
+    assert stage.ended_at_s < 8.0
+
+
+def test_stop_while_the_engines_start_ends_at_once() -> None:
+    stage = Stage(stop_at_s=2.0)
+    engines = stage.engines()
+
+    assert stage.play().interrupted
+    assert stage.ended_at_s == pytest.approx(2.0)
+    assert all(engine.is_closed for engine in engines)
+
+
+def test_engines_start_side_by_side() -> None:
+    stage = Stage(work=[])
+    stage.play()
+
+    assert stage.ended_at_s == pytest.approx(5.0)
+
+
+def test_an_engine_that_does_not_start_ends_the_run_and_closes_all() -> None:
+    class Dud(SimulatedEngine):
+        async def start(self) -> None:
+            raise OSError("no such device")
+
+    stage = Stage()
+    dud, good = Dud(), SimulatedEngine()
+    stage.backends = {"model-0": dud, "model-1": good}
+
+    with pytest.raises(EngineDeadError, match="model model-0 did not start: OSError: no such device"):
+        stage.play()
+
+    assert dud.is_closed
+    assert good.is_closed
+
+
+def test_an_engine_without_capacity_is_refused() -> None:
+    stage = Stage()
+    stage.engines(capacity=0)
+
+    with pytest.raises(EngineDeadError, match="must serve at least one"):
+        stage.play()
+
+
+def test_an_engine_that_does_not_close_is_told_when_nothing_worse_happened() -> None:
+    class Clinging(SimulatedEngine):
+        async def close(self) -> None:
+            await asyncio.sleep(1e9)
+
+    stage = Stage(work=tasks(1))
+    stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
+    with pytest.raises(EngineDeadError, match="did not close"):
+        stage.play()
+    assert len(stage.recorder.transcripts) == 1
+
+    stage = Stage(recorder=MemoryRecorder(fails_after=0))
+    stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
+    with pytest.raises(StoreError):
+        stage.play()
+
+
+def test_a_long_reply_is_cut_and_marked() -> None:
+    class Endless(SimulatedEngine):
+        async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+            return Reply(text="x" * (REPLY_CHARS_MAX + 1))
+
+    stage = Stage(work=tasks(1, agents=1, models=1))
+    stage.backends = {"model-0": Endless()}
+    stage.play()
+    reply = stage.recorder.replies["toy-000"][0].reply
+
+    assert len(reply.text) == REPLY_CHARS_MAX
+    assert reply.finish_reason == "length"
+
+
+def test_progress_counts_all_sessions_and_this_ones_turns() -> None:
+    stage = Stage(progress=Progress(planned=20, finished=7, failed=1), environment=ToyEnvironment("receive"))
+    stage.engines(capacity=2)
+    assert stage.progress.snapshot(5).in_flight == 0
+    result = stage.play()
+    progress = stage.progress
+    turns = len(stage.recorder.named("EVENT_INFER_DONE"))
+
+    assert (progress.planned, progress.resumed_with) == (20, 8)
+    assert progress.finished == 7 + result.finished
+    assert progress.failed == 1 + result.failed
+    assert progress.turns == progress.turns_ended == turns
+    assert progress.tokens.completion == 3 * turns
+    assert progress.open == 0
+
+
+def test_accounts_are_given_at_intervals_and_at_the_end() -> None:
+    stage = Stage(work=tasks(40))
+    stage.engines(capacity=2)
+    stage.play()
+    walls = [float(str(accounts["wall_s"])) for accounts in stage.recorder.checkpoints]
+    models = stage.recorder.checkpoints[-1]["models"]
+    assert isinstance(models, dict)
+    account = models["model-0"]
+    assert isinstance(account, dict)
+
+    assert walls == sorted(walls)
+    assert all(late - early >= CHECKPOINT_INTERVAL_S for early, late in pairwise(walls[:-1]))
+    assert len(walls) > 3
+    assert 0.5 < float(str(account["busy_slot_s"])) / float(str(account["available_slot_s"])) <= 1.0
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_cancelling_anywhere_leaks_nothing_and_loses_nothing(block: int) -> None:
+    """Cancel the whole run at one moment after the other; each time a next session completes it."""
+    complete = Stage(work=tasks(4))
+    complete.play()
+    for number in range(block, 40, 4):
+        stage = Stage(work=tasks(4), loop_seed=number)
+        engines = stage.engines(capacity=2, dice=number, fault_rate=0.2)
+
+        async def program(stage: Stage = stage, number: int = number) -> None:
+            run = asyncio.create_task(stage._program())
+            await asyncio.sleep(0.4 * number)
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+
+        try:
+            simulate(program, seed=number)
+        except BaseException as error:
+            raise AssertionError(f"number {number}") from error
+        assert all(engine.is_closed and engine.in_flight == 0 for engine in engines)
+        rest = Stage(work=stage.recorder.unfinished(tasks(4)), recorder=stage.recorder)
+        rest.play()
+
+        assert rest.recorder.results() == complete.recorder.results()
+
+
+def test_backend_errors_carry_their_verdict_into_the_run() -> None:
+    """Only the three leaves are raised by engines; the base class itself ends the run."""
+    stage = Stage()
+    stage.backends = {"model-0": Raising(BackendError("odd")), "model-1": SimulatedEngine()}
+    with pytest.raises(MacRunnerError, match="odd"):
+        stage.play()
+
+
+def test_the_simulated_loop_notices_a_deadlock() -> None:
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(DeadlockError):
+        simulate(stuck)
