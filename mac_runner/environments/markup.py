@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 THOUGHT_TAGS = frozenset({"thinking", "think"})
 TOOL_TAG = "tool_request"
@@ -36,14 +37,24 @@ class Markup:
     unclosed: str | None = None
 
 
+@lru_cache(maxsize=64)
+def _opening(names: frozenset[str]) -> re.Pattern[str]:
+    known = sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG}, key=len, reverse=True)
+    return re.compile(rf"<\s*({'|'.join(map(re.escape, known))})\b([^<>]*?)(/?)>", re.IGNORECASE)
+
+
+@lru_cache(maxsize=256)
+def _closing(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", re.IGNORECASE)
+
+
 def scan(text: str, names: Collection[str]) -> Markup:
     """Find the top-level tags of `text` that are in `names`, besides thoughts and tool requests. Never raises.
 
     A tool request that was never closed counts as closed at the end, where a stop sequence may have cut it; everything
     after a tool request is left out, for the model wrote it without having seen the answer.
     """
-    known = sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG}, key=len, reverse=True)
-    opening = re.compile(rf"<\s*({'|'.join(map(re.escape, known))})\b([^<>]*?)(/?)>", re.IGNORECASE)
+    opening = _opening(frozenset(names))
     tags: list[Tag] = []
     position = 0
     while match := opening.search(text, position):
@@ -53,7 +64,7 @@ def scan(text: str, names: Collection[str]) -> Markup:
             tags.append(Tag(name=name, attributes=attributes))
             position = match.end()
             continue
-        closing = re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", re.IGNORECASE).search(text, match.end())
+        closing = _closing(name).search(text, match.end())
         if closing is None and name != TOOL_TAG:
             return Markup(tags=tuple(tags), unclosed=name)
         end = len(text) if closing is None else closing.start()

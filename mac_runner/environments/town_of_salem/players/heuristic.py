@@ -7,6 +7,7 @@ Mafia kills those who know, keeps quiet, and lies when accused. An Executioner a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from random import Random
 
 from mac_runner.environments.town_of_salem.events import EventKind
@@ -44,7 +45,11 @@ class _Player:
         self.view = view
         self.chance = chance
         self.choices: dict[str, Choice] = {choice.verb: choice for choice in view.choices}
-        self.beliefs: Beliefs = form_beliefs(view)
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Formed when first asked for: not every turn needs them."""
+        return form_beliefs(self.view)
 
     @property
     def is_mafia(self) -> bool:
