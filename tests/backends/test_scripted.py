@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from mac_runner.backends import ScriptedBackend, build_backend
+from mac_runner.config import ModelDefinition, OllamaConfig, ScriptedConfig, VllmConfig
+from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
+from tests.sim.loop import SimulatedClock, simulate
+
+PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
+
+
+def echo(view: object, random: Random) -> str:
+    return f"{view} {random.randrange(10**6)}"
+
+
+def ask(backend: ScriptedBackend, seed: int) -> tuple[Reply, float]:
+    async def program() -> tuple[Reply, float]:
+        await backend.start()
+        reply = await backend.generate(PROMPT, Sampling(seed=seed))
+        await backend.close()
+        await backend.close()
+        return reply, asyncio.get_running_loop().time()
+
+    return simulate(program)
+
+
+def scripted(policy: object = echo, latency_ms: float = 0.0) -> ScriptedBackend:
+    assert callable(policy)
+    return ScriptedBackend(policy=policy, capacity=5, latency_ms=latency_ms, clock=SimulatedClock())
+
+
+def test_scripted_player_gets_the_view_and_a_generator_of_the_requests_seed() -> None:
+    first, again, other = (ask(scripted(), seed)[0] for seed in (1, 1, 2))
+
+    assert first.text.startswith("('seat', 3) ")
+    assert first == again
+    assert first.text != other.text
+
+
+def test_scripted_reply_takes_its_latency_and_estimates_its_tokens() -> None:
+    reply, took_s = ask(scripted(lambda view, random: "12345", latency_ms=250.0), 0)
+
+    assert took_s == 0.25
+    assert reply.finish_reason is FinishReason.STOP
+    assert reply.tokens == TokenCount(prompt=3, cached=0, completion=2)
+
+
+def test_a_failing_policy_refuses_its_request() -> None:
+    def broken(view: object, random: Random) -> str:
+        raise KeyError("no such player")
+
+    with pytest.raises(RequestRefusedError, match="the scripted player failed: KeyError: 'no such player'"):
+        ask(scripted(broken), 0)
+
+
+def test_registry_builds_what_the_definition_says() -> None:
+    definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo", capacity=7))
+    backend = build_backend("m", definition, {"echo": echo}.__getitem__, SimulatedClock())
+
+    assert isinstance(backend, ScriptedBackend)
+    assert backend.capacity == 7
+    assert ask(backend, 1) == ask(scripted(), 1)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model")),
+        ModelDefinition(backend="ollama", ollama_config=OllamaConfig(model="some")),
+    ],
+)
+def test_registry_refuses_a_backend_it_cannot_run_and_says_what_to_do(definition: ModelDefinition) -> None:
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.backend: found '.*'; .*--profile embedded"):
+        build_backend("m", definition, lambda name: echo, SimulatedClock())
