@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
 from mac_runner import __version__
 from mac_runner.cli.exits import Exit, exit_of
+from mac_runner.cli.printing import say
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Request
+from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
 from mac_runner.errors import MacRunnerError
 
@@ -23,8 +25,11 @@ class _VerbOrFile(click.Group):
     """A group whose first argument may be an experiment file instead of a verb."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default verb before arguments that name none."""
+        """Put the default verb before arguments that name none, unless they look like a verb misspelt."""
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
+            near = get_close_matches(args[0], self.commands, n=1)
+            if near and args[0].isalpha() and not Path(args[0]).exists():
+                ctx.fail(f"there is no verb and no file {args[0]!r}; did you mean {near[0]!r}?")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
 
@@ -96,16 +101,22 @@ def verify_command(directory: Path) -> None:
 
 
 def _end(work: Callable[[], Exit]) -> None:
-    """Do the work of a verb and leave the process with its exit code, an error of ours told in its own words."""
+    """Do the work of a verb and leave the process with its exit code."""
+    with interruptible():
+        code = _outcome(work)
+    sys.exit(code)
+
+
+def _outcome(work: Callable[[], Exit]) -> Exit:
+    """The exit code of the work; an error of ours, or a signal, is told in its own words."""
     try:
-        sys.exit(work())
+        return work()
     except MacRunnerError as error:
-        print(f"mac-run: {error}", file=sys.stderr)  # noqa: T201 - words for people go to stderr
-        sys.exit(exit_of(error))
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is left to say, and the interpreter may not try at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(Exit.OK)
+        say(f"mac-run: {error}")
+        return exit_of(error)
+    except KeyboardInterrupt:
+        say("mac-run: interrupted; run the same command again")
+        return Exit.INTERRUPTED
 
 
 def main() -> None:

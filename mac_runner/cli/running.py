@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Request, Setup, set_up
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
@@ -59,7 +60,8 @@ def describe_run(request: Request) -> Exit:
         f"{found.half_done} half done ({found.recorded_replies} replies recorded), {found.untouched} not begun",
     ]
     lines += [f"changed        {change}" for change in found.changed_settings]
-    print("\n".join(lines))  # noqa: T201 - the report of this verb
+    with report() as stream:
+        stream.write("\n".join(lines) + "\n")
     return Exit.OK
 
 
@@ -110,10 +112,11 @@ def _summary_of(contents: RunContents) -> JsonObject:
 def _report(request: Request, summary: JsonObject) -> Exit:
     """Print the summary; whether conversations failed decides the exit code."""
     if not request.is_quiet:
-        write_summary(summary, sys.stdout)
+        with report() as stream:
+            write_summary(summary, stream)
     return Exit.FAILURES if summary["failures"] else Exit.OK
 
 
 def _say(request: Request, text: str) -> None:
     if not request.is_quiet:
-        print(text, file=sys.stderr)  # noqa: T201 - words for people go to stderr
+        say(text)

@@ -1,38 +1,55 @@
-"""Signals. The first SIGINT or SIGTERM asks the run to stop, the second one leaves at once."""
+"""Signals. The first SIGINT or SIGTERM asks a run to stop, the second one leaves at once; SIGHUP concerns nobody.
+
+While nothing is in flight (before the first request, after the last one) there is nothing to wait for, and the first
+signal is enough. Leaving at once is safe at any moment: what was acknowledged is on the disk, and nothing else was
+promised.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.printing import say
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` on the first signal, end the process on the second; SIGHUP does not concern a run.
+def interruptible() -> Iterator[None]:
+    """Inside the block SIGINT and SIGTERM alike raise KeyboardInterrupt, and SIGHUP is ignored."""
+    handlers = {number: signal.getsignal(number) for number in (*_STOPPING, signal.SIGHUP)}
+    for number in _STOPPING:
+        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
-    Leaving at once is safe: what was acknowledged is on the disk, and nothing else was promised.
-    """
+
+@contextmanager
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Inside the block the first signal sets `stop`, and the second ends the process."""
     loop = asyncio.get_running_loop()
+    handlers = {number: signal.getsignal(number) for number in _STOPPING}
 
     def on_signal() -> None:
         if stop.is_set():
             os._exit(Exit.INTERRUPTED)
         stop.set()
-        print("stopping: waiting for the requests in flight; once more leaves at once", file=sys.stderr)  # noqa: T201
+        say("stopping: waiting for the requests in flight; once more leaves at once")
 
     for number in _STOPPING:
         loop.add_signal_handler(number, on_signal)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
     try:
         yield
     finally:
-        for number in (*_STOPPING, signal.SIGHUP):
+        for number, handler in handlers.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)

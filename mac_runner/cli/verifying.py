@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.printing import report
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Environment
 from mac_runner.environments.registry import build_environment
 from mac_runner.environments.replay import replay
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.store import VerifyReport, build_transcript, read_run, replies_of, task_of, verify_run
+from mac_runner.store.layout import config_path
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
@@ -18,11 +23,11 @@ _FINDINGS_SHOWN_MAX = 50
 
 def verify(directory: Path) -> Exit:
     """Print what was checked and what was found; FAILURES when anything is wrong."""
-    contents = read_run(directory)
-    environment = build_environment(Experiment.model_validate(contents.resolved))
-    report = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
-    print(_told(report))  # noqa: T201 - the report of this verb
-    return Exit.OK if report.ok else Exit.FAILURES
+    environment = _environment(directory, read_run(directory).resolved)
+    found = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
+    with report() as stream:
+        stream.write(_told(found) + "\n")
+    return Exit.OK if found.ok else Exit.FAILURES
 
 
 def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:
@@ -46,6 +51,17 @@ def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:
         failure=str(failure) if failure is not None else None,
         timing={},
     )
+
+
+def _environment(directory: Path, resolved: JsonObject) -> Environment:
+    """The environment that the run was made in. Raises RunDirectoryError when its config tells of none."""
+    try:
+        return build_environment(Experiment.model_validate(resolved))
+    except (ValidationError, ConfigError) as fault:
+        raise RunDirectoryError(
+            f"{config_path(directory)} holds no experiment that this version can play: {fault}; "
+            "put back the file that the run wrote"
+        ) from fault
 
 
 def _told(report: VerifyReport) -> str:
