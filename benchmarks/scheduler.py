@@ -1,0 +1,221 @@
+"""What does a turn cost the scheduler? CPU microseconds per turn at 1,000 requests in flight.
+
+Run `python -m benchmarks.scheduler`. It measures the state machine alone and the whole asyncio shell around it
+(departure, prompt, reply, journal hand-over, events), with conversations, engine and recorder that do next to nothing.
+The last line is one JSON row. The budget is 500 microseconds per turn, shell included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mac_runner.clock import SystemClock
+from mac_runner.environments.base import Policy
+from mac_runner.errors import StoreError
+from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, run_conversations
+from mac_runner.scheduler.events import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
+from mac_runner.types import (
+    Agent,
+    JsonObject,
+    Lineup,
+    Message,
+    Prompt,
+    Receipt,
+    ReceiptKind,
+    RecordedReply,
+    Reply,
+    Sampling,
+    Task,
+    TokenCount,
+    Turn,
+)
+
+AGENTS: Final = 10
+ROUNDS: Final = 10
+_RECEIPT = Receipt(kind=ReceiptKind.ACT, detail="said")
+_PROMPT = Prompt(messages=(Message(role="user", content="x" * 4000),))
+
+
+class _Conversation:
+    """Ten agents speak ten times each; nobody listens."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.rounds_completed = 0
+        self.open = _round(0)
+
+    @property
+    def outcome(self) -> JsonObject | None:
+        return None if self.open else {}
+
+    def turns(self) -> tuple[Turn, ...]:
+        return self.open
+
+    def prompt(self, turn: Turn) -> Prompt:
+        return _PROMPT
+
+    def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        self.open = tuple(one for one in self.open if one.seat != turn.seat)
+        if not self.open:
+            self.rounds_completed += 1
+            if self.rounds_completed < ROUNDS:
+                self.open = _round(self.rounds_completed)
+        return _RECEIPT
+
+    def record(self) -> JsonObject:
+        return {}
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+def _round(number: int) -> tuple[Turn, ...]:
+    return tuple(Turn(round=number, agent=f"a{seat}", model="m", seat=seat) for seat in range(AGENTS))
+
+
+class _Environment:
+    lineup: Lineup | None = None
+
+    def open(self, task: Task) -> _Conversation:
+        return _Conversation(task.index)
+
+    def policy(self, name: str) -> Policy:
+        raise NotImplementedError
+
+
+class _Engine:
+    """Answers `capacity` requests at a time, each after all others had their turn."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        await asyncio.sleep(0)
+        return Reply(text="said", tokens=TokenCount(prompt=1000, completion=1))
+
+
+class _Recorder:
+    """Takes everything and keeps nothing."""
+
+    failure: StoreError | None = None
+    written = 0
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        pass
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        pass
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        pass
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        pass
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        pass
+
+    async def flow(self) -> None:
+        pass
+
+
+def _state_s(conversations: int, capacity: int) -> float:
+    """CPU seconds of the state machine alone, first come first served."""
+    scheduler, live, flying, opened = RequestScheduler(), dict[int, _Conversation](), deque[Depart](), 0
+    reply = Reply(text="said")
+    spent_s = 0.0
+    actions = scheduler.handle(ModelReady("m", capacity))
+    while actions or flying:
+        flying.extend(action for action in actions if isinstance(action, Depart))
+        if any(isinstance(action, Open) for action in actions):
+            if opened == conversations:
+                event: Opened | TasksExhausted | Answered = TasksExhausted()
+            else:
+                live[opened] = _Conversation(opened)
+                event, opened = Opened(opened, live[opened].turns(), 0), opened + 1
+        elif flying:
+            depart = flying.popleft()
+            conversation = live[depart.conversation]
+            conversation.receive(depart.turn, reply)
+            event = Answered(depart.conversation, depart.turn, conversation.turns(), conversation.rounds_completed)
+        else:
+            break
+        began_s = time.process_time()
+        actions = scheduler.handle(event)
+        spent_s += time.process_time() - began_s
+    return spent_s
+
+
+def _shell_s(conversations: int, capacity: int) -> float:
+    """CPU seconds of a whole run."""
+    agents = tuple(
+        Agent(agent_id=f"a{seat}", definition="a", model="m", seat=seat, slot=seat, sampling=Sampling())
+        for seat in range(AGENTS)
+    )
+    work: Iterator[tuple[Task, tuple[RecordedReply, ...]]] = (
+        (Task(index=index, task_id=f"t-{index}", seed=index, agents=agents), ()) for index in range(conversations)
+    )
+    progress = Progress(planned=conversations)
+
+    async def program() -> None:
+        await run_conversations(
+            environment=_Environment(),
+            environment_name="none",
+            experiment_name="benchmark",
+            work=work,
+            backends={"m": _Engine(capacity)},
+            recorder=_Recorder(),
+            retry=RetryPolicy(),
+            concurrency=None,
+            clock=SystemClock(),
+            stop=asyncio.Event(),
+            progress=progress,
+        )
+
+    began_s = time.process_time()
+    asyncio.run(program())
+    assert progress.finished == conversations
+    return time.process_time() - began_s
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=300)
+    parser.add_argument("--in-flight", type=int, default=1000)
+    arguments = parser.parse_args()
+    turns = arguments.conversations * AGENTS * ROUNDS
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    state_us = 1e6 * _state_s(arguments.conversations, arguments.in_flight) / turns
+    shell_us = 1e6 * _shell_s(arguments.conversations, arguments.in_flight) / turns
+    print(
+        f"{turns} turns at {arguments.in_flight} in flight: state {state_us:.0f} us, with shell {shell_us:.0f} us each"
+    )
+    row = {
+        "benchmark": "scheduler",
+        "commit": commit.stdout.strip(),
+        "machine": f"{platform.machine()} {platform.python_version()}",
+        "in_flight": arguments.in_flight,
+        "turns": turns,
+        "state_us_per_turn": round(state_us, 1),
+        "shell_us_per_turn": round(shell_us, 1),
+    }
+    print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
