@@ -17,7 +17,8 @@ THOUGHT_TAGS = frozenset({"thinking", "think"})
 TOOL_TAG = "tool_request"
 OBSERVATION_TAG = "observation"
 
-_ATTRIBUTE = re.compile(r"""([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+# The look-behind lets a name begin at its first letter only: without it a long word costs the square of its length.
+_ATTRIBUTE = re.compile(r"""(?<![a-z_])([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Markup:
 @lru_cache(maxsize=64)
 def _opening(names: frozenset[str]) -> re.Pattern[str]:
     known = sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG}, key=len, reverse=True)
-    return re.compile(rf"<\s*({'|'.join(map(re.escape, known))})\b([^<>]*?)(/?)>", re.IGNORECASE)
+    return re.compile(rf"<\s*({'|'.join(map(re.escape, known))})((?:\s[^<>]*?)?)(/?)>", re.IGNORECASE)
 
 
 @lru_cache(maxsize=256)
@@ -78,18 +79,24 @@ def scan(text: str, names: Collection[str]) -> Markup:
 
 # Template markers of chat models that are written in square brackets, such as [INST] and [/TOOL_CALLS].
 _BRACKETED_MARKER = re.compile(r"\[(/?[A-Z][A-Z_]{2,})\]")
-_QUOTES = str.maketrans({"<": "‹", ">": "›", "“": '"', "”": '"', "|": "¦"})
+_LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_STRUCTURE = str.maketrans({"<": "‹", ">": "›", "|": "¦", **dict.fromkeys("“”„‟❝❞〝〞〟", '"')})
 
 
 def defuse(text: str) -> str:
     """Words of a player as others may read them: one line, without anything that could pass for structure.
 
-    Compatibility forms are folded (NFKC), so that look-alikes are caught with what they look like; control, format and
-    unassigned characters go; line ends become ` / `; angle brackets, bars, curly quotes and the bracketed markers
-    of chat templates are replaced by harmless look-alikes. The raw text stays in the transcript.
+    Control, format and unassigned characters go; line ends become ` / `; compatibility forms are folded (NFKC), so that
+    look-alikes are caught with what they look like; angle brackets, bars, curly quotes and the bracketed markers of
+    chat templates are replaced by harmless look-alikes. Doing it twice changes nothing more. The raw text stays in the
+    transcript.
     """
-    folded = unicodedata.normalize("NFKC", text)
-    lines = (" ".join(part.split()) for part in re.split(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+", folded))
-    joined = " / ".join(part for part in lines if part)
-    visible = "".join(char for char in joined if unicodedata.category(char)[0] != "C")
-    return _BRACKETED_MARKER.sub(r"(\1)", visible.translate(_QUOTES))
+    # Invisible characters go before folding, or they would keep apart what folds together without them.
+    lines = (unicodedata.normalize("NFKC", _visible(part)) for part in _LINE_ENDS.split(text))
+    spaced = (" ".join(line.split()) for line in lines)
+    joined = " / ".join(line for line in spaced if line)
+    return _BRACKETED_MARKER.sub(r"(\1)", joined.translate(_STRUCTURE))
+
+
+def _visible(text: str) -> str:
+    return "".join(char for char in text if char.isspace() or unicodedata.category(char)[0] != "C")
