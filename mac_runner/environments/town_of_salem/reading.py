@@ -79,7 +79,8 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
             return Act(seat=seat, verb=spec.verb)
         case Form.TEXT:
             text = _text(tag, WILL_CHARS_MAX if spec.is_side_act else SPEECH_CHARS_MAX)
-            return Act(seat=seat, verb=spec.verb, text=text, choice=tag.attributes.get("channel", ""))
+            channel = tag.attributes.get("channel", "").strip().casefold()
+            return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
         case Form.NAME:
             return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
         case Form.NAME_AND_TEXT:

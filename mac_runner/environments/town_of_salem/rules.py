@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, Offer, offers
+from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
 from mac_runner.environments.town_of_salem.calendar import end_round, open_round
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
@@ -95,9 +95,16 @@ def check(state: GameState, act: Act) -> Offer:
             raise IllegalActError(f"<{act.verb}> must name one of: {names}")
     elif act.targets:
         raise IllegalActError(f"<{act.verb}> names nobody")
-    if offer.choices and act.choice not in offer.choices and not (spec.form is Form.TEXT and not act.choice):
-        raise IllegalActError(f"<{act.verb}> must be one of: {', '.join(offer.choices)}")
+    if act.choice not in offer.choices and (act.choice or spec.form is Form.CHOICE):
+        raise IllegalActError(_unknown_choice(spec, offer))
     return offer
+
+
+def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
+    if spec.form is Form.CHOICE:
+        return f"<{spec.verb}> must be one of: {', '.join(offer.choices)}"
+    # Words meant for a few are never said to everybody because their channel is closed.
+    return f"<{spec.verb}> has no such channel now; it has: {', '.join(offer.choices) or 'none, so name none'}"
 
 
 def apply(state: GameState, move: Move) -> Changed:
