@@ -38,6 +38,8 @@ class _Told(dict[str, str]):
     def __init__(self, data: JsonObject) -> None:
         super().__init__({key: _told(value) for key, value in data.items()})
         self["count_of"] = f"{data.get('count')} of {data.get('needed')}"
+        if "verb" in data:
+            self["deed"] = f"{data['verb']}: {self['targets']}" if data["targets"] else str(data["verb"])
         if "causes" in data:
             self["death"] = _death(data)
         if "is_guilty" in data:
@@ -60,7 +62,11 @@ def _death(data: JsonObject) -> str:
     how = " and ".join(_CAUSES.get(str(cause), str(cause)) for cause in causes)
     will = f"The will reads: “{defuse(str(data['will']))}”" if data["will"] else "There was no will."
     left = "".join(f" A note was left: “{defuse(str(note))}”" for note in notes)
-    return f"{data['player']} died, {how}. They were a {data['role']}. {will}{left}"
+    return f"{data['player']} died, {how}. They were {_a(str(data['role']))}. {will}{left}"
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role[0] in "AEIOU" else f"a {role}"
 
 
 def _ending(data: JsonObject) -> str:
@@ -101,7 +107,7 @@ _WORDS: dict[EventKind, str] = {
     EventKind.TEAMMATE_JAILED: "{player} of your team is in jail tonight.",
     EventKind.SEANCE_CHOSEN: "You will talk with {target} tonight.",
     EventKind.SEANCE: "The Medium, who is dead, talks with you tonight.",
-    EventKind.DEED_CHOSEN: "You chose to {verb}: {targets}.",
+    EventKind.DEED_CHOSEN: "You chose to {deed}.",
     EventKind.HAUNT_OFFERED: "You may haunt one of: {candidates}.",
     EventKind.BLOCKED: "Somebody kept you busy: what you chose did not happen.",
     EventKind.BLOCK_FAILED: "{target} could not be blocked.",

@@ -31,7 +31,8 @@ def _investigate(night: Night, deed: Deed) -> None:
     house = night.house(deed)
     group = FRAMER_GROUP if FRAMED in night.tonight[house] else night.role_of(house).investigator_group
     *rest, last = GROUPS[group]
-    finding = f"a {', '.join(rest)} or {last}"
+    article = "an" if rest[0][0] in "AEIOU" else "a"
+    finding = f"{article} {', '.join(rest)} or {last}"
     night.tell(deed.seat, EventKind.RESULT, about=night.name_of(deed.targets[0]), finding=finding)
 
 
