@@ -172,11 +172,12 @@ class Game:
         return record_of(self._state, self._log, self._task, self._acts)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the state, the log and the turns under way."""
+        """SHA-256 of the state, the log, the acts and the turns under way."""
         whole = {
             "state": asdict(self._state),
             "events": [asdict(event) for event in self._log.events],
             "asked": {seat: asdict(asked) for seat, asked in sorted(self._asked.items())},
-            "held": {seat: asdict(chosen) for seat, (chosen, _) in sorted(self._held.items())},
+            "held": {seat: [asdict(chosen), by_default] for seat, (chosen, by_default) in sorted(self._held.items())},
+            "acts": [asdict(act) for act in self._acts],
         }
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=sorted).encode()).hexdigest()
