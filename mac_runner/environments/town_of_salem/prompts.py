@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mac_runner.environments.markup import OBSERVATION_TAG
+from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.roles import ROLES
@@ -84,6 +84,10 @@ def _standing(view: SeatView) -> list[str]:
         lines.append("Living members of your team: " + _pairs(view.team.items()) + ".")
     if view.quarry:
         lines.append(f"Your target is {view.quarry}.")
+    if view.will:
+        lines.append(f"Your will: “{defuse(view.will)}”")
+    if view.death_note:
+        lines.append(f"Your death note: “{defuse(view.death_note)}”")
     if view.uses:
         lines.append("Uses left: " + ", ".join(f"{verb} {left}" for verb, left in view.uses.items()) + ".")
     return lines
