@@ -22,6 +22,7 @@ from mac_runner.environments.town_of_salem.players.beliefs import (
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Ballot, Faction, Phase
+from mac_runner.limits import WILL_CHARS_MAX
 
 # How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
 _VOTE_FROM = 1.8
@@ -92,6 +93,8 @@ class _Player:
         if not self.is_town or "will" not in self.choices:
             return ""
         will = f"{claim(self.view.role.name, dead=True)} {self._findings()}".strip()
+        if len(will) > WILL_CHARS_MAX:
+            will = will[:WILL_CHARS_MAX].rpartition(".")[0] + "."
         return will if will != self.view.will else ""
 
     def _findings(self) -> str:
