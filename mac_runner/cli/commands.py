@@ -14,6 +14,7 @@ from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.printing import say
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Request
+from mac_runner.cli.showing import show
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
 from mac_runner.errors import MacRunnerError
@@ -98,6 +99,15 @@ def verify_command(directory: Path) -> None:
     Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is no run directory.
     """
     _end(lambda: verify(directory))
+
+
+@cli.command(name="show")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="GAME")
+@click.option("--seat", metavar="NAME", help="Only what this agent saw.")
+def show_command(directory: Path, game: str, seat: str | None) -> None:
+    """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
+    _end(lambda: show(directory, game, seat))
 
 
 def _end(work: Callable[[], Exit]) -> None:

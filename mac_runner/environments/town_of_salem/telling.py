@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mac_runner.environments.town_of_salem.acts import Act
 from mac_runner.environments.town_of_salem.events import Event
 from mac_runner.environments.town_of_salem.knowledge import GameLog
-from mac_runner.environments.town_of_salem.narration import tell
+from mac_runner.environments.town_of_salem.narration import stamp, tell
 from mac_runner.environments.town_of_salem.state import GameState, Player
 from mac_runner.environments.town_of_salem.victory import has_won
 from mac_runner.types import JsonObject, JsonValue, Task
@@ -75,6 +75,7 @@ def record_of(state: GameState, log: GameLog, task: Task, acts: Iterable[ActReco
 def _event(event: Event, names: list[str]) -> JsonObject:
     audience: JsonValue = "all" if event.audience is None else [names[seat] for seat in sorted(event.audience)]
     return {
+        "when": stamp(event),
         "day": event.day,
         "phase": event.phase.value,
         "kind": event.kind.value,
