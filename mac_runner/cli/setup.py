@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments.base import Environment
+from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
@@ -61,7 +61,7 @@ def set_up(request: Request, clock: Clock) -> Setup:
     try:
         environment = build_environment(experiment)
         backends = {
-            name: build_backend(name, definition, environment.policy, clock)
+            name: build_backend(name, definition, _policies(environment, name), clock)
             for name, definition in experiment.model_definitions.items()
         }
         next(plan_tasks(experiment, environment.lineup))
@@ -78,3 +78,16 @@ def set_up(request: Request, clock: Clock) -> Setup:
         directory=request.out or Path("runs") / name,
         limit=request.limit,
     )
+
+
+def _policies(environment: Environment, model: str) -> Callable[[str], Policy]:
+    """The environment's scripted players by name; of an unknown one it is told where the file names it."""
+
+    def policy_of(name: str) -> Policy:
+        try:
+            return environment.policy(name)
+        except ConfigError as error:
+            key = ("model_definitions", model, "scripted_config", "policy")
+            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
+
+    return policy_of

@@ -1,0 +1,206 @@
+"""A place to run `mac-run` in: small experiments, real processes, and a look at what they wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from mac_runner.store import without_timing
+from mac_runner.store.frames import encode_json
+from mac_runner.store.transcripts import decode_transcript
+from mac_runner.types import JsonObject, JsonValue
+
+MAC_RUN = (sys.executable, "-m", "mac_runner.cli")
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+def scripted(policy: str = "heuristic", *, capacity: int = 8, latency_ms: float = 0) -> JsonValue:
+    """An entry of `model_definitions`."""
+    return {
+        "backend": "scripted",
+        "scripted_config": {"policy": policy, "capacity": capacity, "latency_ms": latency_ms},
+    }
+
+
+def experiment(
+    name: str = "small",
+    *,
+    conversations: int = 3,
+    seed: int = 11,
+    lobby: str = "classic-7",
+    models: Mapping[str, JsonValue] | None = None,
+    **more: JsonValue,
+) -> JsonObject:
+    """An experiment file: `name` is played by every model in equal shares."""
+    models = {"m": scripted()} if models is None else models
+    return {
+        "experiment_metadata": {"experiment_name": name},
+        "seed": seed,
+        "conversation_config": {"environment": "town_of_salem", "conversations": conversations},
+        "game": {"lobby": lobby},
+        "model_definitions": dict(models),
+        "agent_definitions": [{"agent_id": f"with_{model}", "role": "player", "model": model} for model in models],
+        **more,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDir:
+    """What a run directory holds, as a reader of its files sees it."""
+
+    path: Path
+
+    @property
+    def transcripts(self) -> dict[str, bytes]:
+        """Every transcript without its timing, by file name."""
+        files = sorted((self.path / "transcripts").glob("*.json"))
+        return {file.name: encode_json(without_timing(decode_transcript(file.read_bytes()))) for file in files}
+
+    @property
+    def index(self) -> list[JsonObject]:
+        """The rows of the index."""
+        (path,) = self.path.glob("*_index.jsonl")
+        return _json_lines(path)
+
+    @property
+    def manifest(self) -> JsonObject:
+        """The manifest."""
+        return _json(self.path / "task_manifest.json")
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many tasks of the manifest have each status."""
+        tasks = self.manifest["tasks"]
+        assert isinstance(tasks, list)
+        found = [str(task["status"]) for task in tasks if isinstance(task, dict)]
+        return {status: found.count(status) for status in sorted(set(found))}
+
+    @property
+    def summary(self) -> JsonObject:
+        """The summary."""
+        return _json(self.path / "summary.json")
+
+    def events(self, name: str) -> list[JsonObject]:
+        """The events of one name; a line torn by a kill is passed over."""
+        path = self.path / "events.jsonl"
+        return [event for event in _json_lines(path) if event["event"] == name] if path.exists() else []
+
+    def hashes(self) -> dict[str, tuple[int, str]]:
+        """Every file and directory of the run, with its time of change and a digest of its contents."""
+        return {
+            str(path.relative_to(self.path)): (
+                path.stat().st_mtime_ns,
+                hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory",
+            )
+            for path in sorted(self.path.rglob("*"))
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """A working directory, and the processes started in it."""
+
+    path: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def write(self, content: JsonObject, file: str | None = None) -> str:
+        """Write an experiment file; its name."""
+        metadata = content["experiment_metadata"]
+        assert isinstance(metadata, dict)
+        name = file or f"{metadata['experiment_name']}.yaml"
+        (self.path / name).write_text(yaml.safe_dump(content, sort_keys=False))
+        return name
+
+    def run_dir(self, name: str = "small") -> RunDir:
+        """The run directory of an experiment, in its default place."""
+        return RunDir(path=self.path / "runs" / name)
+
+    def run(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `mac-run` to its end."""
+        return subprocess.run(
+            [*MAC_RUN, *args],
+            cwd=self.path,
+            env=_environ(env),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def done(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `mac-run`, which must end well."""
+        process = self.run(*args, env=env)
+        assert process.returncode == 0, process.stderr
+        return process
+
+    def start(
+        self, *args: str, preexec: Callable[[], None] | None = None, program: tuple[str, ...] = MAC_RUN
+    ) -> subprocess.Popen[str]:
+        """Start `mac-run`; what is still running when the test ends is killed."""
+        process = subprocess.Popen(
+            [*program, *args],
+            cwd=self.path,
+            env=_environ(None),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=preexec,
+        )
+        self.started.append(process)
+        return process
+
+    def verified(self, directory: Path) -> str:
+        """What `mac-run verify` says of a run directory, which must be in order."""
+        return self.done("verify", str(directory)).stdout
+
+    def close(self) -> None:
+        """End what still runs, and its pipes."""
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds; fails the test when it does not in good time."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"in vain: {what}"
+        time.sleep(0.005)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a process, once it has ended."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+def _environ(env: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **(env or {})}
+
+
+def _json(path: Path) -> JsonObject:
+    value = json.loads(path.read_text())
+    assert isinstance(value, dict)
+    return value
+
+
+def _json_lines(path: Path) -> list[JsonObject]:
+    rows: list[JsonObject] = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows

@@ -1,0 +1,147 @@
+"""Bad input ends with code 2, says where it stands and what is allowed, and touches nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from mac_runner.cli import main
+from tests.cli.lab import Lab, experiment
+
+SMALL = """\
+experiment_metadata: {experiment_name: small}
+conversation_config:
+  environment: town_of_salem
+  conversations: 3
+game:
+  lobby: classic-7
+model_definitions:
+  m:
+    backend: scripted
+    scripted_config: {policy: heuristic}
+agent_definitions:
+  - {agent_id: player, role: player, model: m}
+"""
+
+Refused: TypeAlias = "Callable[..., str]"
+
+
+@pytest.fixture
+def refused(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """The whole command line in this process, where a case costs milliseconds: stderr of one that ends with code 2."""
+    monkeypatch.chdir(lab.path)
+
+    def run(*args: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["mac-run", *args])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        assert ending.value.code == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("conversations: 3", "conversations: many", ("small.yaml:4", "conversations", "many", "whole number")),
+        ("conversations: 3", "conversations: 0", ("small.yaml:4", "conversations", "0", "1")),
+        ("lobby: classic-7", "lobby: classic-77", ("small.yaml:6", "game.lobby", "classic-77", "classic-7")),
+        ("lobby:", "loby:", ("small.yaml:6", "loby", "lobby")),
+        ("policy: heuristic", "policy: clever", ("small.yaml:10", "policy", "clever", "heuristic", "random")),
+        ("model: m", "model: mm", ("small.yaml:12", "agent_definitions", "model", "'mm'")),
+        ("model: m", "model: n", ("small.yaml:12", "n is ambiguous")),
+        (
+            "environment: town_of_salem\n  conversations: 3\ngame:\n  lobby: classic-7",
+            "environment: chess\n  conversations: 3",
+            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, town_of_salem"),
+        ),
+        ("backend: scripted", "backend: vlm", ("small.yaml:9", "backend", "vlm", "vllm")),
+        ("game:", "game:\ngame:", ("small.yaml:6", "game")),
+        ("role: player", "role: [player", ("small.yaml:",)),
+    ],
+)
+def test_experiment_file_names_line_key_found_and_allowed(
+    lab: Lab, refused: Refused, old: str, new: str, told: tuple[str, ...]
+) -> None:
+    assert old in SMALL
+    (lab.path / "small.yaml").write_text(SMALL.replace(old, new, 1))
+
+    message = refused("small.yaml")
+
+    assert all(part in message for part in told), message
+    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--profile", "night"), ("--profile", "'night'", "embedded")),
+        (("--set", "seed=many"), ("--set seed", "many", "whole number")),
+        (("--set", "game.lobby=classic-77"), ("--set game.lobby", "classic-77", "classic-10")),
+        (("--set", "game.loby=classic-7"), ("--set game.loby", "lobby")),
+        (("--set", "seed"), ("--set seed", "KEY=VALUE")),
+        (("--limit", "0"), ("--limit", "0")),
+        (("--concurrency", "none"), ("--concurrency", "none")),
+        (("--seed", "-1"), ("--seed", "-1")),
+        (("--sed", "1"), ("--sed", "--seed")),
+        (("more.yaml",), ("more.yaml",)),
+    ],
+)
+def test_flags_name_themselves_found_and_allowed(
+    lab: Lab, refused: Refused, flags: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    (lab.path / "small.yaml").write_text(SMALL)
+
+    message = refused("small.yaml", *flags)
+
+    assert all(part in message for part in told), message
+    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("nosuch.yaml",), ("nosuch.yaml", "No such file")),
+        (("nosuch.yaml", "--dry-run"), ("nosuch.yaml", "No such file")),
+        ((".",), ("Is a directory",)),
+        (("verfy", "runs/small"), ("'verfy'", "'verify'")),
+        (("verify",), ("RUN",)),
+        (("verify", "nosuch"), ("nosuch", "no run directory")),
+        (("verify", "small.yaml"), ("small.yaml", "no run directory")),
+        ((), ("Usage",)),
+    ],
+)
+def test_what_is_not_there_is_named(lab: Lab, refused: Refused, args: tuple[str, ...], told: tuple[str, ...]) -> None:
+    (lab.path / "small.yaml").write_text(SMALL)
+
+    message = refused(*args)
+
+    assert all(part in message for part in told), message
+    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
+
+
+def test_directory_used_for_something_else_is_refused_and_left_alone(lab: Lab) -> None:
+    file = lab.write(experiment())
+    (lab.path / "thesis").mkdir()
+    (lab.path / "thesis" / "chapter1.tex").write_text("It was a dark night.")
+
+    process = lab.run(file, "--out", "thesis")
+
+    assert process.returncode == 2
+    assert "thesis holds 'chapter1.tex'" in process.stderr
+    assert "--out" in process.stderr
+    assert [path.name for path in (lab.path / "thesis").iterdir()] == ["chapter1.tex"]
+
+
+def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
+    process = lab.run("nosuch.yaml")
+
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr == "mac-run: nosuch.yaml: cannot be read: No such file or directory\n"

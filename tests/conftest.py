@@ -1,0 +1,56 @@
+"""What holds for every test: the machine's settings do not reach in, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# What changes the looks of our output, or is read by an experiment.
+_SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "MAC_RUNNER_API_KEY")
+_CLEARED_S_MAX = 5.0
+_FDS = Path("/proc/self/fd")
+_CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
+
+
+@pytest.fixture(autouse=True)
+def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same environment for everybody: a known terminal, and no setting of the developer's."""
+    for name in _SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves a thread, a child process or an open file of its own behind."""
+    scratch = str(tmp_path_factory.getbasetemp())
+    before = _possessions(scratch)
+    yield
+    # A thread that was told to end may need a moment; one that was not is waited for in vain.
+    deadline_s = time.monotonic() + _CLEARED_S_MAX
+    while (left := _possessions(scratch) - before) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
+    assert not left, f"left behind: {', '.join(sorted(left))}"
+
+
+def _possessions(scratch: str) -> set[str]:
+    """Threads, child processes, and open files under `scratch`: those elsewhere belong to pytest or the libraries."""
+    threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate()}
+    if not _FDS.exists():
+        return threads
+    children = {f"process {pid}" for pid in _CHILDREN.read_text().split()} if _CHILDREN.exists() else set()
+    return threads | children | {f"file {target}" for target in _open_files() if target.startswith(scratch)}
+
+
+def _open_files() -> Iterator[str]:
+    for name in os.listdir(_FDS):
+        try:
+            yield os.readlink(_FDS / name)
+        except OSError:  # The descriptor that listed the directory.
+            continue
