@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from benchmarks.machine import row
 from mac_runner.clock import SystemClock
 from mac_runner.environments.base import Policy
 from mac_runner.errors import StoreError
@@ -199,22 +197,20 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=1000)
     arguments = parser.parse_args()
     turns = arguments.conversations * AGENTS * ROUNDS
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     state_us = 1e6 * _state_s(arguments.conversations, arguments.in_flight) / turns
     shell_us = 1e6 * _shell_s(arguments.conversations, arguments.in_flight) / turns
     print(
         f"{turns} turns at {arguments.in_flight} in flight: state {state_us:.0f} us, with shell {shell_us:.0f} us each"
     )
-    row = {
-        "benchmark": "scheduler",
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()} {platform.python_version()}",
-        "in_flight": arguments.in_flight,
-        "turns": turns,
-        "state_us_per_turn": round(state_us, 1),
-        "shell_us_per_turn": round(shell_us, 1),
-    }
-    print(json.dumps(row))
+    print(
+        row(
+            benchmark="scheduler",
+            in_flight=arguments.in_flight,
+            turns=turns,
+            state_us_per_turn=round(state_us, 1),
+            shell_us_per_turn=round(shell_us, 1),
+        )
+    )
 
 
 if __name__ == "__main__":

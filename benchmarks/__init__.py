@@ -1,0 +1,1 @@
+"""Questions with a number for an answer. Each prints one JSON row last; docs/benchmarks.md quotes such rows."""
