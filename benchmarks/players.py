@@ -59,7 +59,7 @@ def main() -> None:
 
 def _cell(wins: int, n: int) -> str:
     interval = wilson(wins, n)
-    return "–" if interval is None else f"{wins / n:.1%} ({interval.low:.1%} – {interval.high:.1%})"
+    return "–" if interval is None else f"{wins / n:.1%} ({interval.lo:.1%} – {interval.hi:.1%})"
 
 
 if __name__ == "__main__":
