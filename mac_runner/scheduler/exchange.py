@@ -57,7 +57,7 @@ class Exchange:
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
             # How often a request was sent before it was refused depends on luck, and the reason may not.
-            tries = f" in {depart.sending} sendings" if isinstance(fault, TransientBackendError) else ""
+            tries = f" (sendings: {depart.sending})" if isinstance(fault, TransientBackendError) else ""
             live.fail(turn, f"turn {turn.key} got no answer{tries}: {sendings.faults[-1]}")
         return Faulted(depart.conversation, turn, delay_s)
 

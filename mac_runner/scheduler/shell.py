@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import assert_never
 
 from mac_runner.clock import iso
-from mac_runner.errors import ConversationError, EngineDeadError, MacRunnerError, StoreError
+from mac_runner.errors import ConversationError, EngineDeadError, MacRunnerError
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import first_error
@@ -93,7 +93,7 @@ class Shell:
             self._feed(ModelReady(name, capacity))
 
     def _conclude(self) -> None:
-        if self._recorder.failure is None and not isinstance(self._fatal, StoreError):
+        if self._recorder.failure is None:
             ended: JsonObject = {
                 "finished": self._progress.finished,
                 "failed": self._progress.failed,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from mac_runner.environments.replay import replay
 from mac_runner.store.transcripts import replies_of
-from mac_runner.types import JsonValue, ReceiptKind
+from mac_runner.types import JsonValue, ReceiptKind, Reply
 from tests.scheduler.conftest import Stage
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import Break, ToyEnvironment, tasks
@@ -78,10 +79,17 @@ def test_stopped_runs_go_on_to_the_same_transcripts(breaks: Break | None, stops:
 
 
 def test_a_reply_recorded_twice_counts_once() -> None:
-    expected = play().recorder.results()
     recorder = play().recorder
+    expected = recorder.results()
     doubled = [
-        (task, tuple(reply for one in recorder.replies[task.task_id][:5] for reply in (one, one)))
+        (
+            task,
+            tuple(
+                reply
+                for one in recorder.replies[task.task_id][:5]
+                for reply in (one, replace(one, reply=Reply(text="late")))
+            ),
+        )
         for task, _ in tasks(12)
     ]
     stage = Stage(work=doubled)

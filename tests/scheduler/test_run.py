@@ -152,7 +152,7 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
 
     assert result.failed == 1
     assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer in 1 sendings: TransientBackendError: no reply before the request's deadline"
+        "turn 0/a0/0/0 got no answer (sendings: 1): TransientBackendError: no reply before the request's deadline"
     ]
     assert stage.ended_at_s == pytest.approx(35.0)
 
@@ -165,7 +165,7 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
 
     assert len(engine.sent) == 3
     assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer in 3 sendings: TransientBackendError: connection reset"
+        "turn 0/a0/0/0 got no answer (sendings: 3): TransientBackendError: connection reset"
     ]
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
 
@@ -178,6 +178,33 @@ def test_a_refused_request_fails_its_conversation_only() -> None:
     assert 0 < result.failed < 12
     assert result.finished + result.failed == 12
     assert len(failures(stage.recorder)) == result.failed
+
+
+def test_a_reply_to_a_conversation_that_has_failed_is_told_and_not_journaled() -> None:
+    stage = Stage(environment=ToyEnvironment("receive"))
+    stage.engines(capacity=64)
+    stage.play()
+    dropped = [fields for fields in stage.recorder.named("EVENT_INFER_DONE") if fields["is_dropped"]]
+    journaled = {(task, reply.turn_key) for task, replies in stage.recorder.replies.items() for reply in replies}
+
+    assert dropped
+    assert not journaled & {(fields["task"], fields["turn"]) for fields in dropped}
+
+
+def test_a_fault_of_a_conversation_that_has_failed_is_not_retried() -> None:
+    class Late(Raising):
+        async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+            await asyncio.sleep(1.0)
+            raise self.error
+
+    stage = Stage(work=tasks(1, agents=2))
+    late = Late(TransientBackendError("busy", retry_after_s=50.0))
+    stage.backends = {"model-0": Raising(RequestRefusedError("too long")), "model-1": late}
+    stage.play()
+
+    assert [fields["agent"] for fields in stage.recorder.named("EVENT_GIVE_UP")] == ["a0", "a1"]
+    assert len(late.sent) == 1
+    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: too long"]
 
 
 @pytest.mark.parametrize("breaks", get_args(Break))
