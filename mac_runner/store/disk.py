@@ -188,7 +188,11 @@ class Disk:
                 descriptor = self._system.create(path)
             except FileExistsError:
                 return None
-            self._system.fsync_directory(path.parent)
+            try:
+                self._system.fsync_directory(path.parent)
+            except OSError:
+                self._system.close(descriptor)
+                raise
             return OpenFile(path=path, descriptor=descriptor)
 
     def open_append(self, path: Path) -> OpenFile:

@@ -64,9 +64,10 @@ class Recovered:
 
 
 class _Ended(NamedTuple):
-    """A task that is done, its place in the plan, and the digest of its line in the index."""
+    """A task that is done: its place in the plan, its status, and the digest of its line in the index."""
 
     place: int
+    status: str
     row_digest: bytes
 
 
@@ -99,10 +100,10 @@ def recover(
         disk.sync(log)
         ended.update((task_id, ended_of(row)) for task_id, row in zip(repairs.adopted, adopted, strict=True))
     _repair_index(disk, layout, ended, repairs)
-    manifest = Manifest(layout.experiment_name, {**planned, **{task: end.place for task, end in ended.items()}}.items())
-    for row in journal.rows(disk, layout):
-        if entry(row, "task_id", str) in ended:
-            settle(manifest, row)
+    places = {task_id: end.place for task_id, end in ended.items()}
+    manifest = Manifest(layout.experiment_name, {**planned, **places}.items())
+    for task_id, end in ended.items():
+        settle(manifest, task_id, end.status)
     left = sum(1 for task in tasks() if not manifest.is_done(task.task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
     return Recovered(manifest=manifest, left=left, replies=replies)
@@ -116,7 +117,7 @@ def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:
 
 def ended_of(row: JsonObject) -> _Ended:
     """What is kept in memory of a row."""
-    return _Ended(entry(row, "index", int), _digest(index_line(row).rstrip(b"\n")))
+    return _Ended(entry(row, "index", int), entry(row, "status", str), _digest(index_line(row).rstrip(b"\n")))
 
 
 def is_index_exact(disk: Disk, layout: Layout, ended: dict[str, _Ended]) -> bool:

@@ -8,7 +8,7 @@ durable, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -28,8 +28,10 @@ from mac_runner.store.session import (
     Item,
     ReplyItem,
     Session,
+    SessionFiles,
     SummaryItem,
     TranscriptItem,
+    open_events,
     write_manifest,
 )
 from mac_runner.store.writer import Writer
@@ -43,24 +45,13 @@ class Run:
     """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
 
     def __init__(
-        self,
-        *,
-        session: Session,
-        recovered: Recovered,
-        tasks: Callable[[], Iterator[Task]],
-        clock: Clock,
-        lock: RunLock,
-        directory: Path,
-        disk: Disk,
+        self, *, session: Session, recovered: Recovered, tasks: Callable[[], Iterator[Task]], lock: RunLock
     ) -> None:
-        self._directory = directory
-        self._disk = disk
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
-        self._clock = clock
         self._lock = lock
         self._writer: Writer[Item] = Writer(session)
 
@@ -113,7 +104,7 @@ class Run:
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""
-        self._writer.submit(EventItem(name, self._clock.utc_now(), self._session.elapsed_s, fields))
+        self._writer.submit(EventItem(name, self._session.clock.utc_now(), self._session.elapsed_s, fields))
 
     def checkpoint(self, accounting: JsonObject) -> None:
         """Note what this session has used up so far; `wall_s` is added, and the last note of a session stands."""
@@ -129,7 +120,7 @@ class Run:
         Raises StoreError when it cannot be written.
         """
         self._writer.drain()
-        return read_run(self._directory, disk=self._disk)
+        return read_run(self._session.layout.directory, disk=self._session.disk)
 
     def close(self) -> None:
         """Write all that was handed over, bring manifest and index up to date, let the next process in.
@@ -177,7 +168,7 @@ def open_run(
     disk.make_directory(directory)
     lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
     try:
-        return _open_locked(disk, layout, resolved, tasks, clock, lock)
+        return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
     except BaseException:
         # What went wrong is the news; that the note of the owner stays behind as well is none.
         with suppress(StoreError):
@@ -187,11 +178,12 @@ def open_run(
 
 
 def _open_locked(
-    disk: Disk,
     layout: Layout,
+    *,
     resolved: JsonObject,
     tasks: Callable[[], Iterator[Task]],
     clock: Clock,
+    disk: Disk,
     lock: RunLock,
 ) -> Run:
     is_new = is_untouched(disk, layout.directory)
@@ -200,27 +192,28 @@ def _open_locked(
         disk.write_atomic(layout.config, [encode_config(resolved)])
     repairs = Repairs()
     prepare(disk, layout, repairs)
-    number, log = _begin_segment(disk, layout, started_at=iso(clock.utc_now()))
-    recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
-    write_manifest(disk, layout, clock, recovered.manifest)
+    with ExitStack() as opened:
+        number, log = _create_segment(disk, layout)
+        opened.callback(disk.close, log)
+        disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
+        disk.sync(log)
+        recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+        write_manifest(disk, layout, clock, recovered.manifest)
+        index = disk.open_append(layout.index)
+        opened.callback(disk.close, index)
+        events = open_events(disk, layout)
+        # From here on the writer thread owns the files and closes them.
+        opened.pop_all()
     session = Session(
         disk=disk,
         layout=layout,
         clock=clock,
         manifest=recovered.manifest,
         number=number,
-        log=log,
+        files=SessionFiles(log=log, index=index, events=events),
         left=recovered.left,
     )
-    run = Run(
-        session=session,
-        recovered=recovered,
-        tasks=tasks,
-        clock=clock,
-        lock=lock,
-        directory=layout.directory,
-        disk=disk,
-    )
+    run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
     if changes:
@@ -228,11 +221,9 @@ def _open_locked(
     return run
 
 
-def _begin_segment(disk: Disk, layout: Layout, *, started_at: str) -> tuple[int, OpenFile]:
-    """A segment nobody else has, its first frame durable."""
+def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+    """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:
         number += 1
-    disk.append(log, journal.session_frame(number, started_at=started_at))
-    disk.sync(log)
     return number, log

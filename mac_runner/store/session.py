@@ -78,35 +78,47 @@ _Kind = TypeVar("_Kind")
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFiles:
+    """The files a session appends to."""
+
+    log: OpenFile
+    index: OpenFile
+    events: OpenFile
+
+
 class Session:
-    """The files of one session; after construction it belongs to the writer thread."""
+    """One session on the disk; `commit`, `finish` and `close` belong to the writer thread."""
 
     def __init__(
-        self, *, disk: Disk, layout: Layout, clock: Clock, manifest: Manifest, number: int, log: OpenFile, left: int
+        self,
+        *,
+        disk: Disk,
+        layout: Layout,
+        clock: Clock,
+        manifest: Manifest,
+        number: int,
+        files: SessionFiles,
+        left: int,
     ) -> None:
-        self._disk = disk
-        self._layout = layout
-        self._clock = clock
+        self.disk = disk
+        self.layout = layout
+        self.clock = clock
         self._manifest = manifest
         self._number = number
-        self._log = log
+        self._files = files
         self._left = left
         self._started_s = clock.monotonic_s()
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
-        self._index = disk.open_append(layout.index)
-        is_torn = not disk.ends_line(layout.events)
-        self._events = disk.open_append(layout.events)
-        if is_torn:
-            disk.append(self._events, b"\n")
         self.written = 0
         """How many conversations of this session are acknowledged."""
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the session began."""
-        return self._clock.monotonic_s() - self._started_s
+        return self.clock.monotonic_s() - self._started_s
 
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch, in the order drawn above."""
@@ -114,9 +126,9 @@ class Session:
         self._publish(_of(items, TranscriptItem))
         events = b"".join(map(_event_line, _of(items, EventItem)))
         if events:
-            self._disk.append(self._events, events)
+            self.disk.append(self._files.events, events)
         for item in _of(items, SummaryItem)[-1:]:
-            write_summary(self._disk, self._layout, item.summary)
+            write_summary(self.disk, self.layout, item.summary)
         if self._is_manifest_due():
             self._write_manifest()
 
@@ -124,14 +136,14 @@ class Session:
         """Account for the session, bring index and manifest into their final form."""
         self._log_frames([self._checkpoint(self.elapsed_s)])
         if self.written >= self._left:
-            write_index(self._disk, self._layout, in_task_order(journal.rows(self._disk, self._layout)))
+            write_index(self.disk, self.layout, in_task_order(journal.rows(self.disk, self.layout)))
         self._write_manifest()
 
     def close(self) -> None:
         """Close the files."""
         with ExitStack() as closing:
-            for file in (self._log, self._index, self._events):
-                closing.callback(self._disk.close, file)
+            for file in (self._files.log, self._files.index, self._files.events):
+                closing.callback(self.disk.close, file)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
@@ -145,35 +157,47 @@ class Session:
 
     def _log_frames(self, frames: Sequence[bytes]) -> None:
         if frames:
-            self._disk.append(self._log, b"".join(frames))
-            self._disk.sync(self._log)
+            self.disk.append(self._files.log, b"".join(frames))
+            self.disk.sync(self._files.log)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
             return
-        rows = [publish(self._disk, self._layout, item.task_id, item.transcript) for item in items]
-        self._disk.sync_directory(self._layout.transcripts)
+        rows = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
-        self._disk.append(self._index, b"".join(map(index_line, rows)))
+        self.disk.append(self._files.index, b"".join(map(index_line, rows)))
         for row in rows:
-            settle(self._manifest, row)
+            settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
         self.written += len(rows)
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts
         share = counts.planned / limits.MANIFEST_WRITES_PER_PLAN_MAX
-        waited_s = self._clock.monotonic_s() - self._manifest_at_s
+        waited_s = self.clock.monotonic_s() - self._manifest_at_s
         return counts.done - self._manifest_done >= max(1.0, share) and waited_s >= limits.CHECKPOINT_INTERVAL_S
 
     def _write_manifest(self) -> None:
-        write_manifest(self._disk, self._layout, self._clock, self._manifest)
-        self._manifest_at_s = self._clock.monotonic_s()
+        write_manifest(self.disk, self.layout, self.clock, self._manifest)
+        self._manifest_at_s = self.clock.monotonic_s()
         self._manifest_done = self._manifest.counts.done
 
 
-def settle(manifest: Manifest, row: JsonObject) -> None:
-    """Note in the manifest what a row says. Raises StoreError for a status that is no ending."""
-    task_id, status = entry(row, "task_id", str), entry(row, "status", str)
+def open_events(disk: Disk, layout: Layout) -> OpenFile:
+    """The event log, at the beginning of a line even where a kill left half of one."""
+    is_torn = not disk.ends_line(layout.events)
+    events = disk.open_append(layout.events)
+    if is_torn:
+        try:
+            disk.append(events, b"\n")
+        except StoreError:
+            disk.close(events)
+            raise
+    return events
+
+
+def settle(manifest: Manifest, task_id: str, status: str) -> None:
+    """Note in the manifest what an index row says. Raises StoreError for a status that is no ending."""
     if status not in {"finished", "failed"}:
         raise StoreError(f"task {task_id} ended as {status!r}; a conversation is either finished or failed")
     manifest.settle(task_id, "failed" if status == "failed" else "finished")

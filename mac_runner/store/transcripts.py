@@ -140,7 +140,7 @@ def _turn_json(record: TurnRecord) -> JsonObject:
         "round": turn.round,
         "agent": turn.agent,
         "model": turn.model,
-        "seat": turn.seat,
+        "place": turn.place,
         "step": turn.step,
         "attempt": turn.attempt,
         "prompt_sha256": record.prompt_sha256,

@@ -65,6 +65,11 @@ class FaultySystem(System):
         self._names[descriptor] = path.name
         return descriptor
 
+    def open_read(self, path: Path) -> int:
+        descriptor = super().open_read(path)
+        self._names[descriptor] = path.name
+        return descriptor
+
     def write(self, descriptor: int, data: memoryview) -> int:
         self._note("write", self._names[descriptor])
         return super().write(descriptor, data[: self.write_bytes_max])

@@ -229,6 +229,28 @@ def test_unreadable_orphan_is_set_aside_and_its_conversation_goes_on(
     assert verify_run(run_dir, rebuild=player.rebuild).ok
 
 
+def test_orphan_of_another_seed_is_set_aside(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 2)
+    forget_done(run_dir, "toy_00001")
+    path = run_dir / "transcripts/toy_00001.json"
+    path.write_bytes(path.read_bytes().replace(b'"seed": ', b'"seed": 1'))
+
+    with player.open_toy(run_dir, 2) as run:
+        assert run.counts == (2, 1, 0)
+    assert (run_dir / "damaged/toy_00001.json").exists()
+
+
+def test_manifest_that_cannot_be_read_is_written_anew_and_said_so(player: ModuleType, run_dir: Path) -> None:
+    play_all(player, run_dir, 3)
+    (run_dir / "task_manifest.json").write_bytes(b"{")
+    with pytest.raises(RunDirectoryError, match=r"task_manifest\.json cannot be read"):
+        read_run(run_dir)
+    play_all(player, run_dir, 3)
+
+    assert statuses(run_dir) == ["finished"] * 3
+    assert b'"manifest_unreadable":true' in (run_dir / "events.jsonl").read_bytes()
+
+
 def test_second_publication_of_a_task_leaves_the_first_in_place(player: ModuleType, run_dir: Path) -> None:
     with player.open_toy(run_dir, 1) as run:
         task, _ = next(run.unfinished())
@@ -272,6 +294,29 @@ def test_torn_tail_of_a_killed_session_does_no_harm(player: ModuleType, run_dir:
     play_all(player, run_dir, 2)
     assert verify_run(run_dir, rebuild=player.rebuild).ok
     assert (run_dir / "events.jsonl").read_bytes().splitlines()[0] == b'{"torn'
+
+
+def test_frame_without_its_newline_was_never_written(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 1) as run:
+        player.play(run, turns=2)
+    segment = run_dir / "journal/000001.jsonl"
+    segment.write_bytes(b"\n".join(segment.read_bytes().split(b"\n")[:3]))
+
+    with player.open_toy(run_dir, 1) as run:
+        assert [len(replies) for _, replies in run.unfinished()] == [1]
+
+
+def test_what_a_killed_session_left_unsynced_is_synced_before_anything_is_built_on_it(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk
+) -> None:
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run, turns=6)
+    with player.open_toy(run_dir, 2, disk=disk):
+        begun = system.calls.index(("create", "000002.jsonl"))
+
+    assert {("fsync", "000001.jsonl"), ("fsync_directory", "journal"), ("fsync_directory", "transcripts")} <= {
+        *system.calls[:begun]
+    }
 
 
 def test_temporary_files_of_a_killed_session_are_removed(player: ModuleType, run_dir: Path) -> None:

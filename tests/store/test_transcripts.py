@@ -64,7 +64,7 @@ TASK = Task(
 def record(round_: int, seat: int, kind: ReceiptKind = ReceiptKind.ACT, generate_s: float = 0.0) -> TurnRecord:
     agent = TASK.agents[seat]
     return TurnRecord(
-        turn=Turn(round=round_, agent=agent.agent_id, model=agent.model, seat=seat),
+        turn=Turn(round=round_, agent=agent.agent_id, model=agent.model, place=seat),
         prompt_sha256="ab",
         reply=Reply(
             text=f"r{round_}\ud800\0\u2028",

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from mac_runner import store
+
+
+def test_store_offers_these_names_and_no_other() -> None:
+    assert sorted(store.__all__) == [
+        "Counts",
+        "Disk",
+        "Finding",
+        "FindingKind",
+        "Run",
+        "RunContents",
+        "Survey",
+        "System",
+        "VerifyReport",
+        "build_transcript",
+        "index_row",
+        "open_run",
+        "read_run",
+        "replies_of",
+        "survey",
+        "task_of",
+        "verify_run",
+        "without_timing",
+    ]
+    assert all(hasattr(store, name) for name in store.__all__)
