@@ -37,7 +37,7 @@ def resolved(seed: int = 1, description: str = "a toy") -> JsonObject:
 
 
 def plan(n: int, first: int = 0) -> Callable[[], Iterator[Task]]:
-    agent = Agent(agent_id="Ann", definition="player", model="m", place=0, slot=0, sampling=Sampling(stop=("\n",)))
+    agent = Agent(agent_id="Ann", definition="player", model="m", seat=0, slot=0, sampling=Sampling(stop=("\n",)))
     return lambda: (
         Task(index=i, task_id=f"{NAME}_{i:05d}", seed=stable_hash(i), agents=(agent,)) for i in range(first, n)
     )
