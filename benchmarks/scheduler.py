@@ -61,7 +61,7 @@ class _Conversation:
         return _PROMPT
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        self.open = tuple(one for one in self.open if one.seat != turn.seat)
+        self.open = tuple(one for one in self.open if one.place != turn.place)
         if not self.open:
             self.rounds_completed += 1
             if self.rounds_completed < ROUNDS:
@@ -76,7 +76,7 @@ class _Conversation:
 
 
 def _round(number: int) -> tuple[Turn, ...]:
-    return tuple(Turn(round=number, agent=f"a{seat}", model="m", seat=seat) for seat in range(AGENTS))
+    return tuple(Turn(round=number, agent=f"a{seat}", model="m", place=seat) for seat in range(AGENTS))
 
 
 class _Environment:

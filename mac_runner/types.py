@@ -47,7 +47,7 @@ class Agent:
     """One participant of one conversation.
 
     `agent_id` is unique in the conversation and is what others see (a player's name); `definition` is the
-    `agent_id` of the entry of `agent_definitions` it was made from; `seat` is its place in the order of ties;
+    `agent_id` of the entry of `agent_definitions` it was made from; `seat` is where it sits;
     `slot` is the place in the environment's line-up it fills (in a game: which entry of the role list).
     """
 
@@ -84,15 +84,16 @@ class Lineup:
 class Turn:
     """One generation asked of one agent.
 
-    `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `step`
-    counts tool continuations, `attempt` counts corrections of the same act. (round, agent, step, attempt) is
-    unique in a conversation.
+    `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `place` is
+    where the turn stands in its round, behind those it waits for: the order of ties, of transcripts and of replays.
+    `step` counts tool continuations, `attempt` corrections of the same act. (round, agent, step, attempt) is unique
+    in a conversation.
     """
 
     round: int
     agent: str
     model: str
-    seat: int
+    place: int
     step: int = 0
     attempt: int = 0
     after: frozenset[str] = frozenset()
@@ -110,7 +111,7 @@ class Turn:
     @property
     def canonical(self) -> tuple[int, int, int, int]:
         """The place of this turn in a transcript, whatever order the replies came in."""
-        return (self.round, self.seat, self.step, self.attempt)
+        return (self.round, self.place, self.step, self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

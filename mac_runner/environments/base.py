@@ -48,7 +48,11 @@ class Conversation(Protocol):
         ...
 
     def record(self) -> JsonObject:
-        """The environment's part of the transcript: who took part as what, and all that was said and done."""
+        """The environment's part of the transcript: who took part as what, and all that was said and done.
+
+        Its `events` are for readers: objects with `when` and `text` in words, `audience` ("all", or the agents that
+        learned of it) and `data`.
+        """
         ...
 
     def fingerprint(self) -> str:

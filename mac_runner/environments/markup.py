@@ -17,8 +17,10 @@ THOUGHT_TAGS = frozenset({"thinking", "think"})
 TOOL_TAG = "tool_request"
 OBSERVATION_TAG = "observation"
 
+# Without ASCII a long s in place of an s would match a name and then not be it.
+_FLAGS = re.IGNORECASE | re.ASCII
 # The look-behind lets a name begin at its first letter only: without it a long word costs the square of its length.
-_ATTRIBUTE = re.compile(r"""(?<![a-z_])([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<![a-z_])([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", _FLAGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,12 @@ class Markup:
 @lru_cache(maxsize=64)
 def _opening(names: frozenset[str]) -> re.Pattern[str]:
     known = sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG}, key=len, reverse=True)
-    return re.compile(rf"<\s*({'|'.join(map(re.escape, known))})((?:\s[^<>]*?)?)(/?)>", re.IGNORECASE)
+    return re.compile(rf"<\s*({'|'.join(map(re.escape, known))})((?:\s[^<>]*?)?)(/?)>", _FLAGS)
 
 
 @lru_cache(maxsize=256)
 def _closing(name: str) -> re.Pattern[str]:
-    return re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", re.IGNORECASE)
+    return re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", _FLAGS)
 
 
 def scan(text: str, names: Collection[str]) -> Markup:
@@ -60,18 +62,17 @@ def scan(text: str, names: Collection[str]) -> Markup:
     position = 0
     while match := opening.search(text, position):
         name = match.group(1).lower()
-        attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(match.group(2))}
         if match.group(3):
-            tags.append(Tag(name=name, attributes=attributes))
-            position = match.end()
-            continue
-        closing = _closing(name).search(text, match.end())
-        if closing is None and name != TOOL_TAG:
+            inside, position = "", match.end()
+        elif closing := _closing(name).search(text, match.end()):
+            inside, position = text[match.end() : closing.start()], closing.end()
+        elif name == TOOL_TAG:
+            inside, position = text[match.end() :], len(text)
+        else:
             return Markup(tags=tuple(tags), unclosed=name)
-        end = len(text) if closing is None else closing.start()
-        position = len(text) if closing is None else closing.end()
         if name not in THOUGHT_TAGS and name != OBSERVATION_TAG:
-            tags.append(Tag(name=name, attributes=attributes, text=text[match.end() : end].strip()))
+            attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(match.group(2))}
+            tags.append(Tag(name=name, attributes=attributes, text=inside.strip()))
         if name == TOOL_TAG:
             break
     return Markup(tags=tuple(tags))

@@ -6,8 +6,7 @@ costs this conversation only.
 A failed conversation's transcript ends with the turn it failed on, in the order of `Turn.canonical`: replies that
 happened to come in for later turns are left out, and replies to earlier turns are still taken. So it is the same
 whatever ran at once, and replaying it gives the state that it tells. Two turns can fail at once; the first one in
-that order is the failure. (Where an agent waits for one seated after it, how far the earlier turns got can still
-depend on the order of the replies.)
+that order is the failure.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from mac_runner.scheduler.events import Place
 from mac_runner.types import Turn
 
 Entry: TypeAlias = "tuple[int, int, int, int, int, int, HeldTurn]"
-"""(0 if follow-up or retry else 1, -rounds completed, conversation, round, seat, serial, turn); the least is first."""
+"""(0 if follow-up or retry else 1, -rounds completed, conversation, round, place, serial, turn); the least is first."""
 
 
 class Pool(Enum):
@@ -143,7 +143,7 @@ class Pools:
             -conversation.rounds_completed,
             conversation.index,
             turn.round,
-            turn.seat,
+            turn.place,
             self._serial,
             held,
         )

@@ -10,7 +10,7 @@ from tests.sim.workload import Shape, World
 
 
 def turn(seat: int, *, model: str = "m", after: frozenset[str] = frozenset()) -> Turn:
-    return Turn(round=0, agent=f"a{seat}", model=model, seat=seat, after=after)
+    return Turn(round=0, agent=f"a{seat}", model=model, place=seat, after=after)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -57,7 +57,7 @@ def test_heap_stays_small_however_many_ready_turns_vanish() -> None:
     actions = scheduler.handle(Opened(0, tuple(turn(seat) for seat in range(5)), 0))
     for number in range(1, 400):
         (depart,) = [action for action in actions if isinstance(action, Depart)]
-        turns = tuple(Turn(round=number, agent=f"a{seat}", model="m", seat=seat) for seat in range(5))
+        turns = tuple(Turn(round=number, agent=f"a{seat}", model="m", place=seat) for seat in range(5))
         actions = scheduler.handle(Answered(0, depart.turn, turns, number))
         scheduler.validate()  # Among others: no more than READY_HEAP_DEAD_MAX dead entries beyond the living.
 

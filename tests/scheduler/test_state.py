@@ -28,7 +28,7 @@ from tests.sim.workload import Shape, World
 
 def turn(seat: int, *, round: int = 0, model: str = "m", step: int = 0, attempt: int = 0, after: str = "") -> Turn:
     names = frozenset(f"a{letter}" for letter in after)
-    return Turn(round=round, agent=f"a{seat}", model=model, seat=seat, step=step, attempt=attempt, after=names)
+    return Turn(round=round, agent=f"a{seat}", model=model, place=seat, step=step, attempt=attempt, after=names)
 
 
 def departed(actions: list[Action]) -> list[tuple[int, str]]:

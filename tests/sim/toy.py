@@ -85,29 +85,29 @@ class ToyConversation:
         return tuple(self._turn(agent) for agent in self.task.agents if agent.seat in self.asked)
 
     def prompt(self, turn: Turn) -> Prompt:
-        if self.breaks == "prompt" and turn.round == 1 and turn.seat == 1:
+        if self.breaks == "prompt" and turn.round == 1 and turn.place == 1:
             raise RuntimeError("the prompt is broken")
         heard = [
             f"{place} {texts}"
             for place, texts in sorted(self.said.items())
-            if place[0] < turn.round or f"a{place[1]}" in turn.after or place[1] == turn.seat
+            if place[0] < turn.round or f"a{place[1]}" in turn.after or place[1] == turn.place
         ]
         return Prompt(messages=(Message(role="user", content="\n".join([*heard, turn.key])),))
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        if self.breaks == "receive" and turn.round == 1 and turn.seat == 2:
+        if self.breaks == "receive" and turn.round == 1 and turn.place == 2:
             raise ConversationError(f"nothing can follow turn {turn.key}")
-        if self.breaks == "raise" and turn.round == 1 and turn.seat in (1, 2):
+        if self.breaks == "raise" and turn.round == 1 and turn.place in (1, 2):
             raise ZeroDivisionError("a bug of the environment")
         draw = int(hashlib.sha256(reply.text.encode()).hexdigest(), 16) % 10
-        self.said.setdefault((turn.round, turn.seat), []).append(reply.text)
+        self.said.setdefault((turn.round, turn.place), []).append(reply.text)
         if draw == 0 and turn.step < 2:
-            self.asked[turn.seat] = (turn.step + 1, turn.attempt)
+            self.asked[turn.place] = (turn.step + 1, turn.attempt)
             return Receipt(kind=ReceiptKind.OBSERVATION, detail="look")
         if draw == 1 and turn.attempt < 2:
-            self.asked[turn.seat] = (turn.step, turn.attempt + 1)
+            self.asked[turn.place] = (turn.step, turn.attempt + 1)
             return Receipt(kind=ReceiptKind.CORRECTION, detail="again")
-        del self.asked[turn.seat]
+        del self.asked[turn.place]
         if not self.asked:
             self.round += 1
             self.asked = {agent.seat: (0, 0) for agent in self.task.agents}
@@ -131,7 +131,7 @@ class ToyConversation:
             round=self.round,
             agent="nobody" if is_strange else agent.agent_id,
             model=agent.model,
-            seat=agent.seat,
+            place=agent.seat,
             step=step,
             attempt=attempt,
             after=frozenset(gate),

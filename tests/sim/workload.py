@@ -67,12 +67,12 @@ class Asking:
     open: dict[int, Turn] = field(default_factory=dict)
 
     def begin_round(self) -> None:
-        self.open = {turn.seat: replace(turn, round=self.round) for turn in self.seats}
+        self.open = {turn.place: replace(turn, round=self.round) for turn in self.seats}
 
     def answer(self, turn: Turn, *, goes_on: bool) -> None:
-        del self.open[turn.seat]
+        del self.open[turn.place]
         if goes_on:
-            self.open[turn.seat] = replace(turn, step=turn.step + 1)
+            self.open[turn.place] = replace(turn, step=turn.step + 1)
         elif not self.open:
             self.round += 1
             if self.round < self.rounds:
@@ -173,7 +173,7 @@ class World:
                 round=0,
                 agent=name,
                 model=f"model-{random.randrange(len(shape.capacities))}",
-                seat=seat,
+                place=seat,
                 # Only earlier seats are waited for, so no circle can close.
                 after=frozenset(random.sample(names[:seat], random.randint(0, seat)) if random.random() < 0.5 else ()),
             )

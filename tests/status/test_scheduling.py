@@ -9,7 +9,7 @@ from mac_runner.status import TurnRow, read_progress
 from mac_runner.status.scheduling import row
 from mac_runner.types import Turn
 
-TURN = Turn(round=3, agent="Ann", model="m", seat=0)
+TURN = Turn(round=3, agent="Ann", model="m", place=0)
 
 
 def test_reading_of_a_run_that_has_not_begun_shows_what_was_there() -> None:

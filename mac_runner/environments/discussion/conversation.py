@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from mac_runner.environments.discussion.prompts import CORRECTION, render
-from mac_runner.environments.discussion.rules import Discussion, Participant, spoken
+from mac_runner.environments.discussion.rules import Discussion, Participant, Statement, spoken
 from mac_runner.types import JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
 
 
@@ -40,8 +40,8 @@ class DiscussionConversation:
                 round=self._discussion.round,
                 agent=participant.agent,
                 model=participant.model,
-                seat=participant.seat,
-                attempt=self._discussion.attempts.get(participant.seat, 0),
+                place=participant.place,
+                attempt=self._discussion.attempts.get(participant.place, 0),
                 after=participant.hears,
             )
             for participant in self._discussion.waiting()
@@ -59,7 +59,7 @@ class DiscussionConversation:
             self._discussion.say(participant, text)
             return Receipt(kind=ReceiptKind.ACT, detail=text)
         if turn.attempt < self._corrections_max:
-            self._discussion.attempts[participant.seat] = turn.attempt + 1
+            self._discussion.attempts[participant.place] = turn.attempt + 1
             return Receipt(kind=ReceiptKind.CORRECTION, detail=CORRECTION)
         self._discussion.say(participant, None)
         return Receipt(kind=ReceiptKind.DEFAULT, detail="passes")
@@ -70,10 +70,7 @@ class DiscussionConversation:
         return {
             "topic": discussion.topic,
             "participants": [_participant_json(participant) for participant in discussion.participants],
-            "statements": [
-                {"round": said.round, "agent": said.agent, "text": said.text}
-                for said in (discussion.said[place] for place in sorted(discussion.said))
-            ],
+            "events": [_event(discussion.said[place]) for place in sorted(discussion.said)],
         }
 
     def fingerprint(self) -> str:
@@ -83,6 +80,16 @@ class DiscussionConversation:
             "attempts": [list(item) for item in sorted(self._discussion.attempts.items())],
         }
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _event(said: Statement) -> JsonObject:
+    """A statement as the transcript's readers expect an event: when, who learned of it, what it was in words."""
+    return {
+        "when": f"Round {said.round + 1}",
+        "audience": "all",
+        "text": f"{said.agent} passes." if said.text is None else f"{said.agent}: {said.text}",
+        "data": {"round": said.round, "agent": said.agent, "text": said.text},
+    }
 
 
 def _participant_json(participant: Participant) -> JsonObject:

@@ -7,6 +7,7 @@ from mac_runner.environments.base import Policy
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.policies import POLICIES
 from mac_runner.environments.discussion.rules import Discussion, Participant
+from mac_runner.environments.gating import gated
 from mac_runner.errors import ConfigError
 from mac_runner.types import Agent, Task
 
@@ -29,7 +30,7 @@ class DiscussionEnvironment:
         discussion = Discussion(
             topic=topics[task.index % len(topics)],
             rounds=self._settings.rounds,
-            participants=tuple(self._participant(task, agent) for agent in task.agents),
+            participants=self._participants(task),
         )
         return DiscussionConversation(discussion, corrections_max=self._corrections_max)
 
@@ -39,13 +40,21 @@ class DiscussionEnvironment:
             raise ConfigError(f"environment discussion has no policy {name!r}; it has {', '.join(sorted(POLICIES))}")
         return POLICIES[name]
 
-    def _participant(self, task: Task, agent: Agent) -> Participant:
-        definition = self._definitions[agent.definition]
-        waits_for = set(definition.role_specific_config.speak_after_within_round)
-        return Participant(
-            agent=agent.agent_id,
-            role=definition.role,
-            model=agent.model,
-            seat=agent.seat,
-            hears=frozenset(other.agent_id for other in task.agents if other.definition in waits_for),
+    def _participants(self, task: Task) -> tuple[Participant, ...]:
+        """The agents in the order in which they speak: that of the definitions, each behind those it waits for."""
+        agents = {agent.agent_id: agent for agent in task.agents}
+        hears = {agent_id: self._heard_by(agent, task) for agent_id, agent in agents.items()}
+        return tuple(
+            Participant(
+                agent=agent_id,
+                role=self._definitions[agents[agent_id].definition].role,
+                model=agents[agent_id].model,
+                place=place,
+                hears=hears[agent_id],
+            )
+            for place, agent_id in enumerate(gated(agents, hears))
         )
+
+    def _heard_by(self, agent: Agent, task: Task) -> frozenset[str]:
+        waits_for = self._definitions[agent.definition].role_specific_config.speak_after_within_round
+        return frozenset(other.agent_id for other in task.agents if other.definition in waits_for)

@@ -2,7 +2,7 @@
 
 Every agent speaks once per round. Whom it waits for inside the round (`speak_after_within_round`) is also whom it
 hears in it; beyond that it hears the earlier rounds. What stands in the table does not depend on the order in which
-it was filled, and it is always read in the same order: by round, then by seat.
+it was filled, and it is always read in the same order: by round, then by place.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mac_runner.limits import SPEECH_CHARS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
-    """One seat. `hears` are the agents it waits for, and hears, inside a round."""
+    """One agent at the table. `hears` are those it waits for, and hears, in a round; its `place` is behind theirs."""
 
     agent: str
     role: str
     model: str
-    seat: int
+    place: int
     hears: frozenset[str]
 
 
@@ -50,7 +50,7 @@ class Discussion:
     def waiting(self) -> tuple[Participant, ...]:
         """Those who have not spoken in the present round."""
         now = self.round
-        return tuple(p for p in self.participants if now < self.rounds and (now, p.seat) not in self.said)
+        return tuple(p for p in self.participants if now < self.rounds and (now, p.place) not in self.said)
 
     def heard_by(self, participant: Participant) -> tuple[Statement, ...]:
         """What `participant` knows now: all earlier rounds, and of this one those it waits for."""
@@ -64,8 +64,8 @@ class Discussion:
     def say(self, participant: Participant, text: str | None) -> None:
         """Put down what `participant` says in the present round; None: it passes."""
         now = self.round
-        self.attempts.pop(participant.seat, None)
-        self.said[now, participant.seat] = Statement(round=now, agent=participant.agent, text=text)
+        self.attempts.pop(participant.place, None)
+        self.said[now, participant.place] = Statement(round=now, agent=participant.agent, text=text)
 
 
 def spoken(reply: str) -> str:

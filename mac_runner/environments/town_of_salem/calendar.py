@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mac_runner.environments.gating import gated
 from mac_runner.environments.town_of_salem.channels import channels
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.night import resolve
@@ -25,7 +26,7 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
     order = list(seats)
     if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
         state.chance("order", state.round + 1).shuffle(order)
-        order = _gated(order, state)
+        order = gated(order, state.speak_after)
     return replace(
         state,
         phase=phase,
@@ -35,19 +36,6 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
         acted=frozenset(),
         is_silent=True,
     )
-
-
-def _gated(order: list[int], state: GameState) -> list[int]:
-    """`order` with every seat moved behind those it must speak after, changing as little as possible."""
-    if not state.speak_after:
-        return order
-    waiting, gated = list(order), []
-    while waiting:
-        blocked_by = set(waiting)
-        ready = next(seat for seat in waiting if not state.speak_after.get(seat, frozenset()) & blocked_by)
-        waiting.remove(ready)
-        gated.append(ready)
-    return gated
 
 
 def end_round(state: GameState) -> Changed:

@@ -90,7 +90,7 @@ class Game:
                     round=state.round,
                     agent=agent.agent_id,
                     model=agent.model,
-                    seat=place,
+                    place=place,
                     step=asked.step if asked else 0,
                     attempt=asked.attempt if asked else 0,
                     after=frozenset({turns[-1].agent}) if waits else frozenset(),

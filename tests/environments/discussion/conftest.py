@@ -1,4 +1,4 @@
-"""A discussion of two speakers and a moderator who is seated between them."""
+"""A discussion of two speakers and a moderator who is defined between them."""
 
 from __future__ import annotations
 

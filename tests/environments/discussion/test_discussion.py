@@ -30,8 +30,9 @@ def shown(prompt: Prompt) -> str:
 def test_speakers_speak_at_once_and_the_moderator_waits(experiment: Experiment, plan: list[Task]) -> None:
     turns = DiscussionEnvironment(experiment).open(plan[0]).turns()
 
-    assert [turn.agent for turn in turns] == ["ann", "mod", "bob"]
-    assert [turn.after for turn in turns] == [frozenset(), frozenset({"ann", "bob"}), frozenset()]
+    assert [turn.agent for turn in turns] == ["ann", "bob", "mod"]
+    assert [turn.place for turn in turns] == [0, 1, 2]
+    assert [turn.after for turn in turns] == [frozenset(), frozenset(), frozenset({"ann", "bob"})]
 
 
 def test_prompts_show_earlier_rounds_and_those_waited_for(experiment: Experiment, plan: list[Task]) -> None:
@@ -45,7 +46,7 @@ def test_prompts_show_earlier_rounds_and_those_waited_for(experiment: Experiment
     say(conversation, "bob", "second of bob")
     prompt = shown(conversation.prompt(turn_of(conversation, "ann")))
     assert "second of bob" not in prompt
-    told = [prompt.index(text) for text in ("first of ann", "sum of the first", "first of bob")]
+    told = [prompt.index(text) for text in ("first of ann", "first of bob", "sum of the first")]
     assert told == sorted(told)
 
 
