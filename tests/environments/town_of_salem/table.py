@@ -1,0 +1,244 @@
+"""A table to play at in tests: seats are called by the role they were dealt, and every move is checked.
+
+`Table` drives the pure rules, `open_game` makes a Conversation, and `play` answers all its turns. After each move of a
+Table the state is validated, the move is made a second time with the same result, and the state it started from is
+as it was: a test that moves tests that the rules are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from mac_runner.environments.base import Policy
+from mac_runner.environments.replay import receive
+from mac_runner.environments.town_of_salem.acts import Act
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.lobbies import NAMES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.rules import EndRound, Move, apply, new_game, validate
+from mac_runner.environments.town_of_salem.state import Death, Options, Phase, Player
+from mac_runner.types import Agent, JsonObject, RecordedReply, Reply, Sampling, Task, TurnRecord, stable_hash
+
+ELEVEN = (
+    "sheriff",
+    "doctor",
+    "investigator",
+    "jailor",
+    "medium",
+    "godfather",
+    "framer",
+    "executioner",
+    "escort",
+    "mafioso",
+    "jester",
+)
+
+Who = str | int
+"""A seat, by its number or by the role it was dealt (`escort`, and `escort 2` for the second of them)."""
+
+
+class Table:
+    """A game in progress, at the level of the rules."""
+
+    def __init__(
+        self,
+        roles: Sequence[str],
+        *,
+        seed: int = 1,
+        options: Options | None = None,
+        speak_after: Mapping[int, frozenset[int]] | None = None,
+    ) -> None:
+        names = NAMES[: len(roles)]
+        self.state, opening = new_game(
+            seed=seed,
+            names=names,
+            roles=roles,
+            lobby=roles,
+            options=options or Options(),
+            speak_after=speak_after,
+        )
+        self.events: list[Event] = list(opening)
+        validate(self.state)
+
+    def seat(self, who: Who) -> int:
+        if isinstance(who, int):
+            return who
+        role, _, number = who.partition(" ")
+        held = [player.seat for player in self.state.players if player.dealt == role]
+        return held[int(number or 1) - 1]
+
+    def player(self, who: Who) -> Player:
+        return self.state.players[self.seat(who)]
+
+    def name(self, who: Who) -> str:
+        return self.player(who).name
+
+    def is_alive(self, who: Who) -> bool:
+        return self.player(who).alive
+
+    def is_in(self, phase: Phase) -> bool:
+        return self.state.phase is phase
+
+    def make(self, move: Move) -> tuple[Event, ...]:
+        """Make one move, and see that it leaves what it started from alone and can be made again."""
+        before = repr(self.state)
+        changed = apply(self.state, move)
+        assert apply(self.state, move) == changed
+        assert repr(self.state) == before
+        validate(changed.state)
+        self.state = changed.state
+        self.events.extend(changed.events)
+        return changed.events
+
+    def act(self, who: Who, verb: str, target: Who | None = None, *, text: str = "", choice: str = "") -> None:
+        targets = () if target is None else (self.seat(target),)
+        self.make(Act(seat=self.seat(who), verb=verb, targets=targets, text=text, choice=choice))
+
+    def end_round(self) -> tuple[Event, ...]:
+        """Let everybody who has not answered wait, and ring the bell; what happened after the bell."""
+        for seat in self.state.due:
+            self.make(Act(seat=seat, verb="wait"))
+        return self.make(EndRound())
+
+    def go_to(self, phase: Phase, *, day: int | None = None) -> None:
+        """Let everybody wait until `phase` (of `day`) opens."""
+        while self.state.phase is not phase or (day is not None and self.state.day != day):
+            assert self.state.result is None, f"the game ended before {phase}: {self.state.result}"
+            self.end_round()
+
+    def night(self, deeds: Mapping[str, tuple[str, Who] | tuple[str]] | None = None, *, day: int | None = None) -> None:
+        """Play the next night with these deeds (role: verb, target) and stop at its dawn."""
+        self.go_to(Phase.NIGHT, day=day)
+        for who, (verb, *target) in (deeds or {}).items():
+            self.act(who, verb, target[0] if target else None)
+        self.end_round()
+
+    def accuse(self, who: Who) -> None:
+        """Have just as many vote for a player as put them on trial."""
+        self.go_to(Phase.VOTING)
+        while self.state.phase is Phase.VOTING:
+            voter = next(seat for seat in self.state.due if seat != self.seat(who))
+            self.act(voter, "vote", who)
+
+    def judge(self, who: Who, ballots: Mapping[Who, str] | None = None, *, others: str = "innocent") -> None:
+        """Put a player on trial and judge: the given ballots, and `others` from everybody else."""
+        self.accuse(who)
+        self.go_to(Phase.JUDGEMENT)
+        chosen = {self.seat(judge): ballot for judge, ballot in (ballots or {}).items()}
+        for seat in self.state.due:
+            self.act(seat, "ballot", choice=chosen.get(seat, others))
+        self.end_round()
+
+    def lynch(self, who: Who, ballots: Mapping[Who, str] | None = None) -> None:
+        """Judge a player guilty and go on until the body is shown."""
+        self.judge(who, ballots, others="guilty")
+        assert self.state.phase is Phase.LAST_WORDS
+        self.end_round()
+
+    def bury(self, *whom: Who) -> None:
+        """Have players dead from the start, without anything that follows a death."""
+        for who in whom:
+            death = Death(day=1, at_night=True, causes=("mafia",))
+            self.state = self.state.with_player(replace(self.player(who), death=death))
+
+    def told(self, who: Who, kind: EventKind) -> list[JsonObject]:
+        """What a seat was told of one kind, privately."""
+        seat = self.seat(who)
+        return [e.data for e in self.events if e.kind is kind and e.audience is not None and seat in e.audience]
+
+    def shown(self, kind: EventKind) -> list[JsonObject]:
+        """What everybody was told of one kind."""
+        return [event.data for event in self.events if event.kind is kind and event.audience is None]
+
+    def findings(self, who: Who) -> list[str]:
+        """What an investigating seat found, in order."""
+        return [str(data["finding"]) for data in self.told(who, EventKind.RESULT)]
+
+
+def make_task(roles: Sequence[str], *, seed: int = 1) -> Task:
+    """A task whose seats hold `roles` in order."""
+    agents = tuple(
+        Agent(
+            agent_id=NAMES[seat], definition=f"definition-{seat}", model="m", seat=seat, slot=seat, sampling=Sampling()
+        )
+        for seat in range(len(roles))
+    )
+    return Task(index=0, task_id=f"game-{seed}", seed=seed, agents=agents)
+
+
+def open_game(
+    roles: Sequence[str],
+    *,
+    seed: int = 1,
+    options: Options | None = None,
+    max_retries: int = 2,
+    speak_after: Mapping[int, frozenset[int]] | None = None,
+) -> Game:
+    """A Conversation at its beginning, `roles` by seat."""
+    task, rules = make_task(roles, seed=seed), options or Options()
+    state, opening = new_game(
+        seed=seed,
+        names=[agent.agent_id for agent in task.agents],
+        roles=roles,
+        lobby=sorted(roles),
+        options=rules,
+        speak_after=speak_after,
+    )
+    return Game(
+        task=task, state=state, opening=opening, system=system_text(sorted(roles), rules), max_retries=max_retries
+    )
+
+
+def play(
+    game: Game,
+    policies: Policy | Mapping[int, Policy],
+    *,
+    seed: int = 1,
+    order: Random | None = None,
+    watch: Callable[[Game], None] | None = None,
+) -> list[TurnRecord]:
+    """Answer every turn until the game is over. What a turn is answered depends on the turn alone, not on the order.
+
+    `policies` is one for all or one a seat. With `order`, the turns that are ready together are answered in an order
+    drawn from it; `watch` is called before each reply.
+    """
+    seats = {player.name: player.seat for player in game.state.players}
+    records: list[TurnRecord] = []
+    while game.outcome is None:
+        assert len(records) < 20_000, "the game does not end"
+        open_turns = game.turns()
+        waiting = {turn.agent for turn in open_turns}
+        ready = [turn for turn in open_turns if not turn.after & waiting]
+        turn = ready[0] if order is None else order.choice(ready)
+        if watch is not None:
+            watch(game)
+        policy = policies[seats[turn.agent]] if isinstance(policies, Mapping) else policies
+        prompt = game.prompt(turn)
+        text = policy(prompt.view, Random(stable_hash(seed, turn.key)))
+        recorded = RecordedReply(turn_key=turn.key, prompt_sha256=prompt.sha256, reply=Reply(text=text))
+        records.append(receive(game, turn, recorded))
+    return records
+
+
+def recorded(records: Sequence[TurnRecord]) -> list[RecordedReply]:
+    """The records of a game as a journal would give them back."""
+    return [
+        RecordedReply(turn_key=record.turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply)
+        for record in records
+    ]
+
+
+def random_roles(chance: Random) -> list[str]:
+    """A random list of the eleven roles that can be played: some Town, some Mafia, nobody unique twice."""
+    unique = {"jailor", "godfather", "mafioso"}
+    while True:
+        size = chance.randint(3, 12)
+        roles = [chance.choice(ELEVEN) for _ in range(size)]
+        is_dealt_once = all(roles.count(role) <= 1 for role in unique)
+        has_mafia = bool({"godfather", "mafioso", "framer"} & set(roles))
+        has_town = bool(set(roles) - {"godfather", "mafioso", "framer", "executioner", "jester"})
+        if is_dealt_once and has_mafia and has_town:
+            return roles
