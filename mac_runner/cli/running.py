@@ -71,7 +71,7 @@ async def _play(request: Request, setup: Setup, run: Run, clock: Clock) -> RunRe
     counts = run.counts
     progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
     display = choose_display(sys.stderr, live=request.is_live, quiet=request.is_quiet)
-    with stop_on_signals(stop):
+    with stop_on_signals(stop, display.say):
         showing = asyncio.create_task(_show(display, progress, setup, clock))
         try:
             return await run_conversations(

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mac_runner.cli.exits import Exit
-from mac_runner.cli.printing import say
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,8 +33,8 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Inside the block the first signal sets `stop`, and the second ends the process."""
+def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block the first signal sets `stop` and says so, and the second ends the process."""
     loop = asyncio.get_running_loop()
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
 

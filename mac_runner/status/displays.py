@@ -40,6 +40,10 @@ class Display(Protocol):
         """Show `frame` now."""
         ...
 
+    def say(self, text: str) -> None:
+        """Put one line of words where it does not disturb what is shown."""
+        ...
+
     def close(self) -> None:
         """Leave the last frame standing and the stream ready for the next line; safe to call twice."""
         ...
@@ -68,6 +72,9 @@ class SilentDisplay:
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
         pass
 
+    def say(self, text: str) -> None:  # noqa: D102
+        pass
+
     def close(self) -> None:  # noqa: D102
         pass
 
@@ -84,7 +91,10 @@ class PlainDisplay:
         pass
 
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
-        self._stream.write(wording.line(frame) + "\n")
+        self.say(wording.line(frame))
+
+    def say(self, text: str) -> None:  # noqa: D102
+        self._stream.write(f"{text}\n")
         self._stream.flush()
 
     def close(self) -> None:  # noqa: D102
@@ -136,6 +146,9 @@ class BarDisplay:
         )
         self._bar.refresh()
 
+    def say(self, text: str) -> None:  # noqa: D102
+        _Bar.write(text, file=self._stream)
+
     def close(self) -> None:  # noqa: D102
         if self._bar is not None:
             self._bar.close()
@@ -176,6 +189,9 @@ class LiveDisplay:
         size = self._console.size
         self._live.update(picture(frame, width=size.width, height=size.height), refresh=True)
 
+    def say(self, text: str) -> None:  # noqa: D102
+        self._console.print(text)
+
     def close(self) -> None:  # noqa: D102
         self._live.stop()
 
@@ -204,6 +220,10 @@ class Expendable:
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
         if self._has_room():
             self._attempt(lambda: self._display.update(frame))
+
+    def say(self, text: str) -> None:  # noqa: D102
+        if self._has_room():
+            self._attempt(lambda: self._display.say(text))
 
     def close(self) -> None:  # noqa: D102
         if self._has_room():
