@@ -1,0 +1,69 @@
+"""The same seed makes the same transcripts, whatever runs beside what, and whatever came in between."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from mac_runner.types import JsonObject
+from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
+
+QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow.scripted_config"
+
+
+def mixed() -> JsonObject:
+    """Ten seats shared by two models that play differently, one of which can be made to answer later."""
+    models = {"quick": scripted(capacity=256), "slow": scripted("random", capacity=256)}
+    return experiment(lobby="classic-10", models=models)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The transcripts as one request after the other makes them."""
+    lab = Lab(path=tmp_path_factory.mktemp("reference"))
+    lab.done(lab.write(mixed()), "--concurrency", "1", env={"PYTHONHASHSEED": "0"})
+    lab.verified(lab.run_dir().path)
+    return lab.run_dir().transcripts
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "slow_ms", "quick_ms", "hash_seed"), [(8, 0, 0, 1), (8, 3, 0, 2), (256, 0, 0, 3), (256, 0, 3, 4)]
+)
+def test_transcripts_do_not_depend_on_concurrency_or_latency(
+    lab: Lab, reference: dict[str, bytes], concurrency: int, slow_ms: int, quick_ms: int, hash_seed: int
+) -> None:
+    latencies = ("--set", f"{SLOW}.latency_ms={slow_ms}", "--set", f"{QUICK}.latency_ms={quick_ms}")
+
+    lab.done(
+        lab.write(mixed()),
+        "--concurrency",
+        str(concurrency),
+        *latencies,
+        env={"PYTHONHASHSEED": str(hash_seed)},
+    )
+
+    assert lab.run_dir().transcripts == reference
+
+
+def test_transcripts_do_not_depend_on_a_stop_and_resume_in_between(lab: Lab, reference: dict[str, bytes]) -> None:
+    file, run = lab.write(mixed()), lab.run_dir()
+    for replies in (40, 120):
+        process = lab.start(file, "--set", f"{SLOW}.latency_ms=4")
+        wait_for(lambda least=replies: len(run.events("EVENT_INFER_DONE")) > least, f"{replies} replies")  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 3
+
+    lab.done(file, "--concurrency", "8")
+
+    assert run.transcripts == reference
+    assert len(run.events("EVENT_RUN_START")) == 3
+    assert _paid(run.path) == {1}
+    lab.verified(run.path)
+
+
+def _paid(path: Path) -> set[int]:
+    """How often the replies of a run were generated."""
+    done = [(event["task"], event["turn"]) for event in RunDir(path=path).events("EVENT_INFER_DONE")]
+    return {done.count(turn) for turn in set(done)}

@@ -1,0 +1,102 @@
+"""The same command again goes on; another experiment, or another process, may not."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from mac_runner.types import JsonValue
+from tests.cli.lab import Lab, ended, experiment, scripted, wait_for
+
+
+def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab) -> None:
+    changed = experiment(seed=12, lobby="classic-8", models={"m": scripted("random")})
+    finished.write(changed)
+    before = finished.run_dir().hashes()
+
+    process = finished.run("small.yaml")
+
+    assert process.returncode == 2
+    assert "seed: 11 there, 12 now" in process.stderr
+    assert 'game.lobby: "classic-7" there, "classic-8" now' in process.stderr
+    assert 'model_definitions.m.scripted_config.policy: "heuristic" there, "random" now' in process.stderr
+    assert "--out" in process.stderr
+    assert finished.run_dir().hashes() == before
+
+
+def test_runtime_change_goes_on_with_what_is_there(finished: Lab) -> None:
+    first = finished.run_dir().transcripts
+    finished.write(experiment(conversations=3, models={"m": scripted(capacity=2, latency_ms=0.1)}))
+
+    finished.done("small.yaml")
+
+    run = finished.run_dir()
+    assert run.statuses == {"finished": 3}
+    assert {name: run.transcripts[name] for name in first} == first
+    assert len(run.events("EVENT_SETTINGS_CHANGED")) == 1
+    assert "capacity: 2" in (run.path / "experiment.yaml").read_text()
+    finished.verified(run.path)
+
+
+def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
+    file = lab.write(experiment(models={"m": scripted(latency_ms=30)}))
+    first = lab.start(file)
+    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
+
+    second = lab.run(file)
+
+    assert first.poll() is None
+    assert second.returncode == 2
+    assert f"pid {first.pid} " in second.stderr
+    assert "--out" in second.stderr
+    first.send_signal(signal.SIGTERM)
+    assert ended(first)[0] == 3
+
+
+def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
+    file = lab.write(experiment(models={"m": scripted(latency_ms=5)}))
+    first = lab.start(file)
+    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
+    first.send_signal(signal.SIGKILL)
+    ended(first)
+
+    lab.done(file, "--set", "model_definitions.m.scripted_config.latency_ms=0")
+
+    assert lab.run_dir().statuses == {"finished": 2}
+    lab.verified(lab.run_dir().path)
+
+
+def test_wall_time_and_requests_add_up_over_sessions(finished: Lab) -> None:
+    first = finished.run_dir().summary
+
+    finished.done("small.yaml", "--set", "conversation_config.conversations=3")
+
+    second = finished.run_dir().summary
+    assert (first["sessions"], second["sessions"]) == (1, 2)
+    assert _number(second["wall_s"]) > _number(first["wall_s"]) > 0
+    assert _number(second["turns"]) > _number(first["turns"])
+
+
+@pytest.mark.parametrize("name", ["small_index.jsonl", "summary.json", "task_manifest.json"])
+def test_derived_file_that_was_lost_is_made_again(finished: Lab, name: str) -> None:
+    run = finished.run_dir()
+    before, rows = run.transcripts, run.index
+    (run.path / name).unlink()
+
+    finished.done("small.yaml")
+
+    assert (run.transcripts, run.index) == (before, rows)
+    assert run.statuses == {"finished": 2}
+    assert run.summary["turns"] == sum(_turns(row["counts"]) for row in rows)
+    finished.verified(run.path)
+
+
+def _number(value: JsonValue) -> float:
+    assert isinstance(value, int | float)
+    return value
+
+
+def _turns(counts: JsonValue) -> int:
+    assert isinstance(counts, dict)
+    return int(_number(counts["turns"]))

@@ -1,0 +1,148 @@
+"""What a run does from start to end, and what its flags change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mac_runner.types import JsonValue
+from tests.cli.lab import Lab, RunDir, experiment, scripted
+
+
+def test_run_plays_everything_and_prints_the_table(finished: Lab) -> None:
+    run = finished.run_dir()
+
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        ".lock",
+        "events.jsonl",
+        "experiment.yaml",
+        "journal",
+        "small_index.jsonl",
+        "summary.json",
+        "task_manifest.json",
+        "transcripts",
+    ]
+    assert run.statuses == {"finished": 2}
+    assert [row["task_id"] for row in run.index] == ["small-000000", "small-000001"]
+    assert list(run.transcripts) == ["small-000000.json", "small-000001.json"]
+    finished.verified(run.path)
+
+
+def test_finished_run_again_changes_no_byte_and_prints_the_table(finished: Lab) -> None:
+    before = finished.run_dir().hashes()
+
+    process = finished.done("small.yaml")
+
+    assert finished.run_dir().hashes() == before
+    assert "wins by faction" in process.stdout
+    assert "nothing to run" in process.stderr
+
+
+def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab) -> None:
+    # Eight definitions for seven seats: each game leaves one out, the slow one once in eight games.
+    models = {f"m{n}": scripted(latency_ms=60_000 if n == 0 else 0) for n in range(8)}
+    file = lab.write(
+        experiment(models=models, conversations=8, retry_config={"max_attempts": 1, "request_deadline_s": 1.0})
+    )
+
+    process = lab.run(file)
+
+    run = lab.run_dir()
+    assert process.returncode == 1
+    assert run.statuses == {"failed": 7, "finished": 1}
+    assert run.summary["conversations"] == {"planned": 8, "finished": 1, "failed": 7}
+    assert "no reply before the request's deadline" in json.dumps(run.summary["failures"])
+    assert "TransientBackendError" in process.stdout
+    lab.verified(run.path)
+    before = run.hashes()
+
+    again = lab.run(file)
+
+    assert again.returncode == 1
+    assert run.hashes() == before
+
+
+def test_quiet_prints_nothing_and_plays_all_the_same(lab: Lab) -> None:
+    process = lab.done(lab.write(experiment(conversations=1)), "--quiet")
+
+    assert (process.stdout, process.stderr) == ("", "")
+    assert lab.run_dir().statuses == {"finished": 1}
+
+
+def test_limit_bounds_one_invocation_and_the_next_goes_on(lab: Lab, finished: Lab) -> None:
+    finished.write(experiment(conversations=4))
+    first = finished.run_dir().transcripts
+
+    finished.done("small.yaml", "--limit", "3")
+    assert finished.run_dir().statuses == {"finished": 3}
+    finished.done("small.yaml")
+
+    after = finished.run_dir().transcripts
+    assert finished.run_dir().statuses == {"finished": 4}
+    assert {name: after[name] for name in first} == first
+    finished.verified(finished.run_dir().path)
+
+
+def test_seed_and_set_change_what_is_played(finished: Lab) -> None:
+    finished.done("small.yaml", "--limit", "1", "--seed", "12", "--out", "seed")
+    finished.done("small.yaml", "--limit", "1", "--seed", "11", "--out", "same")
+    finished.done("small.yaml", "--limit", "1", "--set", "game.lobby=classic-10", "--out", "set")
+
+    name = "small-000000.json"
+    reference = finished.run_dir().transcripts[name]
+    assert _run(finished, "same").transcripts[name] == reference
+    assert _run(finished, "seed").transcripts[name] != reference
+    assert _seats(finished.run_dir()) == 7
+    assert _seats(_run(finished, "set")) == 10
+
+
+def test_profile_is_laid_over_the_file_and_recorded(lab: Lab) -> None:
+    profiles: JsonValue = {"weak": {"model_definitions": {"m": scripted("random")}}}
+    file = lab.write(experiment(conversations=1, profiles=profiles))
+
+    lab.done(file, "--profile", "weak")
+
+    config = (lab.run_dir().path / "experiment.yaml").read_text()
+    assert "profile: weak" in config
+    assert "policy: random" in config
+    lab.verified(lab.run_dir().path)
+
+
+def test_profile_this_version_cannot_run_is_refused_with_its_place(lab: Lab) -> None:
+    models: JsonValue = {"m": {"backend": "vllm", "vllm_config": {"model": "some/model"}}}
+    file = lab.write(experiment(profiles={"big": {"model_definitions": models}}))
+
+    process = lab.run(file, "--profile", "big")
+
+    assert process.returncode == 2
+    assert "small.yaml:" in process.stderr
+    assert "model_definitions.m.backend" in process.stderr
+    assert not (lab.path / "runs").exists()
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_concurrency_bounds_the_requests_in_flight(lab: Lab, concurrency: int) -> None:
+    file = lab.write(experiment(models={"a": scripted(latency_ms=0.1), "b": scripted(latency_ms=0.1)}))
+
+    lab.done(file, "--concurrency", str(concurrency))
+
+    in_flight = most = 0
+    (log,) = lab.run_dir().path.glob("events.jsonl")
+    for line in log.read_text().splitlines():
+        in_flight += ("EVENT_INFER_START" in line) - ("EVENT_INFER_DONE" in line)
+        most = max(most, in_flight)
+    assert in_flight == 0
+    assert most == concurrency
+
+
+def _run(lab: Lab, name: str) -> RunDir:
+    return RunDir(path=lab.path / name)
+
+
+def _seats(run: RunDir) -> int:
+    outcome = run.index[0]["outcome"]
+    assert isinstance(outcome, dict)
+    players = outcome["players"]
+    assert isinstance(players, list)
+    return len(players)

@@ -1,0 +1,73 @@
+"""SIGINT and SIGTERM stop a run in good order; a second one leaves at once; SIGHUP does not concern it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.cli.lab import Lab, ended, experiment, scripted, wait_for
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_lets_what_is_in_flight_end_and_sends_nothing_more(lab: Lab, number: signal.Signals) -> None:
+    file, run = lab.write(experiment(models={"m": scripted(latency_ms=50)})), lab.run_dir()
+    process = lab.start(file)
+    wait_for(lambda: len(run.events("EVENT_INFER_DONE")) > 5, "five replies")
+
+    process.send_signal(number)
+
+    code, out, err = ended(process)
+    assert code == 3
+    assert "stopping: waiting for the requests in flight" in err
+    assert "of 2 conversations have ended; run the same command again" in err
+    assert "0 finished, 0 failed, of 2 planned" in out
+    (stop,) = run.events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    assert len(run.events("EVENT_INFER_START")) == len(run.events("EVENT_INFER_DONE"))
+    assert run.summary["conversations"] == {"planned": 2, "finished": 0, "failed": 0}
+    assert not (run.path / ".owner.json").exists()
+    lab.verified(run.path)
+
+
+def test_second_signal_leaves_at_once(lab: Lab) -> None:
+    file, run = lab.write(experiment(models={"m": scripted(latency_ms=500_000)})), lab.run_dir()
+    process = lab.start(file, "--no-live")
+    wait_for(lambda: bool(run.events("EVENT_INFER_START")), "a request in flight")
+    assert process.stderr is not None
+
+    process.send_signal(signal.SIGTERM)
+    while "stopping" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+
+    assert ended(process)[0] == 3
+    # It did not wait for the end of its own grace: nothing was concluded.
+    assert run.events("EVENT_RUN_STOP") == []
+
+
+def test_hangup_does_not_concern_a_run(lab: Lab) -> None:
+    file = lab.write(experiment(conversations=1, models={"m": scripted(latency_ms=2)}))
+    process = lab.start(file)
+    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "a reply")
+
+    process.send_signal(signal.SIGHUP)
+
+    assert ended(process)[0] == 0
+    assert lab.run_dir().statuses == {"finished": 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Signals) -> None:
+    os.mkfifo(lab.path / "small.yaml")
+    process = lab.start("small.yaml")
+
+    # The other end opens only when the process has come as far as reading its file.
+    with (lab.path / "small.yaml").open("wb"):
+        process.send_signal(number)
+        code, out, err = ended(process)
+
+    assert (code, out) == (3, "")
+    assert err.splitlines()[-1] == "mac-run: interrupted; run the same command again"
+    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]

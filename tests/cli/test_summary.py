@@ -1,0 +1,81 @@
+"""`summary.json` has what it is promised to have, and agrees with the index."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import Lab, RunDir
+
+
+@pytest.fixture
+def run(finished: Lab) -> RunDir:
+    return finished.run_dir()
+
+
+def test_summary_has_the_promised_numbers(run: RunDir) -> None:
+    summary = run.summary
+
+    assert summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
+    assert _object(summary, "tokens").keys() == {"prompt", "cached", "completion"}
+    assert all(isinstance(summary[key], int) for key in ("turns", "corrections", "defaults"))
+    assert _number(summary["wall_s"]) > 0
+    assert _number(summary["turns_per_s"]) == pytest.approx(
+        _number(summary["turns"]) / _number(summary["wall_s"]), rel=0.01
+    )
+    model = _object(_object(summary, "models"), "m")
+    assert model["capacity"] == 8
+    assert 0 < _number(model["slot_utilisation"]) <= 1
+    assert model["requests"] == summary["turns"]
+    assert summary["failures"] == []
+
+
+def test_summary_adds_up_the_index(run: RunDir) -> None:
+    summary, counts = run.summary, [_object(row, "counts") for row in run.index]
+
+    assert [summary[key] for key in ("turns", "corrections", "defaults")] == [
+        sum(_number(row[key]) for row in counts) for key in ("turns", "corrections", "defaults")
+    ]
+    assert summary["tokens"] == {
+        key: sum(_number(_object(row, "tokens")[key]) for row in counts) for key in ("prompt", "cached", "completion")
+    }
+
+
+def test_wins_add_up_the_games_with_n_and_an_interval(run: RunDir) -> None:
+    wins = _object(run.summary, "wins")
+    winners: list[JsonValue] = []
+    for row in run.index:
+        found = _object(row, "outcome")["winners"]
+        assert isinstance(found, list)
+        winners += found
+
+    assert {name: _object(_object(wins, "by_faction"), name)["wins"] for name in ("town", "mafia")} == {
+        name: winners.count(name) for name in ("town", "mafia")
+    }
+    assert len(_object(wins, "by_role")) == 7
+    for rate in (*_object(wins, "by_faction").values(), *_object(wins, "by_role").values()):
+        assert isinstance(rate, dict)
+        interval = rate["interval"]
+        assert isinstance(interval, list)
+        low, high = map(_number, interval)
+        assert rate["n"] == 2
+        assert 0 <= low <= _number(rate["rate"]) <= high <= 1
+
+
+def test_table_says_what_the_summary_says(finished: Lab) -> None:
+    printed = finished.done("small.yaml").stdout
+
+    assert f"{_number(finished.run_dir().summary['turns']):,} corrections"[:-12] in printed
+    assert "2 finished, 0 failed, of 2 planned" in printed
+    assert "wins by role" in printed
+
+
+def _object(source: JsonObject, key: str) -> JsonObject:
+    value = source[key]
+    assert isinstance(value, dict)
+    return value
+
+
+def _number(value: JsonValue) -> float:
+    assert isinstance(value, int | float)
+    return value

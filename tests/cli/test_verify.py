@@ -1,0 +1,110 @@
+"""`mac-run verify` finds what was changed behind the back of a run, and changes nothing itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.lab import Lab, experiment
+
+
+def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab) -> None:
+    run = finished.run_dir()
+    before = run.hashes()
+
+    process = finished.done("verify", "runs/small")
+
+    assert process.stdout.splitlines() == [
+        "attempted 2, acknowledged 2; lost 0, duplicated 0, unexpected 0, damaged 0, mismatched 0",
+        "every transcript is there once and plays again to the same end",
+    ]
+    assert run.hashes() == before
+
+
+def test_verify_plays_a_discussion_again(lab: Lab) -> None:
+    small = experiment()
+    del small["game"]
+    small["conversation_config"] = {"environment": "discussion", "conversations": 3}
+    small["discussion"] = {"topics": ["bridges"]}
+    small["model_definitions"] = {"m": {"backend": "scripted", "scripted_config": {"policy": "statement"}}}
+    lab.done(lab.write(small))
+
+    lab.verified(lab.run_dir().path)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _repeat_first_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n" + path.read_bytes())
+
+
+def _drop_first_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+
+
+def _copy(path: Path) -> None:
+    shutil.copy(path, path.with_name("small-000009.json"))
+
+
+def _change_winner(path: Path) -> None:
+    path.write_text(re.sub(r'"winners":\["\w+"', '"winners":["nobody"', path.read_text(), count=1))
+
+
+def _other_rules(path: Path) -> None:
+    path.write_text(re.sub(r"lobby: classic-7", "lobby: classic-8", path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "file", "kind", "told"),
+    [
+        (_flip, "transcripts/small-000001.json", "damaged", "small-000001"),
+        (_cut, "transcripts/small-000001.json", "damaged", "small-000001"),
+        (Path.unlink, "transcripts/small-000001.json", "lost", "small-000001"),
+        (_copy, "transcripts/small-000001.json", "unexpected", "small-000009"),
+        (_flip, "journal/000001.jsonl", "damaged", "000001.jsonl"),
+        (_repeat_first_line, "small_index.jsonl", "duplicated", "small-000000: 2 rows"),
+        (_drop_first_line, "small_index.jsonl", "lost", "small-000000: no row"),
+        (_cut, "small_index.jsonl", "damaged", "small_index.jsonl"),
+        (_change_winner, "small_index.jsonl", "mismatched", "small-000000: its row"),
+        (_other_rules, "experiment.yaml", "mismatched", "small-000000"),
+    ],
+)
+def test_verify_names_what_was_tampered_with(
+    finished: Lab, tamper: Callable[[Path], object], file: str, kind: str, told: str
+) -> None:
+    run = finished.run_dir()
+    tamper(run.path / file)
+    before = run.hashes()
+
+    process = finished.run("verify", "runs/small")
+
+    assert process.returncode == 1
+    assert "NOT as promised" in process.stdout
+    findings = [line for line in process.stdout.splitlines() if line.startswith("- ")]
+    assert any(line.startswith(f"- {kind}: ") and told in line for line in findings), findings
+    assert process.stderr == ""
+    assert run.hashes() == before
+
+
+@pytest.mark.parametrize("content", ["seed: [", "seed: many", "[]", ""])
+def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, content: str) -> None:
+    (finished.run_dir().path / "experiment.yaml").write_text(content)
+
+    process = finished.run("verify", "runs/small")
+
+    assert process.returncode == 2
+    assert "runs/small/experiment.yaml" in process.stderr
+    assert "put back the file that the run wrote" in process.stderr
+    assert "Traceback" not in process.stderr
