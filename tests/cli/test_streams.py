@@ -30,7 +30,13 @@ def unread() -> Iterator[int]:
 )
 def test_reader_that_left_changes_nothing(finished: Lab, unread: int, args: tuple[str, ...]) -> None:
     process = subprocess.run(
-        [*MAC_RUN, *args], cwd=finished.path, env=environ(), stdout=unread, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False
+        [*MAC_RUN, *args],
+        cwd=finished.path,
+        env=environ(),
+        stdout=unread,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
     assert process.returncode == 0
@@ -63,7 +69,8 @@ def test_report_that_cannot_be_stored_is_a_failed_write(finished: Lab) -> None:
     with open("/dev/full", "w") as full:
         process = subprocess.run(
             [*MAC_RUN, "small.yaml"],
-            cwd=finished.path, env=environ(),
+            cwd=finished.path,
+            env=environ(),
             stdout=full,
             stderr=subprocess.PIPE,
             timeout=PATIENCE_S,
@@ -87,7 +94,9 @@ def test_stdout_holds_the_table_alone(lab: Lab) -> None:
 def test_version_and_help_are_told(lab: Lab) -> None:
     script = shutil.which("mac-run", path=Path(sys.executable).parent)
     assert script is not None
-    told = subprocess.run([script, "--version"], env=environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    told = subprocess.run(
+        [script, "--version"], env=environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
 
     assert told.stdout == f"mac-run, version {__version__}\n"
     assert "mac-run FILE --dry-run" in lab.done("--help").stdout

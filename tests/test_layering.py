@@ -1,0 +1,210 @@
+"""The rooms and what each may do, read off the source: imports from the left only, and one place per privilege."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "mac_runner"
+
+GROUND = ("errors", "types", "clock", "limits", "printable", "__init__")
+
+# Who may import whom, besides itself and the ground floor; written out, so that a new arrow is a decision. Two things
+# are finer than "from the left". Environments and backends are siblings, blind to each other and to the store: both
+# are set up from the config, and an environment plays again what the caller hands it. Status reads the scheduler it
+# shows, while reports read the run directory alone and so import no room: the caller hands them its rows.
+MAY_IMPORT = {
+    "config": set[str](),
+    "plan": {"config"},
+    "store": {"config", "plan"},
+    "environments": {"config"},
+    "backends": {"config"},
+    "scheduler": {"config", "plan", "store", "environments", "backends"},
+    "status": {"scheduler"},
+    "reports": {"store"},
+    "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+}
+
+CLOCK = {"clock.py"}
+"""Time is passed in, so that tests can simulate it."""
+DISK = {"store/disk.py"}
+"""The only file that writes, so that a test can make it fail."""
+READERS = {"config/loading.py", "config/schema.py"}
+"""The one reads the user's file, the other is a tool that writes the schema of it; neither touches a run."""
+STREAMS = {"cli/printing.py"}
+"""Opens nothing but /dev/null, in the place of a stdout that nobody takes."""
+ENDS = {"cli/commands.py"}
+"""Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
+
+
+def test_every_room_is_known() -> None:
+    assert {_room(path) for path in _modules()} == {*MAY_IMPORT, *GROUND}
+
+
+def test_imports_come_from_the_left() -> None:
+    rooms = list(MAY_IMPORT)
+    for room, others in MAY_IMPORT.items():
+        assert all(rooms.index(other) < rooms.index(room) for other in others)
+
+
+@pytest.mark.parametrize("room", [*MAY_IMPORT, *GROUND])
+def test_room_imports_what_it_may(room: str) -> None:
+    allowed = {room, *GROUND, *MAY_IMPORT.get(room, set())}
+    strays = {
+        f"{_name(path)}: {target}"
+        for path in _modules()
+        if _room(path) == room
+        for target in _imported_rooms(path)
+        if target not in allowed
+    }
+
+    assert strays == set()
+
+
+def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
+    users = {
+        library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
+        for library in ("click", "filelock", "pydantic", "rich", "tqdm", "yaml")
+    }
+
+    assert users == {
+        "click": {"cli"},
+        "filelock": {"store"},
+        "pydantic": {"config", "cli"},
+        "rich": {"status", "reports"},
+        "tqdm": {"status"},
+        "yaml": {"config", "store"},
+    }
+
+
+def test_only_the_clock_reads_the_time() -> None:
+    readers = _users_of(
+        {"time.time", "time.monotonic", "time.perf_counter", "time.time_ns", "time.monotonic_ns", "time.sleep"}
+        | {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "asyncio.sleep"}
+    )
+
+    assert readers == CLOCK
+
+
+def test_only_the_disk_opens_files() -> None:
+    openers = _users_of({"open", "os.open", "os.link", "os.replace", "os.rename", "os.unlink", "os.fsync"})
+    methods = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "mkdir", "touch"}
+    # `.open` is also what an environment does with a task: a file is opened with its mode.
+    by_method = {
+        _name(path)
+        for path in _modules()
+        for call in _calls(path)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in methods
+        and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
+    }
+
+    assert openers | by_method == DISK | READERS | STREAMS
+
+
+def test_nothing_draws_from_the_generator_that_all_share() -> None:
+    shared = {
+        f"{_name(path)}: {_dotted(call.func)}"
+        for path in _modules()
+        for call in _calls(path)
+        if "random" in _plain_imports(path) and _dotted(call.func).startswith("random.")
+    }
+    unseeded = {_name(path) for path in _modules() for call in _calls(path) if _is_unseeded(call)}
+
+    assert (shared, unseeded) == (set(), set())
+
+
+def test_only_the_boundary_catches_what_is_not_ours() -> None:
+    catchers = {
+        f"{_name(path)}: {ast.unparse(handler.type) if handler.type else 'everything'}"
+        for path in _modules()
+        for handler in _nodes(path)
+        if isinstance(handler, ast.ExceptHandler) and _catches_too_much(handler)
+    }
+
+    assert catchers == {"errors.py: Exception"}
+
+
+def test_only_the_command_line_ends_the_process() -> None:
+    assert _users_of({"sys.exit", "exit", "quit"}) == ENDS
+    assert _users_of({"os._exit"}) == {"cli/stopping.py"}
+
+
+def test_only_the_command_line_prints() -> None:
+    assert _users_of({"print"}) <= {"cli/printing.py"}
+
+
+@cache
+def _modules() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in _nodes(path):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _imported_rooms(path: Path) -> set[str]:
+    inside = [name.split(".")[1] for name in _imports(path) if name.startswith("mac_runner.")]
+    return {"__init__" if part == "__version__" else part for part in inside}
+
+
+def _imported_libraries(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in _imports(path)}
+
+
+def _plain_imports(path: Path) -> set[str]:
+    """Modules imported by their own name; a parameter called `random` is no module."""
+    return {alias.name for node in _nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+
+
+def _calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in _nodes(path) if isinstance(node, ast.Call))
+
+
+def _dotted(node: ast.expr) -> str:
+    """`os.path.join` for the expression of that text; empty for any other expression."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr) if left := _dotted(value):
+            return f"{left}.{attr}"
+        case _:
+            return ""
+
+
+def _users_of(names: set[str]) -> set[str]:
+    return {_name(path) for path in _modules() for call in _calls(path) if _dotted(call.func) in names}
+
+
+def _is_unseeded(call: ast.Call) -> bool:
+    name = _dotted(call.func)
+    return name.endswith("SystemRandom") or (name in {"Random", "random.Random"} and not call.args)
+
+
+def _catches_too_much(handler: ast.ExceptHandler) -> bool:
+    """Whether a bug of ours could end here. One that is raised again, as every path of a cleanup does, goes on."""
+    caught = "" if handler.type is None else ast.unparse(handler.type)
+    is_broad = handler.type is None or any(name in {"Exception", "BaseException"} for name in caught.split(" | "))
+    ends_in_raise = isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None
+    return is_broad and not ends_in_raise
