@@ -13,14 +13,28 @@ from random import Random
 
 from mac_runner.environments.base import Policy
 from mac_runner.environments.replay import receive
-from mac_runner.environments.town_of_salem.acts import Act
+from mac_runner.environments.town_of_salem.acts import ACTS, Act
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.lobbies import NAMES
+from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rules import EndRound, Move, apply, new_game, validate
 from mac_runner.environments.town_of_salem.state import Death, Options, Phase, Player
-from mac_runner.types import Agent, JsonObject, RecordedReply, Reply, Sampling, Task, TurnRecord, stable_hash
+from mac_runner.environments.town_of_salem.tools import TOOLS
+from mac_runner.types import (
+    Agent,
+    JsonObject,
+    Prompt,
+    RecordedReply,
+    Reply,
+    Sampling,
+    Task,
+    Turn,
+    TurnRecord,
+    stable_hash,
+)
 
 ELEVEN = (
     "sheriff",
@@ -198,12 +212,12 @@ def play(
     *,
     seed: int = 1,
     order: Random | None = None,
-    watch: Callable[[Game], None] | None = None,
+    watch: Callable[[Game, Turn, Prompt], None] | None = None,
 ) -> list[TurnRecord]:
     """Answer every turn until the game is over. What a turn is answered depends on the turn alone, not on the order.
 
     `policies` is one for all or one a seat. With `order`, the turns that are ready together are answered in an order
-    drawn from it; `watch` is called before each reply.
+    drawn from it; `watch` sees each turn and its prompt before the reply.
     """
     seats = {player.name: player.seat for player in game.state.players}
     records: list[TurnRecord] = []
@@ -213,14 +227,38 @@ def play(
         waiting = {turn.agent for turn in open_turns}
         ready = [turn for turn in open_turns if not turn.after & waiting]
         turn = ready[0] if order is None else order.choice(ready)
-        if watch is not None:
-            watch(game)
         policy = policies[seats[turn.agent]] if isinstance(policies, Mapping) else policies
         prompt = game.prompt(turn)
+        if watch is not None:
+            watch(game, turn, prompt)
         text = policy(prompt.view, Random(stable_hash(seed, turn.key)))
         recorded = RecordedReply(turn_key=turn.key, prompt_sha256=prompt.sha256, reply=Reply(text=text))
         records.append(receive(game, turn, recorded))
     return records
+
+
+def clumsy(view: object, chance: Random) -> str:
+    """A player who does everything there is to do at random, asks tools, writes wills and often gets the form wrong."""
+    assert isinstance(view, SeatView)
+    fate = chance.random()
+    if fate < 0.08:
+        return chance.choice(
+            ["", "hm", "<speak>never closed", "<wait/><wait/>", "<thinking>", f"<vote>{view.name}</vote>"]
+        )
+    if fate < 0.16:
+        return chance.choice([tool.example() for tool in TOOLS.values()]) + "<speak>too soon</speak>"
+    choice = chance.choice([choice for choice in view.choices if not ACTS[choice.verb].is_side_act])
+    sides = [side.verb for side in view.choices if ACTS[side.verb].is_side_act and chance.random() < 0.2]
+    number = chance.randrange(1000)
+    beside = "".join(f"<{verb}>{verb} {number} of {view.name}</{verb}>" for verb in sides)
+    act = write(
+        choice.verb,
+        target=chance.choice(choice.targets or ("",)),
+        choice=chance.choice(choice.choices or ("",)),
+        text=f"words {number} of {view.name}",
+        thought=f"thought {number} of {view.name}",
+    )
+    return act + beside
 
 
 def recorded(records: Sequence[TurnRecord]) -> list[RecordedReply]:

@@ -1,0 +1,124 @@
+"""A conversation is rebuilt from its recorded replies: its state, its record, its prompts and its future."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mac_runner.environments.base import Conversation
+from mac_runner.environments.replay import receive, replay
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.errors import ConversationError
+from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Turn
+from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, random_roles, recorded
+
+SHORT = Options(max_days=4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_replay_rebuilds_a_finished_game_with_every_prompt(seed: int) -> None:
+    roles = random_roles(Random(seed)) if seed % 2 else [*ELEVEN]
+    played = open_game(roles, seed=seed, options=SHORT)
+    records = play(played, clumsy, seed=seed, order=Random(seed))
+    rebuilt = open_game(roles, seed=seed, options=SHORT)
+    replayed = replay(rebuilt, recorded(records), check_prompts=True)
+
+    assert replayed.changed_prompts == ()
+    assert list(replayed.records) == records
+    assert rebuilt.fingerprint() == played.fingerprint()
+    assert rebuilt.record() == played.record()
+    assert rebuilt.outcome == played.outcome
+
+
+def test_replay_takes_replies_in_the_order_of_a_transcript_too() -> None:
+    played = open_game(ELEVEN, options=SHORT)
+    records = play(played, clumsy, order=Random(1))
+    rebuilt = open_game(ELEVEN, options=SHORT)
+    replay(rebuilt, recorded(sorted(records, key=lambda record: record.turn.canonical)), check_prompts=True)
+
+    assert rebuilt.fingerprint() == played.fingerprint()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.37, 0.8, 0.999])
+def test_game_goes_on_from_any_recorded_turn_as_if_nothing_had_happened(share: float) -> None:
+    played = open_game(ELEVEN, options=SHORT)
+    records = play(played, clumsy, seed=3)
+    resumed = open_game(ELEVEN, options=SHORT)
+    replay(resumed, recorded(records[: int(len(records) * share)]))
+    play(resumed, clumsy, seed=3)
+
+    assert resumed.fingerprint() == played.fingerprint()
+
+
+def test_replay_of_a_scripted_game_changes_no_prompt() -> None:
+    played = open_game(ELEVEN, seed=9)
+    records = play(played, POLICIES["heuristic"])
+    rebuilt = open_game(ELEVEN, seed=9)
+
+    assert replay(rebuilt, recorded(records), check_prompts=True).changed_prompts == ()
+    assert rebuilt.outcome == played.outcome
+
+
+def test_replay_names_the_turns_whose_prompt_came_out_different() -> None:
+    game = open_game(ELEVEN)
+    key = game.turns()[0].key
+    reply = RecordedReply(turn_key=key, prompt_sha256="0" * 64, reply=Reply(text="<wait/>"))
+
+    assert replay(game, [reply], check_prompts=True).changed_prompts == (key,)
+
+
+def test_reply_to_a_turn_that_is_not_open_is_refused_by_name() -> None:
+    reply = RecordedReply(turn_key="7/Abel/0/0", prompt_sha256="", reply=Reply(text="<wait/>"))
+
+    with pytest.raises(ConversationError, match="turn 7/Abel/0/0 answers no open turn"):
+        replay(open_game(ELEVEN), [reply])
+
+
+class Breaking:
+    """A conversation of one agent that cannot go on from the word `stop`, and has a bug for the word `bug`."""
+
+    outcome: JsonObject | None = None
+    rounds_completed = 0
+
+    def turns(self) -> tuple[Turn, ...]:
+        return (Turn(round=self.rounds_completed, agent="a", model="m", place=0),)
+
+    def prompt(self, turn: Turn) -> Prompt:
+        return Prompt(messages=(Message(role="user", content=turn.key),))
+
+    def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        if reply.text == "stop":
+            raise ConversationError("nothing can follow")
+        if reply.text == "bug":
+            raise ZeroDivisionError("by zero")
+        self.rounds_completed += 1
+        return Receipt(kind=ReceiptKind.ACT, detail=reply.text)
+
+    def record(self) -> JsonObject:
+        return {}
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("text", "told"), [("stop", "nothing can follow"), ("bug", "turn 1/a/0/0: ZeroDivisionError")])
+def test_failure_is_in_the_record_and_ends_the_replay(text: str, told: str) -> None:
+    conversation: Conversation = Breaking()
+    replies = [
+        RecordedReply(turn_key=f"{n}/a/0/0", prompt_sha256="", reply=Reply(text=said))
+        for n, said in enumerate(["fine", text, "never"])
+    ]
+    records = replay(conversation, replies).records
+
+    assert [record.receipt.kind for record in records] == [ReceiptKind.ACT, ReceiptKind.FAILURE]
+    assert told in records[-1].receipt.detail
+
+
+def test_failure_is_recorded_alike_live_and_replayed() -> None:
+    live: Conversation = Breaking()
+    reply = RecordedReply(turn_key="0/a/0/0", prompt_sha256="x", reply=Reply(text="bug"))
+    record = receive(live, live.turns()[0], reply)
+
+    assert replay(Breaking(), [reply]).records == (record,)
