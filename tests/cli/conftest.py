@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from mac_runner.cli import main
 from tests.cli.lab import Lab, experiment
 
 
@@ -30,3 +33,20 @@ def finished(lab: Lab, played: Path) -> Lab:
     """A working directory of one's own in which `small.yaml` has been played to its end."""
     shutil.copytree(played, lab.path, dirs_exist_ok=True)
     return lab
+
+
+@pytest.fixture
+def at_once(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The whole command line in this process: what needs no process of its own then costs milliseconds."""
+    monkeypatch.chdir(lab.path)
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["mac-run", *args])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        assert isinstance(ending.value.code, int)
+        return subprocess.CompletedProcess(args, ending.value.code, *capsys.readouterr())
+
+    return run

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import yaml
 
@@ -21,6 +22,9 @@ from mac_runner.store import without_timing
 from mac_runner.store.frames import encode_json
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, JsonValue
+
+AtOnce: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs `mac-run` with the given arguments inside the test's own process: the fixture `at_once`."""
 
 MAC_RUN = (sys.executable, "-m", "mac_runner.cli")
 ROOT = Path(__file__).parents[2]

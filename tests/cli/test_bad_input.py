@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
 
-from mac_runner.cli import main
-from tests.cli.lab import Lab, experiment
+from tests.cli.lab import AtOnce, Lab, experiment
 
 SMALL = """\
 experiment_metadata: {experiment_name: small}
@@ -26,22 +24,17 @@ agent_definitions:
   - {agent_id: player, role: player, model: m}
 """
 
-Refused: TypeAlias = "Callable[..., str]"
+Refused: TypeAlias = Callable[..., str]
 
 
 @pytest.fixture
-def refused(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """The whole command line in this process, where a case costs milliseconds: stderr of one that ends with code 2."""
-    monkeypatch.chdir(lab.path)
+def refused(at_once: AtOnce) -> Refused:
+    """Runs `mac-run`, which must end with code 2 and print nothing; what it complains of."""
 
     def run(*args: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["mac-run", *args])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        assert ending.value.code == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        return err
+        process = at_once(*args)
+        assert (process.returncode, process.stdout) == (2, "")
+        return process.stderr
 
     return run
 

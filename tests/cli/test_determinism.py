@@ -29,7 +29,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "slow_ms", "quick_ms", "hash_seed"), [(8, 0, 0, 1), (8, 3, 0, 2), (256, 0, 0, 3), (256, 0, 3, 4)]
+    ("concurrency", "slow_ms", "quick_ms", "hash_seed"), [(8, 3, 0, 1), (256, 0, 0, 2), (256, 0, 3, 3)]
 )
 def test_transcripts_do_not_depend_on_concurrency_or_latency(
     lab: Lab, reference: dict[str, bytes], concurrency: int, slow_ms: int, quick_ms: int, hash_seed: int

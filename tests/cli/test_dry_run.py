@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from tests.cli.lab import Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
 
 
-def test_dry_run_of_a_fresh_experiment_touches_nothing(lab: Lab) -> None:
+def test_dry_run_of_a_fresh_experiment_touches_nothing(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(experiment())
 
-    process = lab.done(file, "--dry-run", "--limit", "1")
+    process = at_once(file, "--dry-run", "--limit", "1")
 
     assert "small, profile embedded, seed 11" in process.stdout
     assert "1 asked for: 0 finished, 0 failed, 0 half done (0 replies recorded), 1 not begun" in process.stdout
@@ -18,20 +18,20 @@ def test_dry_run_of_a_fresh_experiment_touches_nothing(lab: Lab) -> None:
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
-def test_dry_run_of_a_finished_run_touches_nothing(finished: Lab) -> None:
+def test_dry_run_of_a_finished_run_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
     before = finished.run_dir().hashes()
 
-    process = finished.done("small.yaml", "--dry-run")
+    process = at_once("small.yaml", "--dry-run")
 
     assert "2 asked for: 2 finished, 0 failed, 0 half done (0 replies recorded), 0 not begun" in process.stdout
     assert finished.run_dir().hashes() == before
 
 
-def test_dry_run_names_what_would_be_extended_or_changed(finished: Lab) -> None:
+def test_dry_run_names_what_would_be_extended_or_changed(finished: Lab, at_once: AtOnce) -> None:
     finished.write(experiment(conversations=3, models={"m": scripted(capacity=3)}))
     before = finished.run_dir().hashes()
 
-    process = finished.done("small.yaml", "--dry-run")
+    process = at_once("small.yaml", "--dry-run")
 
     assert "3 asked for: 2 finished" in process.stdout
     assert "1 not begun" in process.stdout
@@ -39,10 +39,10 @@ def test_dry_run_names_what_would_be_extended_or_changed(finished: Lab) -> None:
     assert finished.run_dir().hashes() == before
 
 
-def test_dry_run_of_another_identity_is_refused_like_the_run(finished: Lab) -> None:
+def test_dry_run_of_another_identity_is_refused_like_the_run(finished: Lab, at_once: AtOnce) -> None:
     before = finished.run_dir().hashes()
 
-    process = finished.run("small.yaml", "--dry-run", "--seed", "12")
+    process = at_once("small.yaml", "--dry-run", "--seed", "12")
 
     assert process.returncode == 2
     assert "seed: 11 there, 12 now" in process.stderr

@@ -11,8 +11,8 @@ from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
 
 KILLS = 20
 CAPACITY = 4
-START_UP_S = 0.8
-IN_PLAY_S = 0.25
+START_UP_S = 0.7
+IN_PLAY_S = 0.2
 
 
 def test_run_killed_at_twenty_moments_ends_like_one_that_was_not(lab: Lab) -> None:

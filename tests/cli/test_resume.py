@@ -7,15 +7,15 @@ import signal
 import pytest
 
 from mac_runner.types import JsonValue
-from tests.cli.lab import Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
 
 
-def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab) -> None:
+def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab, at_once: AtOnce) -> None:
     changed = experiment(seed=12, lobby="classic-8", models={"m": scripted("random")})
     finished.write(changed)
     before = finished.run_dir().hashes()
 
-    process = finished.run("small.yaml")
+    process = at_once("small.yaml")
 
     assert process.returncode == 2
     assert "seed: 11 there, 12 now" in process.stderr

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mac_runner.types import JsonValue
-from tests.cli.lab import Lab, RunDir, experiment, scripted
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted
 
 
 def test_run_plays_everything_and_prints_the_table(finished: Lab) -> None:
@@ -29,17 +29,19 @@ def test_run_plays_everything_and_prints_the_table(finished: Lab) -> None:
     finished.verified(run.path)
 
 
-def test_finished_run_again_changes_no_byte_and_prints_the_table(finished: Lab) -> None:
+def test_finished_run_again_changes_no_byte_and_prints_the_table(finished: Lab, at_once: AtOnce) -> None:
     before = finished.run_dir().hashes()
 
-    process = finished.done("small.yaml")
+    process = at_once("small.yaml")
+
+    assert process.returncode == 0
 
     assert finished.run_dir().hashes() == before
     assert "wins by faction" in process.stdout
     assert "nothing to run" in process.stderr
 
 
-def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab) -> None:
+def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab, at_once: AtOnce) -> None:
     # Eight definitions for seven seats: each game leaves one out, the slow one once in eight games.
     models = {f"m{n}": scripted(latency_ms=60_000 if n == 0 else 0) for n in range(8)}
     file = lab.write(
@@ -57,7 +59,7 @@ def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab) -
     lab.verified(run.path)
     before = run.hashes()
 
-    again = lab.run(file)
+    again = at_once(file)
 
     assert again.returncode == 1
     assert run.hashes() == before
@@ -109,11 +111,11 @@ def test_profile_is_laid_over_the_file_and_recorded(lab: Lab) -> None:
     lab.verified(lab.run_dir().path)
 
 
-def test_profile_this_version_cannot_run_is_refused_with_its_place(lab: Lab) -> None:
+def test_profile_this_version_cannot_run_is_refused_with_its_place(lab: Lab, at_once: AtOnce) -> None:
     models: JsonValue = {"m": {"backend": "vllm", "vllm_config": {"model": "some/model"}}}
     file = lab.write(experiment(profiles={"big": {"model_definitions": models}}))
 
-    process = lab.run(file, "--profile", "big")
+    process = at_once(file, "--profile", "big")
 
     assert process.returncode == 2
     assert "small.yaml:" in process.stderr

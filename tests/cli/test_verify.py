@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import Lab, experiment
+from tests.cli.lab import AtOnce, Lab, experiment
 
 
-def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab) -> None:
+def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
     run = finished.run_dir()
     before = run.hashes()
 
-    process = finished.done("verify", "runs/small")
+    process = at_once("verify", "runs/small")
 
     assert process.stdout.splitlines() == [
         "attempted 2, acknowledged 2; lost 0, duplicated 0, unexpected 0, damaged 0, mismatched 0",
@@ -82,13 +82,13 @@ def _other_rules(path: Path) -> None:
     ],
 )
 def test_verify_names_what_was_tampered_with(
-    finished: Lab, tamper: Callable[[Path], object], file: str, kind: str, told: str
+    finished: Lab, at_once: AtOnce, tamper: Callable[[Path], object], file: str, kind: str, told: str
 ) -> None:
     run = finished.run_dir()
     tamper(run.path / file)
     before = run.hashes()
 
-    process = finished.run("verify", "runs/small")
+    process = at_once("verify", "runs/small")
 
     assert process.returncode == 1
     assert "NOT as promised" in process.stdout
@@ -99,10 +99,10 @@ def test_verify_names_what_was_tampered_with(
 
 
 @pytest.mark.parametrize("content", ["seed: [", "seed: many", "[]", ""])
-def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, content: str) -> None:
+def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, at_once: AtOnce, content: str) -> None:
     (finished.run_dir().path / "experiment.yaml").write_text(content)
 
-    process = finished.run("verify", "runs/small")
+    process = at_once("verify", "runs/small")
 
     assert process.returncode == 2
     assert "runs/small/experiment.yaml" in process.stderr
