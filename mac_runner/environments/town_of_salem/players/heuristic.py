@@ -250,8 +250,9 @@ class _Player:
             case "jail":
                 text = self._defence() if self._is_jailed() else "Who are you?"
             case _:
-                dead = not self.view.is_alive
-                text = f"{claim(self.view.role.name, dead=dead)} {self._findings()}".strip()
+                # The dead have nothing to hide; among the living, whoever lies by day lies to a dead Medium too.
+                dead = f"{claim(self.view.role.name, dead=True)} {self._findings()}".strip()
+                text = self._defence() if self.view.is_alive else dead
         return write("speak", text=text, choice=channel, thought="Here I can be open." if channel != "jail" else "")
 
     def _is_jailed(self) -> bool:
