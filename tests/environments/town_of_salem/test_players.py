@@ -1,0 +1,201 @@
+"""The scripted players: fair, legal, and worth being measured against."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem import players
+from mac_runner.environments.town_of_salem.acts import ACTS, Form
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView, view_of
+from mac_runner.environments.town_of_salem.lobbies import LOBBIES
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.players.beliefs import form_beliefs
+from mac_runner.environments.town_of_salem.players.statements import Statement, accuse, claim, clear, understand
+from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.reading import Chosen, Problem, read
+from mac_runner.environments.town_of_salem.state import Options, Phase, Seance
+from mac_runner.types import ReceiptKind, Reply
+from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles
+
+GAMES = 36
+PAIRINGS = [(town, mafia) for town in ("heuristic", "random") for mafia in ("heuristic", "random")]
+
+
+def seated(game: Game, *, town: str, mafia: str) -> dict[int, Policy]:
+    """Who plays for each seat; neutrals play at random, so that only the two sides differ."""
+    of_faction = {"town": town, "mafia": mafia, "neutral": "random"}
+    return {player.seat: POLICIES[of_faction[player.faction]] for player in game.state.players}
+
+
+def wins(town: str, mafia: str) -> Counter[str]:
+    """How the same deals end with these players."""
+    ended: Counter[str] = Counter()
+    for seed in range(GAMES):
+        roles = [*LOBBIES["classic-7"]]
+        Random(seed).shuffle(roles)
+        game = open_game(roles, seed=seed)
+        for record in play(game, seated(game, town=town, mafia=mafia), seed=seed):
+            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), record
+        assert game.state.result is not None
+        ended[game.state.result.winners[0] if game.state.result.winners else game.state.result.ending] += 1
+    return ended
+
+
+def test_heuristic_players_beat_random_ones_on_both_sides() -> None:
+    """The same deals with all four pairings; the difference must be far beyond what luck does in so many games."""
+    table = {(town, mafia): wins(town, mafia) for town, mafia in PAIRINGS}
+    sys.stdout.write(f"of {GAMES} games of classic-7   town  mafia  draw\n")
+    for (town, mafia), ended in table.items():
+        pairing = f"{town} town, {mafia} mafia"
+        sys.stdout.write(f"{pairing:30}{ended['town']:4}{ended['mafia']:7}{ended['draw']:6}\n")
+
+    for mafia in ("heuristic", "random"):
+        assert table["heuristic", mafia]["town"] >= table["random", mafia]["town"] + GAMES // 4
+    for town in ("heuristic", "random"):
+        assert table[town, "heuristic"]["mafia"] >= table[town, "random"]["mafia"]
+    assert table["random", "heuristic"]["mafia"] >= table["random", "random"]["mafia"] + GAMES // 5
+    assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= GAMES // 6
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
+    """Over role lists and calendars of every kind, with no correction asked for."""
+    chance = Random(11)
+    for seed in range(30):
+        options = Options(
+            discussion_rounds=chance.randint(0, 2),
+            night_chat_rounds=chance.randint(0, 2),
+            greeting_rounds=chance.randint(0, 1),
+            sheriff=chance.choice(["binary", "typed"]),
+            max_days=6,
+        )
+        game = open_game(random_roles(chance), seed=seed, options=options, max_retries=0)
+        for record in play(game, POLICIES[name], seed=seed):
+            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), f"seed {seed}: {record}"
+
+
+def draws(view: SeatView, count: int) -> Counter[tuple[str, tuple[int, ...], str]]:
+    """How often the random player chose each act, as the game would read it."""
+    game = open_game(ELEVEN)
+    state = game.state
+    drawn: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+    for number in range(count):
+        reading = read(Reply(text=POLICIES["random"](view, Random(number))), state, 0)
+        assert isinstance(reading, Chosen)
+        drawn[reading.act.verb, reading.act.targets, reading.act.choice] += 1
+    return drawn
+
+
+def test_random_player_is_uniform_over_everything_it_may_do() -> None:
+    game = open_game(ELEVEN)
+    view = view_of(game.state, game.log, 0)
+    options = sum(len(choice.targets) or 1 for choice in view.choices if not ACTS[choice.verb].is_side_act)
+    drawn = draws(view, options * 200)
+
+    assert len(drawn) == options == 12
+    chi_square = sum((count - 200) ** 2 / 200 for count in drawn.values())
+    # 11 degrees of freedom: exceeded by one fair player in a thousand.
+    assert chi_square < 31.3
+
+
+def test_scripted_players_look_at_nothing_but_their_view() -> None:
+    """They import what names things, never what holds the truth of a game."""
+    hidden = {"conversation", "rules", "calendar", "night", "channels", "telling", "environment"}
+    truth = {"GameState", "GameLog", "view_of", "Player", "offers"}
+    for path in Path(players.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                assert node.module.rpartition(".")[2] not in hidden, path.name
+                assert not truth & {name.name for name in node.names}, path.name
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_scripted_player_answers_the_same_view_the_same(name: str) -> None:
+    one = open_game(("sheriff", "doctor", "escort", "godfather", "jester"))
+    other = open_game(("sheriff", "jester", "godfather", "escort", "doctor"))
+    replies = {POLICIES[name](view_of(game.state, game.log, 0), Random(4)) for game in (one, other)}
+
+    assert len(replies) == 1
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_scripted_player_refuses_a_view_of_another_game(name: str) -> None:
+    with pytest.raises(TypeError, match="needs a SeatView, not str"):
+        POLICIES[name]("view", Random(1))
+
+
+def test_heuristic_player_keeps_a_long_will_within_its_limit() -> None:
+    game = open_game(["sheriff"] * 19 + ["godfather"])
+    names = [player.name for player in game.state.players]
+    found = [private(game.state, EventKind.RESULT, (0,), about=name, finding="not suspicious") for name in names[1:]]
+    game.log.append(tuple(found))
+    for phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
+        while game.state.phase is not phase:
+            game.receive(game.turns()[0], Reply(text="<wait/>"))
+        text = POLICIES["heuristic"](view_of(game.state, game.log, 0, ("asked",)), Random(1))
+        assert isinstance(read(Reply(text=text), game.state, 0), Chosen)
+
+
+@pytest.mark.parametrize("verb", ACTS)
+def test_written_act_is_read_as_what_was_written(verb: str) -> None:
+    """The writer is the inverse of the parser, up to what is legal now."""
+    game = open_game(ELEVEN)
+    choice = "guilty" if ACTS[verb].form is Form.CHOICE else ""
+    text = write(verb, target="Beatrice", text="words", choice=choice, thought="<wait/>", will="mine")
+    reading = read(Reply(text=text), game.state, 0)
+
+    if ACTS[verb].is_side_act:
+        assert reading == Problem(reason="there was no act in the reply; give exactly one, in its tag")
+    elif isinstance(reading, Problem):
+        assert reading.reason.startswith(f"<{verb}> cannot be chosen now")
+    else:
+        assert isinstance(reading, Chosen)
+        assert reading.act.verb == verb
+        assert [act.text for act in reading.side_acts] == ["mine"]
+
+
+@pytest.mark.parametrize("role", ["godfather", "framer", "mafioso", "executioner"])
+def test_heuristic_player_betrays_itself_to_no_medium(role: str) -> None:
+    """What is said in a seance binds what is claimed by day: the truth told there would be told to all."""
+    table = Table(("medium", role, *(other for other in ("godfather", "sheriff", "doctor") if other != role)))
+    table.night(day=1)
+    table.bury("medium")
+    table.state = replace(table.state, seance=Seance(medium=0, target=1))
+    table.go_to(Phase.NIGHT_CHAT)
+    game = open_game([player.dealt for player in table.state.players])
+    game.log.append(tuple(table.events))
+    view = view_of(table.state, game.log, 1)
+    seance = replace(view, choices=(Choice(verb="speak", choices=("seance",)),))
+
+    claims = understand(POLICIES["heuristic"](seance, Random(1)).rpartition("<speak")[2]).claims
+    assert claims is not None
+    assert claims.lower() in ("medium", "sheriff", "doctor", "jailor", "investigator", "escort")
+
+
+def test_fixed_sentences_are_understood_as_they_were_meant() -> None:
+    text = f"{claim('Serial Killer')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
+
+    assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
+    assert understand(claim("Doctor", dead=True)).claims == "Doctor"
+    assert understand("I like the Sheriff.") == Statement(claims=None, accuses=(), clears=())
+
+
+def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
+    game = open_game(ELEVEN)
+    text = accuse(["Beatrice"])
+    game.log.append(tuple(public(game.state, EventKind.SPEECH, player=who, text=text) for who in ("Caleb", "Dorothea")))
+    game.log.append((private(game.state, EventKind.RESULT, (0,), about="Elias", finding="suspicious"),))
+    beliefs = form_beliefs(view_of(game.state, game.log, 0))
+
+    assert beliefs.most_suspicious() == ("Elias", beliefs.suspicion["Elias"])
+    assert beliefs.suspicion["Elias"] > beliefs.suspicion["Beatrice"] > beliefs.suspicion["Felicity"]

@@ -1,0 +1,131 @@
+"""How a prompt is laid out: what is shared first, what grows behind it, what is asked at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.narration import _WORDS
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import Options, Phase
+from mac_runner.environments.town_of_salem.tools import TOOLS
+from mac_runner.types import Prompt, Reply, Turn
+from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
+
+CLASSIC = ELEVEN[:10]
+PRIVATE = "\n\nKNOWN TO YOU\n"
+
+
+@pytest.mark.parametrize("name", ["clumsy", *POLICIES])
+def test_prompts_share_the_system_message_and_a_record_that_only_grows(name: str) -> None:
+    system: set[str] = set()
+    longest = ""
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        nonlocal longest
+        system.add(prompt.messages[0].content)
+        record = prompt.messages[1].content.split(PRIVATE)[0]
+        assert record.startswith(longest)
+        longest = record
+
+    play(open_game(ELEVEN, options=Options(max_days=5)), {"clumsy": clumsy, **POLICIES}[name], watch=watch)
+    assert len(system) == 1
+    assert longest.count("\n") > 50
+
+
+def test_continued_turn_begins_as_the_turn_it_continues() -> None:
+    game = open_game(ELEVEN)
+    before = game.prompt(game.turns()[0]).messages
+    game.receive(game.turns()[0], Reply(text='<tool_request name="get_lobby"/>'))
+
+    assert game.prompt(game.turns()[0]).messages[: len(before)] == before
+
+
+def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
+    text = system_text(CLASSIC, Options())
+
+    for spec in ACTS.values():
+        assert f"- {spec.example()}: {spec.help}." in text
+    for tool in TOOLS.values():
+        assert f"- {tool.example()}: {tool.help}." in text
+    for role in CLASSIC:
+        assert ROLES[role].card in text
+        assert ROLES[role].goal in text
+    assert ROLES["jester"].goal not in text
+
+
+def test_system_message_tells_the_calendar_of_this_game() -> None:
+    options = Options(discussion_rounds=7, vote_rounds=8, trials_per_day=9, max_days=11)
+    text = system_text(CLASSIC, options)
+
+    for words in ("7\nrounds of discussion", "8 rounds of voting", "at most 9 trials", "after day 11"):
+        assert words in text
+
+
+def test_every_kind_of_event_has_its_words() -> None:
+    assert set(_WORDS) == set(EventKind)
+
+
+def ask(game: Game, agent: int) -> str:
+    name = game.state.players[agent].name
+    turn = next(turn for turn in game.turns() if turn.agent == name)
+    return game.prompt(turn).messages[1].content
+
+
+def test_player_is_shown_what_is_theirs() -> None:
+    game = open_game(("executioner", "sheriff", "godfather", "mafioso", "jailor"))
+
+    texts = {role: ask(game, seat) for seat, role in enumerate(["exe", "sheriff", "godfather", "mafioso", "jailor"])}
+    assert "Your target is Beatrice." in texts["exe"]
+    assert "Living members of your team: Caleb (Godfather), Dorothea (Mafioso)." in texts["mafioso"]
+    assert "Uses left: execute 3." in texts["jailor"]
+    assert "team" not in texts["sheriff"].split(PRIVATE)[1]
+
+
+def test_player_is_shown_the_will_and_note_they_wrote() -> None:
+    game = open_game(("godfather", "sheriff", "doctor"))
+    text = "<will>a\nb</will><death_note>“boo”</death_note><wait/>"
+    while game.turns()[0].agent != "Abel":
+        game.receive(game.turns()[0], Reply(text="<wait/>"))
+    game.receive(game.turns()[0], Reply(text=text))
+    while "Abel" not in [turn.agent for turn in game.turns()]:
+        game.receive(game.turns()[0], Reply(text="<wait/>"))
+
+    assert 'Your will: “a / b”\nYour death note: “"boo"”' in ask(game, 0)
+
+
+def test_prompt_lists_what_may_be_chosen_with_names() -> None:
+    game = open_game(CLASSIC, options=Options(greeting_rounds=0, night_chat_rounds=0))
+    doctor = ask(game, 1)
+
+    assert "- <heal>NAME</heal>, NAME being one of: Abel, Beatrice, Caleb" in doctor
+    assert "- <wait/>" in doctor
+    assert "<kill>" not in doctor.split("\n\nNOW\n")[1]
+
+
+def test_speaker_with_several_channels_is_told_how_to_choose() -> None:
+    game = open_game(("medium", "framer", "godfather", "sheriff", "doctor"), options=Options(vote_rounds=1))
+    talk = {"Abel": "<seance>Beatrice</seance>", "Caleb": "<kill>Abel</kill>"}
+    while not (game.state.phase is Phase.NIGHT_CHAT and game.state.day == 2):
+        turn = game.turns()[0]
+        chosen = talk.get(turn.agent, "")
+        verb = chosen[1:].split(">")[0]
+        offered = f"<{verb}>" in game.prompt(turn).messages[1].content.split("\n\nNOW\n")[1]
+        game.receive(turn, Reply(text=chosen if chosen and offered else "<wait/>"))
+
+    assert 'channel="..." one of: mafia, seance (without it: mafia)' in ask(game, 1)
+
+
+def test_deed_without_a_target_is_told_without_one() -> None:
+    table = Table(CLASSIC)
+    table.night(day=1)
+    table.act("jailor", "jail", "godfather")
+    table.night({"jailor": ("execute",)})
+    game = open_game(CLASSIC)
+    game.log.append(tuple(event for event in table.events if event.kind is EventKind.DEED_CHOSEN))
+
+    assert game.log.private_lines[table.seat("jailor")][-1] == "[Night 2] You chose to execute."
