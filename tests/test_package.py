@@ -24,14 +24,18 @@ def _dotted(path: Path) -> str:
 
 @pytest.mark.parametrize("room", ROOMS, ids=_dotted)
 def test_public_names_of_a_room_are_those_listed(room: Path) -> None:
-    """What a room's `__init__` holds and does not list is a submodule, which Python puts there by itself."""
+    """What the `__init__` of a room holds and does not list is a submodule, which Python puts there by itself.
+
+    A package inside a room is nobody's way in: it may also hold what it needs for what it lists.
+    """
     module = importlib.import_module(_dotted(room))
     listed: list[str] = getattr(module, "__all__", [])
     inner = {path.stem for path in room.iterdir()}
     held = {name for name in vars(module) if not name.startswith("_") and name != "annotations"}
 
-    assert sorted(set(listed)) == listed
-    assert held - inner == set(listed) - inner
+    assert len(set(listed)) == len(listed)
+    assert set(listed) <= held
+    assert held - inner <= set(listed) or len(room.relative_to(ROOT).parts) > 2
 
 
 @pytest.mark.parametrize("path", MODULES, ids=_dotted)

@@ -25,11 +25,11 @@ def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab,
     assert finished.run_dir().hashes() == before
 
 
-def test_runtime_change_goes_on_with_what_is_there(finished: Lab) -> None:
+def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnce) -> None:
     first = finished.run_dir().transcripts
     finished.write(experiment(conversations=3, models={"m": scripted(capacity=2, latency_ms=0.1)}))
 
-    finished.done("small.yaml")
+    assert at_once("small.yaml").returncode == 0
 
     run = finished.run_dir()
     assert run.statuses == {"finished": 3}
@@ -67,10 +67,10 @@ def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     lab.verified(lab.run_dir().path)
 
 
-def test_wall_time_and_requests_add_up_over_sessions(finished: Lab) -> None:
+def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtOnce) -> None:
     first = finished.run_dir().summary
 
-    finished.done("small.yaml", "--set", "conversation_config.conversations=3")
+    assert at_once("small.yaml", "--set", "conversation_config.conversations=3").returncode == 0
 
     second = finished.run_dir().summary
     assert (first["sessions"], second["sessions"]) == (1, 2)
@@ -79,12 +79,12 @@ def test_wall_time_and_requests_add_up_over_sessions(finished: Lab) -> None:
 
 
 @pytest.mark.parametrize("name", ["small_index.jsonl", "summary.json", "task_manifest.json"])
-def test_derived_file_that_was_lost_is_made_again(finished: Lab, name: str) -> None:
+def test_derived_file_that_was_lost_is_made_again(finished: Lab, at_once: AtOnce, name: str) -> None:
     run = finished.run_dir()
     before, rows = run.transcripts, run.index
     (run.path / name).unlink()
 
-    finished.done("small.yaml")
+    assert at_once("small.yaml").returncode == 0
 
     assert (run.transcripts, run.index) == (before, rows)
     assert run.statuses == {"finished": 2}

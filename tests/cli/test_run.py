@@ -65,20 +65,20 @@ def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab, a
     assert run.hashes() == before
 
 
-def test_quiet_prints_nothing_and_plays_all_the_same(lab: Lab) -> None:
-    process = lab.done(lab.write(experiment(conversations=1)), "--quiet")
+def test_quiet_prints_nothing_and_plays_all_the_same(lab: Lab, at_once: AtOnce) -> None:
+    process = at_once(lab.write(experiment(conversations=1)), "--quiet")
 
     assert (process.stdout, process.stderr) == ("", "")
     assert lab.run_dir().statuses == {"finished": 1}
 
 
-def test_limit_bounds_one_invocation_and_the_next_goes_on(lab: Lab, finished: Lab) -> None:
+def test_limit_bounds_one_invocation_and_the_next_goes_on(finished: Lab, at_once: AtOnce) -> None:
     finished.write(experiment(conversations=4))
     first = finished.run_dir().transcripts
 
-    finished.done("small.yaml", "--limit", "3")
+    assert at_once("small.yaml", "--limit", "3").returncode == 0
     assert finished.run_dir().statuses == {"finished": 3}
-    finished.done("small.yaml")
+    assert at_once("small.yaml").returncode == 0
 
     after = finished.run_dir().transcripts
     assert finished.run_dir().statuses == {"finished": 4}
@@ -86,10 +86,10 @@ def test_limit_bounds_one_invocation_and_the_next_goes_on(lab: Lab, finished: La
     finished.verified(finished.run_dir().path)
 
 
-def test_seed_and_set_change_what_is_played(finished: Lab) -> None:
-    finished.done("small.yaml", "--limit", "1", "--seed", "12", "--out", "seed")
-    finished.done("small.yaml", "--limit", "1", "--seed", "11", "--out", "same")
-    finished.done("small.yaml", "--limit", "1", "--set", "game.lobby=classic-10", "--out", "set")
+def test_seed_and_set_change_what_is_played(finished: Lab, at_once: AtOnce) -> None:
+    assert at_once("small.yaml", "--limit", "1", "--seed", "12", "--out", "seed").returncode == 0
+    assert at_once("small.yaml", "--limit", "1", "--seed", "11", "--out", "same").returncode == 0
+    assert at_once("small.yaml", "--limit", "1", "--set", "game.lobby=classic-10", "--out", "set").returncode == 0
 
     name = "small-000000.json"
     reference = finished.run_dir().transcripts[name]
@@ -99,11 +99,11 @@ def test_seed_and_set_change_what_is_played(finished: Lab) -> None:
     assert _seats(_run(finished, "set")) == 10
 
 
-def test_profile_is_laid_over_the_file_and_recorded(lab: Lab) -> None:
+def test_profile_is_laid_over_the_file_and_recorded(lab: Lab, at_once: AtOnce) -> None:
     profiles: JsonValue = {"weak": {"model_definitions": {"m": scripted("random")}}}
     file = lab.write(experiment(conversations=1, profiles=profiles))
 
-    lab.done(file, "--profile", "weak")
+    assert at_once(file, "--profile", "weak").returncode == 0
 
     config = (lab.run_dir().path / "experiment.yaml").read_text()
     assert "profile: weak" in config
@@ -124,10 +124,10 @@ def test_profile_this_version_cannot_run_is_refused_with_its_place(lab: Lab, at_
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_concurrency_bounds_the_requests_in_flight(lab: Lab, concurrency: int) -> None:
+def test_concurrency_bounds_the_requests_in_flight(lab: Lab, at_once: AtOnce, concurrency: int) -> None:
     file = lab.write(experiment(models={"a": scripted(latency_ms=0.1), "b": scripted(latency_ms=0.1)}))
 
-    lab.done(file, "--concurrency", str(concurrency))
+    assert at_once(file, "--concurrency", str(concurrency)).returncode == 0
 
     in_flight = most = 0
     (log,) = lab.run_dir().path.glob("events.jsonl")

@@ -26,7 +26,7 @@ def unread() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "args", [("small.yaml",), ("small.yaml", "--out", "new"), ("small.yaml", "--dry-run"), ("verify", "runs/small")]
+    "args", [("small.yaml", "--out", "new"), ("small.yaml", "--dry-run"), ("verify", "runs/small")]
 )
 def test_reader_that_left_changes_nothing(finished: Lab, unread: int, args: tuple[str, ...]) -> None:
     process = subprocess.run(
