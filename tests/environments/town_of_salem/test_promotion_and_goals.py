@@ -8,7 +8,7 @@ from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.rules import IllegalActError
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.environments.town_of_salem.victory import check, has_won
-from tests.environments.town_of_salem.table import ELEVEN, Table
+from tests.environments.town_of_salem.table import ELEVEN, Table, Who
 
 CLASSIC = ELEVEN[:10]
 
@@ -159,12 +159,12 @@ def test_haunt_pool_may_be_the_guilty_alone() -> None:
     assert table.told("jester", EventKind.HAUNT_OFFERED) == [{"candidates": others}]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_jester_who_chooses_nobody_takes_one_who_voted_guilty(seed: int) -> None:
     table = Table(JESTERS, seed=seed)
     table.night(day=1)
-    silent = dict.fromkeys(("doctor", "sheriff", "godfather", "investigator"), "abstain")
-    table.lynch("jester", {**silent})
+    silent: dict[Who, str] = dict.fromkeys(("doctor", "sheriff", "godfather", "investigator"), "abstain")
+    table.lynch("jester", silent)
     table.night()
 
     last = table.shown(EventKind.DEATH)[-1]
