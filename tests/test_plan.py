@@ -207,7 +207,7 @@ def test_the_plan_of_a_seed_is_the_same_for_ever() -> None:
 
 def turn(task: Task, *, number: int = 0, step: int = 0, attempt: int = 0) -> Turn:
     agent = task.agents[0]
-    return Turn(round=number, agent=agent.agent_id, model=agent.model, seat=0, step=step, attempt=attempt)
+    return Turn(round=number, agent=agent.agent_id, model=agent.model, place=0, step=step, attempt=attempt)
 
 
 @given(seed=seeds, number=st.integers(0, 10_000))

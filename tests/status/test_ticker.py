@@ -34,6 +34,9 @@ class RecordingDisplay:
         if self.calls.count("update") == 5:
             self.is_enough.set()
 
+    def say(self, text: str) -> None:
+        self.calls.append(f"say {text}")
+
     def close(self) -> None:
         self.calls.append("close")
 
