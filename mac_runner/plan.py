@@ -61,7 +61,8 @@ def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:
     at the first task, when the line-up cannot be filled.
     """
     if lineup is None:
-        agents = tuple(_agent(definition, definition.agent_id, i, i) for i, definition in _numbered(experiment))
+        definitions = enumerate(experiment.agent_definitions)
+        agents = tuple(_agent(definition, definition.agent_id, i, i) for i, definition in definitions)
         return (_task(experiment, index, agents) for index in range(task_count(experiment)))
     return _rotate(experiment, lineup, _pool(experiment, lineup))
 
@@ -151,7 +152,3 @@ def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> 
         slot=slot,
         sampling=sampling,
     )
-
-
-def _numbered(experiment: Experiment) -> Iterator[tuple[int, AgentDefinition]]:
-    return iter(enumerate(experiment.agent_definitions))
