@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mac_runner.environments.base import Conversation
 from mac_runner.errors import ConversationError, boundary
@@ -34,19 +34,32 @@ def receive(conversation: Conversation, turn: Turn, recorded: RecordedReply) -> 
 def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, check_prompts: bool = False) -> Replayed:
     """Feed `replies` to a freshly opened `conversation`, in any order its turns allow; stop at a FAILURE.
 
-    With `check_prompts` every prompt is rendered again and the keys of those whose digest differs are returned.
+    With `check_prompts` every prompt is rendered again: its record carries the digest it has now, not the recorded
+    one, and the keys of the turns where the two differ are returned.
     Raises ConversationError when a reply answers a turn that is not open: then the code or the task is not what
     the replies were recorded with.
     """
     records: list[TurnRecord] = []
     changed: list[str] = []
     for recorded in replies:
-        turn = next((turn for turn in conversation.turns() if turn.key == recorded.turn_key), None)
-        if turn is None:
-            raise ConversationError(f"the recorded reply to turn {recorded.turn_key} answers no open turn")
-        if check_prompts and conversation.prompt(turn).sha256 != recorded.prompt_sha256:
+        turn = _answered(conversation, recorded)
+        digest = _rendered(conversation, turn) if check_prompts else recorded.prompt_sha256
+        if digest != recorded.prompt_sha256:
             changed.append(turn.key)
-        records.append(receive(conversation, turn, recorded))
+        records.append(receive(conversation, turn, replace(recorded, prompt_sha256=digest)))
         if records[-1].receipt.kind is ReceiptKind.FAILURE:
             break
     return Replayed(records=tuple(records), changed_prompts=tuple(changed))
+
+
+def _answered(conversation: Conversation, recorded: RecordedReply) -> Turn:
+    with boundary(ConversationError, "turns"):
+        turn = next((turn for turn in conversation.turns() if turn.key == recorded.turn_key), None)
+    if turn is None:
+        raise ConversationError(f"the recorded reply to turn {recorded.turn_key} answers no open turn")
+    return turn
+
+
+def _rendered(conversation: Conversation, turn: Turn) -> str:
+    with boundary(ConversationError, f"turn {turn.key}: prompt"):
+        return conversation.prompt(turn).sha256

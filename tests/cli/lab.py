@@ -10,18 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+import pytest
 import yaml
 
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.verifying import verify
+from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.store import without_timing
 from mac_runner.store.frames import encode_json
 from mac_runner.store.transcripts import decode_transcript
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 
 AtOnce: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `mac-run` with the given arguments inside the test's own process: the fixture `at_once`."""
@@ -176,6 +178,17 @@ class Lab:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.communicate()
+
+
+def render_other_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the games of this process render every prompt as another version of it might."""
+    render = Game.prompt
+
+    def prompt(self: Game, turn: Turn) -> Prompt:
+        rendered = render(self, turn)
+        return replace(rendered, messages=(*rendered.messages, Message(role="user", content="Think.")))
+
+    monkeypatch.setattr(Game, "prompt", prompt)
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

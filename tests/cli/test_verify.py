@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import AtOnce, Lab, experiment
+from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts
 
 
 def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
@@ -96,6 +96,18 @@ def test_verify_names_what_was_tampered_with(
     assert any(line.startswith(f"- {kind}: ") and told in line for line in findings), findings
     assert process.stderr == ""
     assert run.hashes() == before
+
+
+def test_verify_notices_that_this_version_renders_another_prompt(
+    finished: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render_other_prompts(monkeypatch)
+
+    process = at_once("verify", "runs/small")
+
+    assert process.returncode == 1
+    assert "damaged 0, mismatched 2" in process.stdout
+    assert "- mismatched: small-000000: played again it comes out different in turns" in process.stdout
 
 
 @pytest.mark.parametrize("content", ["seed: [", "seed: many", "[]", ""])

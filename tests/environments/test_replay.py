@@ -69,6 +69,16 @@ def test_replay_names_the_turns_whose_prompt_came_out_different() -> None:
     assert replay(game, [reply], check_prompts=True).changed_prompts == (key,)
 
 
+def test_checked_replay_records_the_digest_of_the_prompt_rendered_now() -> None:
+    game = open_game(ELEVEN)
+    turn = game.turns()[0]
+    rendered = game.prompt(turn).sha256
+    reply = RecordedReply(turn_key=turn.key, prompt_sha256="0" * 64, reply=Reply(text="<wait/>"))
+
+    assert [record.prompt_sha256 for record in replay(game, [reply], check_prompts=True).records] == [rendered]
+    assert [record.prompt_sha256 for record in replay(open_game(ELEVEN), [reply]).records] == ["0" * 64]
+
+
 def test_reply_to_a_turn_that_is_not_open_is_refused_by_name() -> None:
     reply = RecordedReply(turn_key="7/Abel/0/0", prompt_sha256="", reply=Reply(text="<wait/>"))
 
