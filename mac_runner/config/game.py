@@ -36,6 +36,8 @@ class GameCalendar(Section):
     """The most trials of one day."""
     max_days: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 15
     """The day after which the game ends whatever its state."""
+    completion_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """The game ends with the round in which its replies have cost more tokens than this; null: no such end."""
 
 
 class GameConfig(Section):

@@ -34,10 +34,13 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Markup:
-    """The tags of a reply in order, thoughts left out, and the first one that was never closed, if any."""
+    """The tags of a reply in order, thoughts left out, the first one that was never closed, if any, and what is left
+    of the text behind the last one.
+    """
 
     tags: tuple[Tag, ...]
     unclosed: str | None = None
+    rest: str = ""
 
 
 @lru_cache(maxsize=64)
@@ -51,15 +54,34 @@ def _closing(name: str) -> re.Pattern[str]:
     return re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", _FLAGS)
 
 
+_THOUGHT_TAG = re.compile(rf"<\s*(/?)\s*(?:{'|'.join(sorted(THOUGHT_TAGS))})\s*>", _FLAGS)
+
+
+def holds_thought(text: str) -> bool:
+    """Whether a tag of private thought stands in `text`."""
+    return _THOUGHT_TAG.search(text) is not None
+
+
+def _thought_ends(text: str) -> int:
+    """Where a thought ends that the reply did not open itself: some chat templates open it at the end of the prompt."""
+    is_open, end = False, 0
+    for match in _THOUGHT_TAG.finditer(text):
+        if match.group(1) and not is_open:
+            end = match.end()
+        is_open = not match.group(1)
+    return end
+
+
 def scan(text: str, names: Collection[str]) -> Markup:
     """Find the top-level tags of `text` that are in `names`, besides thoughts and tool requests. Never raises.
 
-    A tool request that was never closed counts as closed at the end, where a stop sequence may have cut it; everything
-    after a tool request is left out, for the model wrote it without having seen the answer.
+    Everything before the end of a thought that was never opened is thought. A tool request that was never closed counts
+    as closed at the end, where a stop sequence may have cut it; everything after a tool request is left out, for the
+    model wrote it without having seen the answer.
     """
     opening = _opening(frozenset(names))
     tags: list[Tag] = []
-    position = 0
+    position = _thought_ends(text)
     while match := opening.search(text, position):
         name = match.group(1).lower()
         if match.group(3):
@@ -74,8 +96,8 @@ def scan(text: str, names: Collection[str]) -> Markup:
             attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(match.group(2))}
             tags.append(Tag(name=name, attributes=attributes, text=inside.strip()))
         if name == TOOL_TAG:
-            break
-    return Markup(tags=tuple(tags))
+            return Markup(tags=tuple(tags))
+    return Markup(tags=tuple(tags), rest=text[position:].strip())
 
 
 # Template markers of chat models that are written in square brackets, such as [INST] and [/TOOL_CALLS].

@@ -51,7 +51,20 @@ def test_scan_returns_the_words_between_the_tags(text: str) -> None:
     ],
 )
 def test_scan_knows_tags_by_their_whole_name(text: str) -> None:
-    assert scan(text, NAMES) == Markup(tags=())
+    assert scan(text, NAMES) == Markup(tags=(), rest=text)
+
+
+def test_scan_takes_what_stands_before_the_end_of_an_unopened_thought_for_thought() -> None:
+    """Some chat templates open the thought at the end of the prompt, so that the reply only closes it."""
+    text = "I am Godfather, maybe <speak>secret</speak> no, bad. </thinking> <speak>Good day.</speak>"
+
+    assert scan(text, NAMES).tags == (Tag(name="speak", text="Good day."),)
+    assert scan("<think>a</think> b </think> <speak>c</speak>", NAMES).tags == (Tag(name="speak", text="c"),)
+
+
+def test_scan_tells_what_is_left_behind_the_last_tag() -> None:
+    assert scan("<speak>a</speak> and then", NAMES).rest == "and then"
+    assert scan("<speak>a</speak>  ", NAMES).rest == ""
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from typing import TypeAlias
 from mac_runner.environments.town_of_salem.calendar import open_trial
 from mac_runner.environments.town_of_salem.channels import channels_of
 from mac_runner.environments.town_of_salem.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, Level
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, NightAbility, Step
+from mac_runner.environments.town_of_salem.roles.base import others
 from mac_runner.environments.town_of_salem.state import Ballot, Deed, GameState, Phase, Player
+from mac_runner.limits import SPEECH_CHARS_MAX, WILL_CHARS_MAX
 
 
 class Form(StrEnum):
@@ -52,7 +54,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActSpec:
-    """One line of the table. A side act may be added to any reply and does not use up the turn."""
+    """One line of the table.
+
+    A side act may be added to any reply and does not use up the turn; an ability belongs to the roles that have it.
+    """
 
     verb: str
     form: Form
@@ -60,6 +65,7 @@ class ActSpec:
     offer: Callable[[GameState, Player], Offer | None]
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
+    is_ability: bool = False
 
     def example(self, name: str = "NAME") -> str:
         """The act as a player writes it, aimed at `name`."""
@@ -85,10 +91,6 @@ _SPEAKING = (*_TALKING, Phase.DEFENCE, Phase.LAST_WORDS)
 def _always(verb: str, phases: Iterable[Phase]) -> OfferRule:
     allowed = frozenset(phases)
     return lambda state, player: Offer(verb=verb) if player.alive and state.phase in allowed else None
-
-
-def _others(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living if other.seat != player.seat)
 
 
 def _offer_speech(state: GameState, player: Player) -> Offer | None:
@@ -124,14 +126,14 @@ def _whisper(state: GameState, act: Act) -> Changed:
 def _offer_whisper(state: GameState, player: Player) -> Offer | None:
     if not player.alive or state.phase not in _TALKING:
         return None
-    return Offer(verb="whisper", targets=_others(state, player))
+    return Offer(verb="whisper", targets=others(state, player))
 
 
 def _offer_vote(state: GameState, player: Player) -> Offer | None:
     if not player.alive or state.phase is not Phase.VOTING:
         return None
     standing = state.votes.get(player.seat)
-    targets = tuple(seat for seat in _others(state, player) if seat != standing)
+    targets = tuple(seat for seat in others(state, player) if seat != standing)
     return Offer(verb="vote", targets=targets) if targets else None
 
 
@@ -192,7 +194,10 @@ def _offer_will(state: GameState, player: Player) -> Offer | None:
 
 
 def _offer_note(state: GameState, player: Player) -> Offer | None:
-    return Offer(verb="death_note") if player.alive and ROLES[player.role].attack > Level.NONE else None
+    kills = any(
+        isinstance(ability, NightAbility) and ability.step is Step.ATTACK for ability in ROLES[player.role].abilities
+    )
+    return Offer(verb="death_note") if player.alive and kills else None
 
 
 def _ability_of(player: Player, verb: str) -> Ability | None:
@@ -230,6 +235,7 @@ def _ability_specs() -> Iterable[ActSpec]:
             help=ability.help,
             offer=_offer_ability(verb),
             perform=_use_ability,
+            is_ability=True,
         )
 
 
@@ -237,7 +243,7 @@ _TABLE = (
     ActSpec(
         verb="speak",
         form=Form.TEXT,
-        help="say something: by day to everybody, in a night chat to those in it",
+        help=f"say something, up to {SPEECH_CHARS_MAX} characters: by day to everybody, in a night chat to those in it",
         offer=_offer_speech,
         perform=_speak,
     ),
@@ -274,7 +280,7 @@ _TABLE = (
     ActSpec(
         verb="will",
         form=Form.TEXT,
-        help="write your last will anew; it is read out when you die",
+        help=f"write your last will anew, {WILL_CHARS_MAX} characters at most; it is read out when you die",
         offer=_offer_will,
         perform=_write_will,
         is_side_act=True,
@@ -282,7 +288,7 @@ _TABLE = (
     ActSpec(
         verb="death_note",
         form=Form.TEXT,
-        help="write anew the note that is found with those you kill",
+        help=f"write anew the note that is found with those you kill, {WILL_CHARS_MAX} characters at most",
         offer=_offer_note,
         perform=_write_note,
         is_side_act=True,

@@ -7,7 +7,7 @@ happens between two rounds: the verdict, the lynch, the night, the dawn, the end
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mac_runner.environments.gating import gated
@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.events import Event, EventKind, Event
 from mac_runner.environments.town_of_salem.night import resolve
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility
 from mac_runner.environments.town_of_salem.roles.mafia import promote
-from mac_runner.environments.town_of_salem.state import Ballot, Death, Faction, GameState, Phase, Player, holder
+from mac_runner.environments.town_of_salem.state import Ballot, Death, Faction, GameState, Phase, Player, Result, holder
 from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY, check
 from mac_runner.types import JsonValue
 
@@ -102,22 +102,24 @@ def _trials_left(state: GameState) -> int:
 
 
 def _verdict(state: GameState) -> Changed:
-    """Count the ballots: strictly more guilty than innocent condemns (rules, section 5.5)."""
+    """Count the ballots: strictly more guilty than innocent condemns; who cast none abstains (rules, section 5.5)."""
     if state.accused is None:
         raise ValueError("a judgement without an accused")
+    accused = state.players[state.accused]
+    judges = (seat for seat in _living(state) if seat != accused.seat)
+    state = replace(state, ballots={seat: state.ballots.get(seat, Ballot.ABSTAIN) for seat in judges})
     by_ballot: dict[str, JsonValue] = {
         ballot.value: [state.players[seat].name for seat in sorted(state.ballots) if state.ballots[seat] is ballot]
         for ballot in Ballot
     }
     cast = Counter(state.ballots.values())
     is_guilty = cast[Ballot.GUILTY] > cast[Ballot.INNOCENT]
-    accused = state.players[state.accused].name
     events = (
         public(state, EventKind.BALLOTS, **by_ballot),
-        public(state, EventKind.VERDICT, accused=accused, is_guilty=is_guilty),
+        public(state, EventKind.VERDICT, accused=accused.name, is_guilty=is_guilty),
     )
     if is_guilty:
-        return Changed(open_round(state, Phase.LAST_WORDS, (state.accused,), is_first=True), events)
+        return Changed(open_round(state, Phase.LAST_WORDS, (accused.seat,), is_first=True), events)
     state = replace(state, accused=None, ballots={})
     after = _open_voting(state) if _trials_left(state) > 0 else _dusk(state)
     return Changed(after.state, events + after.events)
@@ -131,7 +133,7 @@ def _lynch(state: GameState) -> Changed:
     state = replace(state.with_player(victim), had_death=True)
     events: Events = (_announcement(state, victim),)
     lynched = ROLES[victim.role].when_lynched(state, victim)
-    after = _after_deaths(lynched.state)
+    after = _after_deaths(lynched.state, (victim,))
     state = replace(after.state, accused=None, ballots={})
     ended = _end_if_over(state)
     return _join(Changed(state, events), lynched, after, ended or _dusk(state))
@@ -156,21 +158,24 @@ def _announcement(state: GameState, victim: Player) -> Event:
     )
 
 
-def _after_deaths(state: GameState) -> Changed:
+def _after_deaths(state: GameState, fallen: Sequence[Player]) -> Changed:
     """What the living do about deaths just announced: conversions by role, then the Mafia closes its ranks."""
     events: Events = ()
     for seat in range(len(state.players)):
         player = state.players[seat]
         state, happened = ROLES[player.role].after_deaths(state, player)
         events += happened
-    state, happened = promote(state, ROLES)
+    state, happened = promote(state, ROLES, fallen)
     return Changed(state, events + happened)
 
 
 def _end_if_over(state: GameState) -> Changed | None:
     result = check(state)
-    if result is None:
-        return None
+    return None if result is None else end_game(state, result)
+
+
+def end_game(state: GameState, result: Result) -> Changed:
+    """The game is over, with this result."""
     event = public(state, EventKind.GAME_END, ending=result.ending, reason=result.reason, winners=list(result.winners))
     return Changed(replace(state, phase=Phase.OVER, order=(), acted=frozenset(), result=result), (event,))
 
@@ -223,7 +228,7 @@ def _dawn(state: GameState) -> Changed:
     announced += [_announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
     is_quiet = not dead and not state.had_death and state.day > QUIET_FROM_DAY
     state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_death=False)
-    after = _after_deaths(state)
+    after = _after_deaths(state, dead)
     opened = _end_if_over(after.state) or Changed(
         open_round(after.state, Phase.DISCUSSION, _day_speakers(after.state), is_first=True)
     )

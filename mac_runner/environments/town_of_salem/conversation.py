@@ -15,7 +15,7 @@ from mac_runner.environments.town_of_salem.events import Events
 from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text, turn_text
 from mac_runner.environments.town_of_salem.reading import Chosen, Problem, ToolRequest, read
-from mac_runner.environments.town_of_salem.rules import EndRound, apply
+from mac_runner.environments.town_of_salem.rules import Cap, EndRound, Move, apply, validate
 from mac_runner.environments.town_of_salem.state import GameState
 from mac_runner.environments.town_of_salem.telling import ActRecord, outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe
@@ -48,6 +48,7 @@ class Game:
         self._held: dict[int, tuple[Chosen, bool]] = {}
         self._acts: list[ActRecord] = []
         self._open: tuple[Turn, ...] | None = None
+        self._completion_tokens = 0
         self._close_finished_rounds()
 
     @property
@@ -112,6 +113,7 @@ class Game:
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (the default one when all else failed)."""
         self._open = None
+        self._completion_tokens += reply.tokens.completion
         seat = self._seats[turn.agent]
         asked = self._asked.setdefault(seat, _Asked())
         reading = read(reply, self._state, seat)
@@ -164,8 +166,15 @@ class Game:
 
     def _close_finished_rounds(self) -> None:
         while self._state.result is None and not self._state.due:
-            self._state, events = apply(self._state, EndRound())
+            self._state, events = apply(self._state, self._what_ends_the_round())
             self._log.append(events)
+        validate(self._state)
+
+    def _what_ends_the_round(self) -> Move:
+        tokens_max = self._state.options.completion_tokens_max
+        if tokens_max is not None and self._completion_tokens > tokens_max:
+            return Cap(f"its replies took {self._completion_tokens} tokens, of {tokens_max} it may take")
+        return EndRound()
 
     def record(self) -> JsonObject:
         """Who sat where as what, every event with its audience, and every act."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.errors import ConfigError
 
 # The official classic list in its order; a table of n plays the first n entries.
@@ -59,6 +59,18 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
     slots = tuple(slot.strip().lower().replace("-", " ").replace("_", " ") for slot in lobby)
     _check(slots)
     return slots
+
+
+def possible_roles(lobby: Iterable[str]) -> tuple[Role, ...]:
+    """Every role somebody may hold in the course of a game of this lobby, by name."""
+    found: dict[str, Role] = {}
+    waiting = list(lobby)
+    while waiting:
+        role = ROLES[waiting.pop()]
+        if role.id not in found:
+            found[role.id] = role
+            waiting.extend(role.may_become)
+    return tuple(sorted(found.values(), key=lambda role: role.name))
 
 
 def _refusal(why: str) -> ConfigError:

@@ -170,9 +170,11 @@ def _judge_attacks(night: Night) -> None:
         if attack.level > defence:
             fatal[attack.victim].append(attack)
         else:
-            night.tell(attack.victim, EventKind.ATTACKED, saved_by="a Doctor" if is_healed else "your own defence")
             night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=night.name_of(attack.victim))
     for victim in sorted({attack.victim for attack in night.attacks}):
+        if victim not in fatal:
+            saved_by = "a Doctor" if night.healers[victim] else "your own defence"
+            night.tell(victim, EventKind.ATTACKED, saved_by=saved_by)
         for healer in night.healers[victim]:
             night.tell(healer, EventKind.PATIENT_ATTACKED, target=night.name_of(victim))
     for seat, attacks in sorted(fatal.items()):

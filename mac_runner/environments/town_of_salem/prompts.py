@@ -7,11 +7,12 @@ that changes stands before something that does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.lobbies import possible_roles
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.environments.town_of_salem.tools import TOOLS
@@ -32,12 +33,14 @@ _ASKS = {
 }
 
 
-def system_text(lobby: Iterable[str], options: Options) -> str:
+def system_text(lobby: Sequence[str], options: Options) -> str:
     """The rules, the roles of this lobby and the way to answer: the same for every seat of every game."""
     slots = [ROLES[slot] for slot in lobby]
-    roles = sorted({role.name: role for role in slots}.values(), key=lambda role: role.name)
-    acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in ACTS.values() if not spec.is_side_act)
-    side_acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in ACTS.values() if spec.is_side_act)
+    roles = possible_roles(lobby)
+    verbs = {ability.verb for role in roles for ability in role.abilities}
+    known = [spec for spec in ACTS.values() if not spec.is_ability or spec.verb in verbs]
+    acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in known if not spec.is_side_act)
+    side_acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in known if spec.is_side_act)
     tools = "\n".join(f"- {tool.example()}: {tool.help}." for tool in TOOLS.values())
     cards = "\n".join(f"- {role.name} ({role.alignment}). {role.card} Goal: {role.goal}" for role in roles)
     return f"""You play one seat of a game of Town of Salem, a game of hidden roles.
@@ -100,7 +103,7 @@ def _pairs(items: Iterable[tuple[str, str]]) -> str:
 def _ask(view: SeatView) -> str:
     when = f"Night {view.day}" if view.phase.is_night else f"Day {view.day}"
     lines = [
-        f"{when}, {view.phase}, round {view.round_in_phase}. {_ASKS[view.phase].format(accused=view.accused)}",
+        f"{when}, {view.phase}, round {view.round_in_phase}. {_question(view)}",
         f"Living: {', '.join(view.living)}.",
     ]
     if view.graveyard:
@@ -111,6 +114,12 @@ def _ask(view: SeatView) -> str:
     lines.append("You may choose:")
     lines.extend(_option(choice) for choice in view.choices)
     return "\n".join(lines)
+
+
+def _question(view: SeatView) -> str:
+    if not view.is_alive and view.phase is not Phase.NIGHT_CHAT:
+        return "You are dead. What you may choose below is all you can still do."
+    return _ASKS[view.phase].format(accused=view.accused)
 
 
 def _option(choice: Choice) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mac_runner.environments.markup import TOOL_TAG, Tag, scan
+from mac_runner.environments.markup import TOOL_TAG, Tag, holds_thought, scan
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form
 from mac_runner.environments.town_of_salem.rules import IllegalActError, check
 from mac_runner.environments.town_of_salem.state import GameState
@@ -53,6 +53,8 @@ def read(reply: Reply, state: GameState, seat: int) -> Reading:
     request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
     if request is not None:
         return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
+    if reply.finish_reason is FinishReason.LENGTH and markup.rest:
+        return Problem(reason="the reply was cut off at its token limit; give the act last, and be brief")
     return _read_acts(markup.tags, state, seat)
 
 
@@ -93,6 +95,8 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
 def _text(tag: Tag, chars_max: int) -> str:
     if not tag.text:
         raise IllegalActError(f"<{tag.name}> was empty")
+    if holds_thought(tag.text):
+        raise IllegalActError(f"there were thoughts inside <{tag.name}>; think before the act, outside its tag")
     if len(tag.text) > chars_max:
         raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; {chars_max} are allowed")
     return tag.text

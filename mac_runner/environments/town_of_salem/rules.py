@@ -1,7 +1,8 @@
 """The rules of the game as one pure function: `apply(state, move) -> (state, events)`.
 
-A move is an Act of one seat, or EndRound when everybody asked in the round has answered. Nothing here reads a clock, a
-file or a generator of its own: what is left to chance is derived from the game's seed and the purpose of the draw.
+A move is an Act of one seat, EndRound when everybody asked in the round has answered, or Cap. Nothing here reads a
+clock, a file or a generator of its own: what is left to chance is derived from the game's seed and the purpose of the
+draw.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
-from mac_runner.environments.town_of_salem.calendar import end_round, open_round
+from mac_runner.environments.town_of_salem.calendar import end_game, end_round, open_round
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
-from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase, Player
+from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase, Player, Result
 
 
 class IllegalActError(Exception):
@@ -26,7 +27,14 @@ class EndRound:
     """The bell: everybody asked in this round has answered."""
 
 
-Move: TypeAlias = Act | EndRound
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The game has cost all it may: it ends where it stands, and counts as capped."""
+
+    reason: str
+
+
+Move: TypeAlias = Act | EndRound | Cap
 
 
 def new_game(
@@ -112,6 +120,8 @@ def apply(state: GameState, move: Move) -> Changed:
     match move:
         case EndRound():
             return end_round(state)
+        case Cap(reason):
+            return end_game(state, Result(ending="capped", reason=reason))
         case Act():
             return _apply_act(state, move)
     assert_never(move)

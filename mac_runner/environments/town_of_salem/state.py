@@ -68,6 +68,7 @@ class Options:
     night_chat_rounds: int = 2
     trials_per_day: int = 3
     max_days: int = 15
+    completion_tokens_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

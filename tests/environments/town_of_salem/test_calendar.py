@@ -226,6 +226,21 @@ def test_ballots_are_shown_to_all_after_the_judgement() -> None:
     assert len(innocent) == 7
 
 
+def test_judge_who_casts_no_ballot_abstains_for_all_to_see() -> None:
+    table = Table(CLASSIC)
+    table.night(day=1)
+    table.accuse("framer")
+    table.go_to(Phase.JUDGEMENT)
+    table.act("sheriff", "ballot", choice="guilty")
+    table.end_round()
+
+    (ballots,) = table.shown(EventKind.BALLOTS)
+    assert ballots["guilty"] == [table.name("sheriff")]
+    assert ballots["abstain"] == [
+        player.name for player in table.state.living if player.dealt not in ("sheriff", "framer")
+    ]
+
+
 def test_last_words_come_before_the_body_is_shown() -> None:
     table = Table(CLASSIC)
     table.judge("mafioso", others="guilty")

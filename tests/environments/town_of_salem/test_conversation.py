@@ -15,7 +15,7 @@ from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.lobbies import LOBBIES
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
-from mac_runner.types import Prompt, Receipt, ReceiptKind, Reply, Turn
+from mac_runner.types import Prompt, Receipt, ReceiptKind, Reply, TokenCount, Turn
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, random_roles
 
 CLASSIC = ELEVEN[:10]
@@ -31,6 +31,18 @@ def answer(game: Game, text: str) -> Receipt:
 def thread(game: Game) -> list[tuple[str, str]]:
     """What was said back and forth in the first open turn, after the two messages every turn begins with."""
     return [(message.role, message.content) for message in game.prompt(game.turns()[0]).messages[2:]]
+
+
+def test_game_that_costs_more_tokens_than_it_may_ends_with_the_round_as_capped() -> None:
+    game = open_game(ELEVEN, options=Options(completion_tokens_max=100))
+    for turn in game.turns():
+        assert game.outcome is None
+        game.receive(turn, Reply(text="<wait/>", tokens=TokenCount(completion=60)))
+
+    assert game.turns() == ()
+    assert game.outcome is not None
+    assert game.outcome["ending"] == "capped"
+    assert "100" in str(game.outcome["reason"])
 
 
 def test_sequential_round_has_each_seat_wait_for_the_one_before() -> None:

@@ -24,6 +24,19 @@ def test_healed_player_survives_a_kill_and_both_they_and_the_doctor_are_told() -
     assert table.shown(EventKind.NO_DEATH)
 
 
+def test_one_who_dies_of_another_attack_is_not_told_that_he_was_saved() -> None:
+    table = Table(("sheriff", "doctor", "jester", "godfather", "escort", "medium", "investigator"))
+    table.night(day=1)
+    table.lynch("jester")
+    table.night(
+        {"doctor": ("heal", "sheriff"), "godfather": ("kill", "sheriff"), "jester": ("haunt", "sheriff")},
+    )
+
+    assert not table.player("sheriff").alive
+    assert table.told("sheriff", EventKind.ATTACKED) == []
+    assert table.told("doctor", EventKind.PATIENT_ATTACKED) == [{"target": table.name("sheriff")}]
+
+
 def test_heal_of_somebody_nobody_attacks_is_not_commented_on() -> None:
     table = Table(CLASSIC)
     table.night({"godfather": ("kill", "sheriff"), "doctor": ("heal", "escort")})

@@ -177,7 +177,8 @@ def test_heuristic_player_betrays_itself_to_no_medium(role: str) -> None:
     view = view_of(table.state, game.log, 1)
     seance = replace(view, choices=(Choice(verb="speak", choices=("seance",)),))
 
-    claims = understand(POLICIES["heuristic"](seance, Random(1)).rpartition("<speak")[2]).claims
+    said = POLICIES["heuristic"](seance, Random(1)).rpartition('">')[2].removesuffix("</speak>")
+    claims = understand(said).claims
     assert claims is not None
     assert claims.lower() in ("medium", "sheriff", "doctor", "jailor", "investigator", "escort")
 
@@ -187,7 +188,14 @@ def test_fixed_sentences_are_understood_as_they_were_meant() -> None:
 
     assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
     assert understand(claim("Doctor", dead=True)).claims == "Doctor"
-    assert understand("I like the Sheriff.") == Statement(claims=None, accuses=(), clears=())
+    for said in (
+        "I like the Sheriff.",
+        "I do not think Abel is suspicious.",
+        "I am the Sheriff's friend.",
+        "Caleb told me: I am the Sheriff.",
+        "Never would I say I found that Abel is suspicious.",
+    ):
+        assert understand(said) == Statement(claims=None, accuses=(), clears=()), said
 
 
 def test_own_finding_outweighs_the_word_of_a_stranger() -> None:

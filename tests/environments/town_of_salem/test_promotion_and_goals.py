@@ -37,6 +37,24 @@ def test_another_member_becomes_mafioso_when_both_killers_are_dead() -> None:
     assert roles == ["framer", "mafioso"]
 
 
+def test_new_mafioso_does_not_become_godfather_without_another_death_of_one() -> None:
+    table = Table(("sheriff", "doctor", "escort", "medium", "godfather", "framer"))
+    table.night(day=1)
+    table.lynch("godfather")
+    for _ in range(2):
+        table.night()
+
+    assert table.player("framer").role == "mafioso"
+
+
+def test_mafioso_of_a_game_without_a_godfather_stays_one() -> None:
+    table = Table(("sheriff", "doctor", "escort", "medium", "mafioso"))
+    table.night(day=1)
+    table.night()
+
+    assert table.player("mafioso").role == "mafioso"
+
+
 def test_promoted_player_loses_the_old_ability() -> None:
     table = Table(("sheriff", "doctor", "escort", "medium", "godfather", "framer"))
     table.night(day=1)

@@ -66,11 +66,25 @@ def test_act_is_found_among_thoughts_and_words(day: GameState, text: str) -> Non
     assert answer(day, text) == Chosen(act=Act(seat=0, verb="speak", text="hello"))
 
 
-@pytest.mark.parametrize(
-    "inside", ["<vote>Caleb</vote>", "<thinking>hm</thinking>", "<b>bold</b>", "</thinking>", "<speak>", "a < b > c"]
-)
+@pytest.mark.parametrize("inside", ["<vote>Caleb</vote>", "<b>bold</b>", "<speak>", "a < b > c"])
 def test_tags_inside_words_are_words(day: GameState, inside: str) -> None:
     assert answer(day, f"<speak>{inside} x</speak>") == Chosen(act=Act(seat=0, verb="speak", text=f"{inside} x"))
+
+
+@pytest.mark.parametrize("inside", ["<thinking>I am the Godfather</thinking>Hello", "<think>hm", "so </thinking> x"])
+def test_thoughts_inside_an_act_are_refused_not_published(day: GameState, inside: str) -> None:
+    assert isinstance(answer(day, f"<speak>{inside}</speak>"), Problem)
+
+
+def test_act_in_a_reply_that_was_cut_off_behind_it_is_refused(day: GameState) -> None:
+    """What the model drafted on the way to its token limit was not yet its act."""
+    text = "I could <speak>As Godfather I hide</speak> hmm, let me"
+    cut = read(Reply(text=text, finish_reason=FinishReason.LENGTH), day, 0)
+    whole = read(Reply(text="<speak>hello</speak>", finish_reason=FinishReason.LENGTH), day, 0)
+
+    assert isinstance(cut, Problem)
+    assert "cut off" in cut.reason
+    assert isinstance(whole, Chosen)
 
 
 @pytest.mark.parametrize(

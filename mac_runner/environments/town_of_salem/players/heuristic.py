@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from random import Random
 
-from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.players.beliefs import (
     CLAIMING_DAY,
@@ -19,7 +19,7 @@ from mac_runner.environments.town_of_salem.players.beliefs import (
     form_beliefs,
     is_town_role,
 )
-from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Ballot, Faction, Phase
 from mac_runner.limits import WILL_CHARS_MAX
@@ -29,6 +29,7 @@ _VOTE_FROM = 1.8
 _EASIER_EACH_DAY = 0.2
 _VOTE_FROM_MIN = 0.7
 _JAIL_FROM = 1.0
+_DEATH_NOTE = "Nobody is safe in this town."
 _WANTED_DEAD = ("Jailor", "Sheriff", "Investigator", "Medium", "Doctor", "Escort")
 
 
@@ -61,6 +62,11 @@ class _Player:
         return self.view.role.faction is Faction.TOWN
 
     @property
+    def quarry(self) -> str | None:
+        """An Executioner's target, while there is something to win by it."""
+        return self.view.quarry if self.view.quarry in self.view.living else None
+
+    @property
     def enough(self) -> float:
         """The suspicion it takes today to vote, to judge guilty and to execute."""
         return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
@@ -80,12 +86,12 @@ class _Player:
                 return self._use_the_day() or self._vote()
             case Phase.DEFENCE | Phase.LAST_WORDS:
                 return self._say(self._defence(), "I must convince them.")
-            case Phase.DISCUSSION | Phase.OVER:
+            case _:
                 return self._use_the_day() or self._discuss()
 
     def _say(self, text: str, thought: str) -> str:
         if not text:
-            return write("wait", thought=thought or "I have nothing to say.")
+            return write("wait", thought=thought or "I have nothing to say.", will=self._will())
         return write("speak", text=text, thought=thought, will=self._will())
 
     def _will(self) -> str:
@@ -129,19 +135,30 @@ class _Player:
 
     def _discuss(self) -> str:
         view, role = self.view, self.view.role.name
-        if view.quarry is not None:
-            return self._say(f"{claim('Sheriff')} {accuse([view.quarry])}", f"They must lynch {view.quarry}.")
+        if self.quarry is not None:
+            return self._say(f"{claim('Sheriff')} {accuse([self.quarry])}", f"They must lynch {self.quarry}.")
         if role == "Jester":
             return self._say(claim("Godfather"), "Let them think the worst of me.")
         if self.is_mafia:
             return self._say(self._lie(), "They must not see who we are.")
+        role = self._claimed_role()
         guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty and name in view.living]
         heard = self._heard_from_the_dead()
         if guilty or heard:
             return self._say(f"{claim(role)} {accuse(dict.fromkeys(guilty + heard))}", "They must know this.")
         if self._is_accused() or self._is_impersonated() or self._owes_a_claim():
             return self._say(f"{claim(role)} {self._findings()}".strip(), "I must speak up.")
-        return self._say("", "I have nothing to tell yet.")
+        return self._confide() or self._say("", "I have nothing to tell yet.")
+
+    def _confide(self) -> str | None:
+        """A whisper to somebody one has found innocent and has not told so yet."""
+        told = {str(event.data["to"]) for event in self.view.private if event.kind is EventKind.WHISPER}
+        innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
+        confidants = [name for name in innocent if name in self.choices["whisper"].targets and name not in told]
+        if not confidants:
+            return None
+        text = f"{claim(self.view.role.name)} {clear(confidants[:1])}"
+        return write("whisper", target=confidants[0], text=text, thought="One I can trust.", will=self._will())
 
     def _heard_from_the_dead(self) -> list[str]:
         if self.view.role.name != "Medium":
@@ -149,34 +166,34 @@ class _Player:
         return [name for name, doubt in self.beliefs.suspicion.items() if doubt >= self.enough and self._is_news(name)]
 
     def _is_news(self, name: str) -> bool:
+        """Whether one of the dead has accused `name` in the night chat."""
         return any(
-            event.kind is EventKind.CHAT and event.data["channel"] == "dead" and name in str(event.data["text"])
+            name in understand(str(event.data["text"])).accuses
             for event in self.view.private
+            if event.kind is EventKind.CHAT and event.data["channel"] == "dead"
         )
 
     def _owes_a_claim(self) -> bool:
         return self.view.day >= CLAIMING_DAY and self.view.name not in self.beliefs.claims
 
-    def _is_accused(self) -> bool:
-        return any(
-            event.kind is EventKind.SPEECH
-            and event.day == self.view.day
-            and f"{self.view.name} is suspicious" in str(event.data["text"])
+    def _accusations(self) -> list[Event]:
+        """Everything said in public against oneself."""
+        return [
+            event
             for event in self.view.public
-        )
+            if event.kind is EventKind.SPEECH and self.view.name in understand(str(event.data["text"])).accuses
+        ]
+
+    def _is_accused(self) -> bool:
+        return any(event.day == self.view.day for event in self._accusations())
 
     def _is_impersonated(self) -> bool:
         role = self.view.role.name
         return any(claimed == role and name != self.view.name for name, claimed in self.beliefs.claims.items())
 
     def _accusers(self) -> list[str]:
-        me = f"{self.view.name} is suspicious"
-        return [
-            str(event.data["player"])
-            for event in self.view.public
-            if event.kind is EventKind.SPEECH and me in str(event.data["text"])
-            if event.data["player"] in self.view.living
-        ]
+        names = (str(event.data["player"]) for event in self._accusations())
+        return [name for name in names if name in self.view.living]
 
     def _lie(self) -> str:
         """What a member of the Mafia says by day: little, until accused; then the word of one against the other."""
@@ -190,20 +207,25 @@ class _Player:
         mine = self.beliefs.claims.get(self.view.name)
         if mine is not None:
             return mine
-        taken = set(self.beliefs.claims.values()) | set(self.view.graveyard.values())
+        dead = set(self.view.graveyard.values())
+        taken = dead | set(self.beliefs.claims.values())
         roles = [slot.title() for slot in self.view.lobby if is_town_role(slot)]
-        free = [role for role in roles if role not in taken]
+        free = [role for role in roles if role not in taken and not (role == "Jailor" and self._is_jailed())]
         informed = [role for role in free if role in INFORMED]
-        return self._pick(informed or free or roles)
+        return self._pick(informed or free or [role for role in roles if role not in dead] or roles)
 
     def _defence(self) -> str:
         if self.is_mafia:
             return self._lie() or claim(self._cover())
         if self.view.role.name == "Jester":
             return claim("Godfather")
-        if self.view.quarry is not None:
-            return f"{claim('Sheriff')} {accuse([self.view.quarry])}"
-        return f"{claim(self.view.role.name)} {self._findings()}".strip()
+        if self.quarry is not None:
+            return f"{claim('Sheriff')} {accuse([self.quarry])}"
+        return f"{claim(self._claimed_role())} {self._findings()}".strip()
+
+    def _claimed_role(self) -> str:
+        """Who is of the Town has nothing to hide."""
+        return self.view.role.name if self.is_town else self._cover()
 
     def _vote(self) -> str:
         """A vote, unless one's standing vote is already right."""
@@ -215,9 +237,8 @@ class _Player:
         return write("vote", target=target, thought=f"I want {target} on trial.", will=self._will())
 
     def _wanted(self) -> str | None:
-        view = self.view
-        if view.quarry is not None:
-            return view.quarry
+        if self.quarry is not None:
+            return self.quarry
         if self.is_mafia:
             return self._scapegoat()
         found = self.beliefs.most_suspicious()
@@ -235,7 +256,7 @@ class _Player:
         accused = self.view.accused or ""
         if self.is_mafia:
             ballot = Ballot.INNOCENT if accused in self.view.team else Ballot.GUILTY
-        elif accused == self.view.quarry:
+        elif accused == self.quarry:
             ballot = Ballot.GUILTY
         else:
             doubt = self.beliefs.suspicion.get(accused, 0.0)
@@ -289,7 +310,10 @@ class _Player:
         target = self._aim(choice)
         if target is None:
             return write("wait", thought="Nobody is worth it tonight.", will=self._will())
-        return write(choice.verb, target=target, thought=f"Tonight I choose {target}.", will=self._will())
+        note = "" if self.view.death_note or "death_note" not in self.choices else _DEATH_NOTE
+        return write(
+            choice.verb, target=target, thought=f"Tonight I choose {target}.", will=self._will(), death_note=note
+        )
 
     def _execute(self) -> str:
         jailed = [str(event.data["prisoner"]) for event in self.view.private if event.kind is EventKind.JAILING]

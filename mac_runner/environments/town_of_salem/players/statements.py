@@ -15,8 +15,9 @@ from functools import lru_cache
 from mac_runner.environments.town_of_salem.roles import ROLES
 
 _ROLE_NAMES = "|".join(re.escape(role.name) for role in ROLES.values())
-_CLAIM = re.compile(rf"\bI (?:am|was) the ({_ROLE_NAMES})\b")
-_FINDING = re.compile(r"\b([A-Z][a-z]+) is (not )?suspicious\b")
+# Whole sentences only: "I do not think Abel is suspicious." says nothing of the kind.
+_CLAIM = re.compile(rf"(?:^|(?<=[.!?] ))I (?:am|was) the ({_ROLE_NAMES})(?=[.!]|$)")
+_FINDING = re.compile(r"(?:^|(?<=[.!?] ))I found that ([A-Z][a-z]+) is (not )?suspicious(?=[.!]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

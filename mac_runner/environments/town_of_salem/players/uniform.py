@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Form
+from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.players.writing import write
 
@@ -17,9 +17,8 @@ def play_at_random(view: object, chance: Random) -> str:
     for choice in view.choices:
         if ACTS[choice.verb].is_side_act:
             continue
-        is_choice = ACTS[choice.verb].form is Form.CHOICE
         for target in choice.targets or ("",):
-            for option in choice.choices if is_choice else choice.choices or ("",):
+            for option in choice.choices or ("",):
                 options.append((choice.verb, target, option))
     verb, target, option = chance.choice(options)
     return write(verb, target=target, choice=option, text=_words(view, chance))

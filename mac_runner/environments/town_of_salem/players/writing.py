@@ -5,10 +5,20 @@ from __future__ import annotations
 from mac_runner.environments.town_of_salem.acts import ACTS, Form
 
 
-def write(verb: str, *, target: str = "", text: str = "", choice: str = "", thought: str = "", will: str = "") -> str:
-    """A reply that thinks `thought`, then does one act, with a new will if there is one."""
+def write(
+    verb: str,
+    *,
+    target: str = "",
+    text: str = "",
+    choice: str = "",
+    thought: str = "",
+    will: str = "",
+    death_note: str = "",
+) -> str:
+    """A reply that thinks `thought`, then does one act, with a new will and death note if there are any."""
     thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
     side = f"<will>{will}</will>\n" if will else ""
+    side += f"<death_note>{death_note}</death_note>\n" if death_note else ""
     act = f"<{verb}/>"
     match ACTS[verb].form:
         case Form.BARE:

@@ -137,7 +137,10 @@ def _changes_nothing(state: GameState, player: Player) -> Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One role. `group` is what wins together (None: only a goal of its own); attributes as in rules, section 3."""
+    """One role. `group` is what wins together (None: only a goal of its own); attributes as in rules, section 3.
+
+    `may_become` names the ids of roles a player can pass into from this one.
+    """
 
     name: str
     faction: Faction
@@ -151,6 +154,7 @@ class Role:
     is_unique: bool = False
     is_block_immune: bool = False
     is_detection_immune: bool = False
+    may_become: tuple[str, ...] = ()
     abilities: tuple[Ability, ...] = ()
     deal: Callable[[GameState, Player], Player] = _keeps_player
     after_deaths: Callable[[GameState, Player], Changed] = _changes_nothing

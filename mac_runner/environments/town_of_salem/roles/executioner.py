@@ -41,6 +41,7 @@ ROLE = Role(
     group=None,
     investigator_group=5,
     defence=Level.BASIC,
+    may_become=(JESTER.id,),
     deal=_draw_quarry,
     after_deaths=_look_at_quarry,
 )

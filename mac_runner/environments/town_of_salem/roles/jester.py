@@ -73,6 +73,7 @@ ROLE = Role(
     goal="Get yourself lynched. You win even though you are dead, whoever else wins.",
     group=None,
     investigator_group=6,
+    attack=Level.UNSTOPPABLE,
     abilities=(
         NightAbility(
             verb=HAUNT,

@@ -10,7 +10,7 @@ from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbili
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player, holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mac_runner.environments.town_of_salem.night import Night
 
@@ -58,21 +58,25 @@ KILL_ABILITY = NightAbility(
 )
 
 
-def promote(state: GameState, roles: Mapping[str, Role]) -> Changed:
-    """Close the ranks after deaths: Mafioso to Godfather; with neither, one other member drawn to be Mafioso."""
+def promote(state: GameState, roles: Mapping[str, Role], fallen: Sequence[Player]) -> Changed:
+    """Close the ranks after `fallen` died: a Mafioso follows a Godfather; with neither left, one other member, drawn by
+    lot, becomes Mafioso.
+    """
     living = [player for player in members(state) if player.alive]
     if not living or any(player.role == GODFATHER for player in living):
         return Changed(state)
     heir = next((player for player in living if player.role == MAFIOSO), None)
+    if heir is not None and all(player.role != GODFATHER for player in fallen):
+        return Changed(state)
     rank = GODFATHER if heir else MAFIOSO
     heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
     role = roles[rank]
     state = state.with_player(become(heir, role))
-    team = [player.seat for player in living]
+    others = [player.seat for player in living if player.seat != heir.seat]
     return Changed(
         state,
         (
             private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),
-            private(state, EventKind.TEAM_CHANGED, team, player=heir.name, role=role.name),
+            private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),
         ),
     )
