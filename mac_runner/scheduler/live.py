@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import receive, replay
-from mac_runner.errors import ConversationError, boundary
+from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
 from mac_runner.scheduler.events import BEFORE_ALL, Opened, Place
 from mac_runner.types import JsonObject, Prompt, ReceiptKind, RecordedReply, Sampling, Task, Turn, TurnRecord
@@ -73,7 +73,11 @@ class LiveConversation:
         self._models = models
 
     def open(self, replies: Iterable[RecordedReply]) -> Opened:
-        """Open it and go on from the replies recorded in earlier sessions."""
+        """Open it and go on from the replies recorded in earlier sessions.
+
+        Raises RunDirectoryError when one of them was given to another prompt than is rendered now: then this is not
+        the version that began the run, and to go on would mix the two.
+        """
         index = self.task.index
         try:
             self.conversation = self._fresh()
@@ -167,18 +171,32 @@ class LiveConversation:
         for recorded in replies:
             # A reply can have been recorded twice when two sessions overlapped; the first one counts.
             rest.setdefault(recorded.turn_key, recorded)
-        while batch := self._restorable(conversation, rest):
-            for record in replay(conversation, batch).records:
-                del rest[record.turn.key]
-                self.records.append(record)
-                if record.receipt.kind is ReceiptKind.FAILURE:
-                    self.fail(record.turn, record.receipt.detail)
+        while (recorded := self._restorable(conversation, rest)) is not None:
+            del rest[recorded.turn_key]
+            self._restore_one(conversation, recorded)
 
-    def _restorable(self, conversation: Conversation, rest: Mapping[str, RecordedReply]) -> list[RecordedReply]:
-        """All of them as they were recorded; behind a failure, one by one, those to turns still wanted."""
+    def _restorable(self, conversation: Conversation, rest: Mapping[str, RecordedReply]) -> RecordedReply | None:
+        """The next one as they were recorded; behind a failure, the next to a turn still wanted."""
         if self.failed_at is None:
-            return list(rest.values())
-        return [rest[turn.key] for turn in conversation.turns() if turn.key in rest and self.wants(turn)][:1]
+            return next(iter(rest.values()), None)
+        with boundary(ConversationError, "turns"):
+            return next(
+                (rest[turn.key] for turn in conversation.turns() if turn.key in rest and self.wants(turn)), None
+            )
+
+    def _restore_one(self, conversation: Conversation, recorded: RecordedReply) -> None:
+        # One at a time, so that the first reply to another prompt is noticed before anything is made of it.
+        replayed = replay(conversation, (recorded,), check_prompts=True)
+        if replayed.changed_prompts:
+            raise RunDirectoryError(
+                f"the replies recorded for {self.task.task_id} were given to other prompts than this version of "
+                f"mac_runner renders (turn {recorded.turn_key}); go on with the version that began the run, or use "
+                "--out DIR for a new one"
+            )
+        (record,) = replayed.records
+        self.records.append(record)
+        if record.receipt.kind is ReceiptKind.FAILURE:
+            self.fail(record.turn, record.receipt.detail)
 
     def _fresh(self) -> Conversation:
         with boundary(ConversationError, f"opening {self.task.task_id}"):

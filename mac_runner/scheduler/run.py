@@ -44,8 +44,9 @@ async def run_conversations(
     """Play every conversation of `work` to its end and publish it, going on from its recorded replies.
 
     When `stop` is set nothing new departs, what is in flight is awaited for SHUTDOWN_GRACE_S, and conversations half
-    done stay unpublished. Raises the error that ended the run: EngineDeadError, StoreError, ConfigError, or a bug as
-    it is. The backends are started here and closed in any case.
+    done stay unpublished. Raises the error that ended the run: EngineDeadError, StoreError, ConfigError,
+    RunDirectoryError when recorded replies were given to other prompts than this version renders, or a bug as it is.
+    The backends are started here and closed in any case.
     """
     if not backends:
         raise ValueError("a run needs at least one backend")

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from mac_runner.types import JsonValue
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted, wait_for
 
 
 def test_identity_change_is_refused_naming_fields_and_both_values(finished: Lab, at_once: AtOnce) -> None:
@@ -37,6 +37,28 @@ def test_runtime_change_goes_on_with_what_is_there(finished: Lab, at_once: AtOnc
     assert len(run.events("EVENT_SETTINGS_CHANGED")) == 1
     assert "capacity: 2" in (run.path / "experiment.yaml").read_text()
     finished.verified(run.path)
+
+
+def test_version_that_renders_other_prompts_is_refused_and_the_first_one_goes_on(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lab.write(experiment(models={"m": scripted(latency_ms=30)}))
+    first = lab.start(file)
+    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
+    first.send_signal(signal.SIGTERM)
+    assert ended(first)[0] == 3
+    quick = "model_definitions.m.scripted_config.latency_ms=0"
+
+    with monkeypatch.context() as other_version:
+        render_other_prompts(other_version)
+        process = at_once(file, "--set", quick)
+
+    assert process.returncode == 2
+    assert "given to other prompts than this version of mac_runner renders" in process.stderr
+    assert "--out DIR" in process.stderr
+    assert lab.run_dir().transcripts == {}
+    assert at_once(file, "--set", quick).returncode == 0
+    lab.verified(lab.run_dir().path)
 
 
 def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:

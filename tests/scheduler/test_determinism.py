@@ -8,11 +8,12 @@ from typing import get_args
 import pytest
 
 from mac_runner.environments.replay import replay
+from mac_runner.errors import RunDirectoryError
 from mac_runner.store.transcripts import replies_of
-from mac_runner.types import JsonValue, ReceiptKind, Reply
+from mac_runner.types import JsonValue, Prompt, ReceiptKind, Reply, Task, Turn
 from tests.scheduler.conftest import Stage
 from tests.sim.recorder import MemoryRecorder
-from tests.sim.toy import Break, ToyEnvironment, tasks
+from tests.sim.toy import Break, ToyConversation, ToyEnvironment, tasks
 
 
 def play(*, breaks: Break | None = None, dice: int = 0, concurrency: int | None = 1, refusals: bool = False) -> Stage:
@@ -105,3 +106,36 @@ def test_replies_recorded_by_other_code_fail_their_conversation_and_say_so() -> 
     stage.play()
 
     assert "answers no open turn" in str(stage.recorder.transcripts["toy-000"]["failure"])
+
+
+class OtherPrompts(ToyEnvironment):
+    """The toys of another version, whose prompts differ from the second round on."""
+
+    def open(self, task: Task) -> ToyConversation:
+        return _OtherToy(task, self.breaks)
+
+
+class _OtherToy(ToyConversation):
+    def prompt(self, turn: Turn) -> Prompt:
+        rendered = super().prompt(turn)
+        return Prompt(messages=(*rendered.messages, *rendered.messages)) if turn.round else rendered
+
+
+def test_replies_given_to_other_prompts_end_the_run_and_change_nothing() -> None:
+    complete = play().recorder
+    recorder = MemoryRecorder()
+    (task, _), *_ = work = tasks(1)
+    given = complete.replies["toy-000"]
+    recorder.replies["toy-000"] = [*given[:-1]]
+    stage = Stage(work=recorder.unfinished(work), environment=OtherPrompts(), recorder=recorder)
+    key = next(reply.turn_key for reply in given if not reply.turn_key.startswith("0/"))
+
+    with pytest.raises(RunDirectoryError, match=rf"recorded for {task.task_id} .* \(turn {key}\); .* --out DIR"):
+        stage.play()
+
+    assert recorder.replies == {"toy-000": [*given[:-1]]}
+    assert recorder.transcripts == {}
+    assert not recorder.named("EVENT_CONVERSATION_DONE")
+    # Nothing is lost: the version that began the run goes on with it.
+    Stage(work=recorder.unfinished(work), recorder=recorder).play()
+    assert recorder.results()["toy-000"] == complete.results()["toy-000"]
