@@ -171,9 +171,9 @@ class LiveConversation:
         for recorded in replies:
             # A reply can have been recorded twice when two sessions overlapped; the first one counts.
             rest.setdefault(recorded.turn_key, recorded)
-        while (recorded := self._restorable(conversation, rest)) is not None:
-            del rest[recorded.turn_key]
-            self._restore_one(conversation, recorded)
+        while (following := self._restorable(conversation, rest)) is not None:
+            del rest[following.turn_key]
+            self._restore_one(conversation, following)
 
     def _restorable(self, conversation: Conversation, rest: Mapping[str, RecordedReply]) -> RecordedReply | None:
         """The next one as they were recorded; behind a failure, the next to a turn still wanted."""
