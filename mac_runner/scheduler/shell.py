@@ -153,6 +153,7 @@ class Shell:
                 following = self._perform(action, now_s)
                 if following is not None:
                     events.append(following)
+        self._checkpoint_if_due()
 
     def _perform(self, action: Action, now_s: float) -> Event | None:
         match action:
@@ -216,6 +217,10 @@ class Shell:
             "EVENT_CONVERSATION_DONE",
             {"task": live.task.task_id, "status": status, "failure": live.failure, "turns": turns},
         )
+
+    def _checkpoint_if_due(self) -> None:
+        """Give the accounts so far, at most every CHECKPOINT_INTERVAL_S: a kill costs no more of them than that."""
+        now_s = self._clock.monotonic_s()
         if now_s >= self._checkpoint_at_s:
             self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
             self._recorder.checkpoint(self._accounting.as_json(now_s))

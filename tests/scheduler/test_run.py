@@ -16,7 +16,7 @@ from mac_runner.errors import (
 )
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX, SHUTDOWN_GRACE_S
 from mac_runner.scheduler import Progress, RetryPolicy
-from mac_runner.types import JsonObject, Prompt, Reply, Sampling
+from mac_runner.types import JsonObject, Prompt, Reply, Sampling, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.loop import DeadlockError, simulate
@@ -402,6 +402,23 @@ def test_accounts_are_given_at_intervals_and_at_the_end() -> None:
     assert all(late - early >= CHECKPOINT_INTERVAL_S for early, late in pairwise(walls[:-1]))
     assert len(walls) > 3
     assert 0.5 < float(str(account["busy_slot_s"])) / float(str(account["available_slot_s"])) <= 1.0
+
+
+def test_accounts_are_given_while_no_conversation_ends() -> None:
+    stage = Stage(work=tasks(1))
+    stage.engines(latency_s_max=20.0)
+    given_before_the_end: list[int] = []
+
+    class Watching(MemoryRecorder):
+        def publish(self, task: Task, transcript: JsonObject) -> None:
+            given_before_the_end.append(len(self.checkpoints))
+            super().publish(task, transcript)
+
+    stage.recorder = Watching()
+    stage.play()
+
+    assert stage.ended_at_s > 4 * CHECKPOINT_INTERVAL_S
+    assert given_before_the_end[0] >= 2
 
 
 @pytest.mark.parametrize("block", range(4))
