@@ -27,7 +27,7 @@ _COUNTERCLAIM = 1.2
 _FALSE_CLAIM = 4.0
 _BAD_ACCUSER = 1.0
 _WRONG_BALLOT = 0.4
-_SILENCE = 0.8
+_SILENCE = 2.0
 _ODDS = 4.0
 # From this day on everybody of the Town has said what they are; the day after, silence is held against a player.
 CLAIMING_DAY = 3
