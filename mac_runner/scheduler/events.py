@@ -95,7 +95,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Depart:
-    """Render the prompt of `turn` now and send it: the `sending`-th time, after `waited_s` in the ready pool."""
+    """Render the prompt of `turn` and send it: the `sending`-th time, after `waited_s` in the ready pool."""
 
     conversation: int
     turn: Turn

@@ -11,7 +11,7 @@ from mac_runner.errors import BackendError, ConversationError, TransientBackendE
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
-from mac_runner.scheduler.live import LiveConversation, Request
+from mac_runner.scheduler.live import LiveConversation, Request, Sendings
 from mac_runner.scheduler.retry import jitter
 from mac_runner.scheduler.wiring import Wiring
 from mac_runner.types import JsonObject, RecordedReply, Reply, Timing, Turn
@@ -26,13 +26,39 @@ class Exchange:
         self._recorder = wiring.recorder
         self._accounting = accounting
 
-    async def carry_out(self, live: LiveConversation, depart: Depart, request: Request) -> Answered | Faulted | Broken:
-        """Send the request and take in the answer. Raises what ends the whole run."""
-        turn = depart.turn
-        deadline_at_s = live.sendings[turn.key].first_at_s + self._wiring.retry.request_deadline_s
+    async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
+        """Send the request and take in the answer. Raises what ends the whole run.
+
+        The disk is waited for before anything else: however slow it is, that is no fault of the engine, and costs a
+        request nothing of its deadline.
+        """
+        turn, departed_at_s = depart.turn, self._clock.monotonic_s()
+        await self._recorder.flow()
+        if not live.wants(turn):  # The conversation failed meanwhile.
+            return Faulted(depart.conversation, turn, None)
         try:
-            await self._recorder.flow()
-            sent_at_s = self._clock.monotonic_s()
+            request = live.request(turn)
+        except ConversationError as fault:
+            live.fail(turn, str(fault))
+            return Faulted(depart.conversation, turn, None)
+        sent_at_s = self._clock.monotonic_s()
+        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s))
+        sendings.charged_from_s += sent_at_s - departed_at_s
+        return await self._send(live, depart, request, sent_at_s)
+
+    async def _send(
+        self, live: LiveConversation, depart: Depart, request: Request, sent_at_s: float
+    ) -> Answered | Faulted | Broken:
+        turn = depart.turn
+        deadline_at_s = live.sendings[turn.key].charged_from_s + self._wiring.retry.request_deadline_s
+        fields: JsonObject = {
+            "prompt_chars": request.prompt.size_chars,
+            "seed": request.seed,
+            "sending": depart.sending,
+        }
+        self._accounting.departed(turn.model, sent_at_s)
+        self._recorder.event("EVENT_INFER_START", about(live, turn) | fields)
+        try:
             backend = self._wiring.backends[turn.model]
             reply = await generate(backend, request, deadline_s=deadline_at_s - sent_at_s)
         except BackendError as fault:
@@ -50,7 +76,7 @@ class Exchange:
             delay_s = self._wiring.retry.decide(
                 fault,
                 attempt=depart.sending,
-                elapsed_s=self._clock.monotonic_s() - sendings.first_at_s,
+                elapsed_s=self._clock.monotonic_s() - sendings.charged_from_s,
                 jitter=jitter(request.seed, depart.sending),
             )
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}

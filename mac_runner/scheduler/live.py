@@ -50,9 +50,13 @@ class Request:
 
 @dataclass(slots=True)
 class Sendings:
-    """The sendings of one turn so far: when the first one left, and what became of those that failed."""
+    """The sendings of one turn so far, and what became of those that failed.
 
-    first_at_s: float
+    `charged_from_s` is the moment that its deadline counts from: the first sending, put off by as long as later ones
+    waited for the disk.
+    """
+
+    charged_from_s: float
     faults: list[str] = field(default_factory=list)
 
 

@@ -8,13 +8,12 @@ next departures) happens in one go without an await, so no other task ever sees 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import assert_never
 
 from mac_runner.clock import iso
-from mac_runner.errors import ConversationError, EngineDeadError, MacRunnerError
+from mac_runner.errors import EngineDeadError, MacRunnerError
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import first_error
@@ -22,7 +21,6 @@ from mac_runner.scheduler.events import (
     Action,
     Depart,
     Event,
-    Faulted,
     Finished,
     ModelReady,
     Open,
@@ -32,8 +30,8 @@ from mac_runner.scheduler.events import (
     Stop,
     TasksExhausted,
 )
-from mac_runner.scheduler.exchange import Exchange, about
-from mac_runner.scheduler.live import LiveConversation, Request, Sendings
+from mac_runner.scheduler.exchange import Exchange
+from mac_runner.scheduler.live import LiveConversation
 from mac_runner.scheduler.state import RequestScheduler
 from mac_runner.scheduler.wiring import Wiring
 from mac_runner.store.transcripts import build_transcript
@@ -145,20 +143,18 @@ class Shell:
         return live.open(replies)
 
     def _feed(self, event: Event) -> None:
-        """Hand the scheduler an event, and then those that its own actions cause at once."""
-        events = deque((event,))
-        while events and not self._is_closing:
-            now_s = self._clock.monotonic_s()
-            for action in self._scheduler.handle(events.popleft(), now_s):
-                following = self._perform(action, now_s)
-                if following is not None:
-                    events.append(following)
-        self._checkpoint_if_due()
+        """Hand the scheduler an event, and perform the actions that it answers with."""
+        if self._is_closing:
+            return
+        now_s = self._clock.monotonic_s()
+        for action in self._scheduler.handle(event, now_s):
+            self._perform(action, now_s)
+        self._checkpoint_if_due(now_s)
 
-    def _perform(self, action: Action, now_s: float) -> Event | None:
+    def _perform(self, action: Action, now_s: float) -> None:
         match action:
             case Depart():
-                return self._depart(action, now_s)
+                self._spawn(lambda: self._request(action))
             case Open():
                 self._open_wanted.set()
             case RetryLater():
@@ -169,32 +165,13 @@ class Shell:
                 self._over.set()
             case _:
                 assert_never(action)
-        return None
-
-    def _depart(self, action: Depart, now_s: float) -> Event | None:
-        live, turn = self._live[action.conversation], action.turn
-        try:
-            request = live.request(turn)
-        except ConversationError as fault:
-            live.fail(turn, str(fault))
-            return Faulted(action.conversation, turn, None)
-        live.sendings.setdefault(turn.key, Sendings(now_s))
-        self._accounting.departed(turn.model, now_s)
-        fields: JsonObject = {
-            "prompt_chars": request.prompt.size_chars,
-            "seed": request.seed,
-            "sending": action.sending,
-        }
-        self._recorder.event("EVENT_INFER_START", about(live, turn) | fields)
-        self._spawn(lambda: self._request(live, action, request))
-        return None
 
     async def _retry(self, action: RetryLater) -> None:
         await self._clock.sleep(action.delay_s)
         self._feed(RetryDue(action.conversation, action.turn))
 
-    async def _request(self, live: LiveConversation, action: Depart, request: Request) -> None:
-        self._feed(await self._exchange.carry_out(live, action, request))
+    async def _request(self, action: Depart) -> None:
+        self._feed(await self._exchange.carry_out(self._live[action.conversation], action))
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:
         ending = live.settle()
@@ -218,9 +195,8 @@ class Shell:
             {"task": live.task.task_id, "status": status, "failure": live.failure, "turns": turns},
         )
 
-    def _checkpoint_if_due(self) -> None:
+    def _checkpoint_if_due(self, now_s: float) -> None:
         """Give the accounts so far, at most every CHECKPOINT_INTERVAL_S: a kill costs no more of them than that."""
-        now_s = self._clock.monotonic_s()
         if now_s >= self._checkpoint_at_s:
             self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
             self._recorder.checkpoint(self._accounting.as_json(now_s))

@@ -157,6 +157,56 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
     assert stage.ended_at_s == pytest.approx(35.0)
 
 
+class SlowDisk(MemoryRecorder):
+    """Everything that may wait for the disk from the `first`-th time on, for `times` times, waits 700 seconds."""
+
+    def __init__(self, *, first: int, times: int) -> None:
+        super().__init__()
+        self.stalls = range(first, first + times)
+        self.asked = 0
+        self.started_at_s: dict[str, float] = {}
+
+    async def flow(self) -> None:
+        await super().flow()
+        self.asked += 1
+        if self.asked in self.stalls:
+            await asyncio.sleep(700.0)
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if name == "EVENT_INFER_START":
+            self.started_at_s[str(fields["turn"])] = now_s
+        elif name == "EVENT_INFER_DONE":
+            assert now_s - self.started_at_s[str(fields["turn"])] <= 2.0
+        super().event(name, fields)
+
+
+@pytest.mark.parametrize("first", range(1, 12))
+def test_waiting_for_the_disk_is_not_charged_to_the_engine(first: int) -> None:
+    stage = Stage(work=tasks(2), recorder=SlowDisk(first=first, times=3), retry=RetryPolicy(max_attempts=50))
+    stage.engines(dice=first, fault_rate=0.3)
+    result = stage.play()
+    models = stage.recorder.checkpoints[-1]["models"]
+    assert isinstance(models, dict)
+    accounts = [account for account in models.values() if isinstance(account, dict)]
+
+    assert (result.finished, result.failed) == (2, 0)
+    assert stage.ended_at_s > 700.0
+    assert sum(float(str(account["busy_slot_s"])) for account in accounts) < 200.0
+
+
+def test_a_turn_whose_conversation_failed_while_it_waited_for_the_disk_is_not_sent() -> None:
+    """The second turn waits for the disk while the first is refused: nobody would take its reply."""
+    stage = Stage(work=tasks(1, agents=2), recorder=SlowDisk(first=3, times=1))
+    late = SimulatedEngine()
+    stage.backends = {"model-0": Raising(RequestRefusedError("too long")), "model-1": late}
+    stage.play()
+
+    assert [fields["turn"] for fields in stage.recorder.named("EVENT_INFER_START")] == ["0/a0/0/0"]
+    assert late.sent == []
+    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: too long"]
+
+
 def test_a_request_is_given_up_after_its_last_attempt() -> None:
     stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3))
     engine = Raising(TransientBackendError("connection reset"))
@@ -194,12 +244,12 @@ def test_a_reply_to_a_conversation_that_has_failed_is_told_and_not_journaled() -
 def test_a_fault_of_a_conversation_that_has_failed_is_not_retried() -> None:
     class Late(Raising):
         async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0 if isinstance(self.error, TransientBackendError) else 1.0)
             raise self.error
 
     stage = Stage(work=tasks(1, agents=2))
     late = Late(TransientBackendError("busy", retry_after_s=50.0))
-    stage.backends = {"model-0": Raising(RequestRefusedError("too long")), "model-1": late}
+    stage.backends = {"model-0": Late(RequestRefusedError("too long")), "model-1": late}
     stage.play()
 
     assert [fields["agent"] for fields in stage.recorder.named("EVENT_GIVE_UP")] == ["a0", "a1"]
