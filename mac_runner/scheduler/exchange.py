@@ -82,9 +82,8 @@ class Exchange:
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
-            # How often a request was sent before it was refused depends on luck, and the reason may not.
-            tries = f" (sendings: {depart.sending})" if isinstance(fault, TransientBackendError) else ""
-            live.fail(turn, f"turn {turn.key} got no answer{tries}: {sendings.faults[-1]}")
+            # How often a request was sent depends on luck, and the reason may not: the event log tells it.
+            live.fail(turn, f"turn {turn.key} got no answer: {sendings.faults[-1]}")
         return Faulted(depart.conversation, turn, delay_s)
 
     def _answered(

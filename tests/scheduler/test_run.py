@@ -152,7 +152,7 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
 
     assert result.failed == 1
     assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer (sendings: 1): TransientBackendError: no reply before the request's deadline"
+        "turn 0/a0/0/0 got no answer: TransientBackendError: no reply before the request's deadline"
     ]
     assert stage.ended_at_s == pytest.approx(35.0)
 
@@ -214,9 +214,8 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     stage.play()
 
     assert len(engine.sent) == 3
-    assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer (sendings: 3): TransientBackendError: connection reset"
-    ]
+    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: TransientBackendError: connection reset"]
+    assert stage.recorder.named("EVENT_GIVE_UP")[0]["sending"] == 3
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
 
 
