@@ -24,7 +24,11 @@ class Backend(Protocol):
         ...
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError."""
+        """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError.
+
+        ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError; any other
+        error of plain Python counts as EngineDeadError and ends the run.
+        """
         ...
 
     async def close(self) -> None:

@@ -31,12 +31,21 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float) -> 
     try:
         async with asyncio.timeout(deadline_s):
             with boundary(EngineDeadError, f"model {request.turn.model}"):
-                reply = await backend.generate(request.prompt, request.sampling)
+                reply = await _asked(backend, request)
     except TimeoutError:
         raise TransientBackendError("no reply before the request's deadline") from None
     if len(reply.text) > REPLY_CHARS_MAX:
         return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
     return reply
+
+
+async def _asked(backend: Backend, request: Request) -> Reply:
+    """The backend's reply; the two errors of plain Python that are known to pass may be raised as they are."""
+    try:
+        return await backend.generate(request.prompt, request.sampling)
+    except (ConnectionError, TimeoutError) as fault:
+        text = f"model {request.turn.model}: {type(fault).__name__}: {fault}"
+        raise TransientBackendError(text) from fault
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -276,7 +276,18 @@ def test_a_broken_environment_costs_the_broken_conversation_only(breaks: Break) 
     assert all(told in failure for failure in failures(stage.recorder)), failures(stage.recorder)
 
 
-@pytest.mark.parametrize("error", [EngineDeadError("out of memory"), RuntimeError("a bug"), TimeoutError()])
+@pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), TimeoutError()])
+def test_a_lost_connection_and_a_timeout_are_asked_again(error: Exception) -> None:
+    stage = Stage(work=tasks(2))
+    stage.backends = {"model-0": Raising(error, every=7), "model-1": SimulatedEngine()}
+    result = stage.play()
+    told = {str(fields["error"]) for fields in stage.recorder.named("EVENT_RETRY")}
+
+    assert (result.finished, result.failed) == (2, 0)
+    assert told == {f"TransientBackendError: model model-0: {type(error).__name__}: {error}"}
+
+
+@pytest.mark.parametrize("error", [EngineDeadError("out of memory"), RuntimeError("a bug"), OSError("no such device")])
 def test_a_dead_engine_ends_the_run_and_closes_all(error: Exception) -> None:
     stage = Stage()
     first, second = Raising(error, every=7), SimulatedEngine()
