@@ -16,7 +16,7 @@
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
 the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
-boundary where it surfaced (`boundary`), or it ends the run with its traceback.
+boundary where it surfaced (`boundary`), or it ends the process with its traceback and an exit code of its own.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class StoreError(MacRunnerError):
 def boundary(error: type[MacRunnerError], what: str) -> Iterator[None]:
     """Turn any exception of foreign code into `error`, keeping the original as its cause.
 
-    Errors of our own tree pass unchanged. This is the only place that catches `Exception`: it guards the calls
-    into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python.
+    Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on: it guards the
+    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python.
     """
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -75,7 +76,7 @@ def run(
     """Run the experiment in FILE, or go on with it where it stopped.
 
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
-    4 storage failed.
+    4 storage failed, 70 a bug of mac_runner.
     """
     request = Request(
         file=file,
@@ -118,7 +119,7 @@ def _end(work: Callable[[], Exit]) -> None:
 
 
 def _outcome(work: Callable[[], Exit]) -> Exit:
-    """The exit code of the work; an error of ours, or a signal, is told in its own words."""
+    """The exit code of the work; an error of ours, or a signal, is told in its own words, a bug with its traceback."""
     try:
         return work()
     except MacRunnerError as error:
@@ -127,6 +128,10 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     except KeyboardInterrupt:
         say("mac-run: interrupted; run the same command again")
         return Exit.INTERRUPTED
+    except Exception:  # noqa: BLE001 - the end of the process: nothing goes on with it
+        say(traceback.format_exc())
+        say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")
+        return Exit.BUG
 
 
 def main() -> None:

@@ -8,13 +8,15 @@ from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError, RunD
 
 
 class Exit(IntEnum):
-    """The exit codes of `mac-run`. Any other exception is a bug: a traceback, and Python's own code."""
+    """The exit codes of `mac-run`."""
 
     OK = 0
     FAILURES = 1
     BAD_INPUT = 2
     INTERRUPTED = 3
     STORAGE_FAILED = 4
+    BUG = 70
+    """An exception outside our tree, told with its traceback: EX_SOFTWARE of sysexits.h, unlike any ending of a run."""
 
 
 def exit_of(error: MacRunnerError) -> Exit:

@@ -148,3 +148,22 @@ def _seats(run: RunDir) -> int:
     players = outcome["players"]
     assert isinstance(players, list)
     return len(players)
+
+
+@pytest.mark.parametrize("args", [("small.yaml",), ("small.yaml", "--dry-run"), ("verify", "runs/small")])
+def test_bug_ends_with_a_code_of_its_own_and_its_traceback(
+    finished: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    def broken(*_args: object, **_settings: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    for place in ("setup.build_environment", "verifying.build_environment"):
+        monkeypatch.setattr(f"mac_runner.cli.{place}", broken)
+
+    process = at_once(*args)
+
+    assert process.returncode == 70
+    assert process.stdout == ""
+    assert "Traceback (most recent call last):" in process.stderr
+    assert "ZeroDivisionError: a bug" in process.stderr
+    assert "mac-run: this is a bug" in process.stderr.splitlines()[-1]
