@@ -78,6 +78,7 @@ class Shell:
             self._conclude()
         if self._fatal is not None:
             raise self._fatal
+        self._scheduler.validate()  # Once, when all is idle: a slot or a turn that leaked is a bug to be told.
         return self._scheduler.is_done
 
     def _begin(self) -> None:

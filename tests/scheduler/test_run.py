@@ -15,7 +15,7 @@ from mac_runner.errors import (
     TransientBackendError,
 )
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX, SHUTDOWN_GRACE_S
-from mac_runner.scheduler import Progress, RetryPolicy
+from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.types import JsonObject, Prompt, Reply, Sampling, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
@@ -430,6 +430,31 @@ def test_a_long_reply_is_cut_and_marked() -> None:
 
     assert len(reply.text) == REPLY_CHARS_MAX
     assert reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop_at_s", [None, 6.0])
+def test_pools_are_checked_once_when_a_run_ends(stop_at_s: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+    monkeypatch.setattr(RequestScheduler, "validate", lambda scheduler: checked.append(scheduler.in_flight))
+    Stage(stop_at_s=stop_at_s).play()
+
+    assert checked == [0]
+
+
+def test_a_slot_that_leaked_is_told_when_the_run_ends() -> None:
+    stage = Stage(work=tasks(1))
+
+    class Leaking(SimulatedEngine):
+        async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+            if len(self.sent) == 1:
+                stage.progress._scheduler._pools.models["model-0"].in_flight += 1
+            return await super().answer(prompt, sampling)
+
+    stage.backends = {"model-0": Leaking(), "model-1": SimulatedEngine()}
+    with pytest.raises(AssertionError, match="slots of models and of the run differ"):
+        stage.play()
+
+    assert len(stage.recorder.transcripts) == 1
 
 
 def test_progress_counts_all_sessions_and_this_ones_turns() -> None:
