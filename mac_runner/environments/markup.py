@@ -106,6 +106,7 @@ _LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _STRUCTURE = str.maketrans({"<": "‹", ">": "›", "|": "¦", **dict.fromkeys("“”„‟❝❞〝〞〟", '"')})
 
 
+@lru_cache(maxsize=4096)
 def defuse(text: str) -> str:
     """Words of a player as others may read them: one line, without anything that could pass for structure.
 

@@ -184,7 +184,7 @@ class Game:
         """SHA-256 of the state, the log, the acts and the turns under way."""
         whole = {
             "state": asdict(self._state),
-            "events": [asdict(event) for event in self._log.events],
+            "events": [event.as_json() for event in self._log.events],
             "asked": {seat: asdict(asked) for seat, asked in sorted(self._asked.items())},
             "held": {seat: [asdict(chosen), by_default] for seat, (chosen, by_default) in sorted(self._held.items())},
             "acts": [asdict(act) for act in self._acts],

@@ -70,6 +70,11 @@ class Event:
     data: JsonObject
     audience: frozenset[int] | None = None
 
+    def as_json(self) -> JsonValue:
+        """All of it, for a digest."""
+        audience: list[JsonValue] | None = None if self.audience is None else [*sorted(self.audience)]
+        return [self.kind, self.day, self.phase, self.data, audience]
+
 
 Events = tuple[Event, ...]
 
