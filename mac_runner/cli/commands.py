@@ -12,7 +12,7 @@ import click
 
 from mac_runner import __version__
 from mac_runner.cli.exits import Exit, exit_of
-from mac_runner.cli.printing import say
+from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Request
 from mac_runner.cli.showing import show
@@ -115,6 +115,7 @@ def _end(work: Callable[[], Exit]) -> None:
     """Do the work of a verb and leave the process with its exit code."""
     with interruptible():
         code = _outcome(work)
+        settle()
     sys.exit(code)
 
 

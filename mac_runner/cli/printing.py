@@ -22,9 +22,9 @@ def report() -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_stdout()
+        _discard(sys.stdout)
     except OSError as fault:
-        _discard_stdout()
+        _discard(sys.stdout)
         raise StoreError(f"cannot print the report: {fault.strerror}; run the same command again to see it") from fault
 
 
@@ -34,8 +34,16 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 - the one place that does
 
 
-def _discard_stdout() -> None:
+def settle() -> None:
+    """Leave nothing behind that the interpreter would try, and fail, to print at its exit, with a code of its own."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
     """Send what is still buffered nowhere, or the interpreter would try to print it again at its exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

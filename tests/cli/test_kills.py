@@ -12,7 +12,7 @@ from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
 KILLS = 20
 CAPACITY = 4
 START_UP_S = 0.7
-IN_PLAY_S = 0.2
+REPLIES_MAX = 8
 
 
 def test_run_killed_at_twenty_moments_ends_like_one_that_was_not(lab: Lab) -> None:
@@ -23,11 +23,10 @@ def test_run_killed_at_twenty_moments_ends_like_one_that_was_not(lab: Lab) -> No
     run, chance = lab.run_dir(), Random(20)
 
     for n in range(KILLS):
-        sessions = len(list(run.path.glob("journal/*.jsonl")))
+        replies = len(run.events("EVENT_INFER_DONE")) + chance.randint(1, REPLIES_MAX)
         process = lab.start(file, "--set", "model_definitions.m.scripted_config.latency_ms=40")
         if n % 2:
-            wait_for(lambda least=sessions: len(list(run.path.glob("journal/*.jsonl"))) > least, "a session")  # type: ignore[misc]
-            time.sleep(chance.uniform(0, IN_PLAY_S))
+            wait_for(lambda least=replies: len(run.events("EVENT_INFER_DONE")) >= least, "replies")  # type: ignore[misc]
         else:
             time.sleep(chance.uniform(0, START_UP_S))
         process.send_signal(signal.SIGKILL)
