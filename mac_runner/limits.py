@@ -11,6 +11,8 @@ YAML_DEPTH_MAX = 32
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
 WILL_CHARS_MAX = 600
+NOTES_CHARS_MAX = 1_500
+OBSERVATION_CHARS_MAX = 8_000
 TOOL_CALLS_PER_TURN_MAX = 3
 
 # scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.

@@ -18,6 +18,7 @@ from mac_runner.environments.town_of_salem.channels import channels_of
 from mac_runner.environments.town_of_salem.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, Level
 from mac_runner.environments.town_of_salem.state import Ballot, Deed, GameState, Phase, Player
+from mac_runner.limits import NOTES_CHARS_MAX, SPEECH_CHARS_MAX, WILL_CHARS_MAX
 
 
 class Form(StrEnum):
@@ -60,6 +61,7 @@ class ActSpec:
     offer: Callable[[GameState, Player], Offer | None]
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
+    text_chars_max: int = SPEECH_CHARS_MAX
 
     def example(self, name: str = "NAME") -> str:
         """The act as a player writes it, aimed at `name`."""
@@ -186,6 +188,10 @@ def _write_note(state: GameState, act: Act) -> Changed:
     return Changed(state.with_player(replace(state.players[act.seat], death_note=act.text)))
 
 
+def _write_notes(state: GameState, act: Act) -> Changed:
+    return Changed(state.with_player(replace(state.players[act.seat], notes=act.text)))
+
+
 def _offer_will(state: GameState, player: Player) -> Offer | None:
     # A will is frozen once its writer is condemned (rules, section 12).
     return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
@@ -278,6 +284,7 @@ _TABLE = (
         offer=_offer_will,
         perform=_write_will,
         is_side_act=True,
+        text_chars_max=WILL_CHARS_MAX,
     ),
     ActSpec(
         verb="death_note",
@@ -286,6 +293,17 @@ _TABLE = (
         offer=_offer_note,
         perform=_write_note,
         is_side_act=True,
+        text_chars_max=WILL_CHARS_MAX,
+    ),
+    ActSpec(
+        verb="notes",
+        form=Form.TEXT,
+        help="write your private notebook anew; only you ever see it, at every later turn",
+        # The dead think on: some of them may still choose.
+        offer=lambda state, player: Offer(verb="notes"),
+        perform=_write_notes,
+        is_side_act=True,
+        text_chars_max=NOTES_CHARS_MAX,
     ),
 )
 

@@ -69,6 +69,7 @@ class SeatView:
     team: Mapping[str, str]
     will: str
     death_note: str
+    notes: str
     day: int
     phase: Phase
     round_in_phase: int
@@ -103,6 +104,7 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
         team=team,
         will=player.will,
         death_note=player.death_note,
+        notes=player.notes,
         day=state.day,
         phase=state.phase,
         round_in_phase=state.round_in_phase,

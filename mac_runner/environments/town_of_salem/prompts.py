@@ -88,6 +88,8 @@ def _standing(view: SeatView) -> list[str]:
         lines.append(f"Your will: “{defuse(view.will)}”")
     if view.death_note:
         lines.append(f"Your death note: “{defuse(view.death_note)}”")
+    if view.notes:
+        lines.append(f"Your notes: “{defuse(view.notes)}”")
     if view.uses:
         lines.append("Uses left: " + ", ".join(f"{verb} {left}" for verb, left in view.uses.items()) + ".")
     return lines

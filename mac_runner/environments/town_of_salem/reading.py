@@ -13,7 +13,6 @@ from mac_runner.environments.markup import TOOL_TAG, Tag, scan
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form
 from mac_runner.environments.town_of_salem.rules import IllegalActError, check
 from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.limits import SPEECH_CHARS_MAX, WILL_CHARS_MAX
 from mac_runner.types import FinishReason, Reply
 
 
@@ -78,14 +77,14 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
         case Form.BARE:
             return Act(seat=seat, verb=spec.verb)
         case Form.TEXT:
-            text = _text(tag, WILL_CHARS_MAX if spec.is_side_act else SPEECH_CHARS_MAX)
+            text = _text(tag, spec.text_chars_max)
             channel = tag.attributes.get("channel", "").strip().casefold()
             return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
         case Form.NAME:
             return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
         case Form.NAME_AND_TEXT:
             target = _seat(tag.attributes.get("to", ""), spec, seats)
-            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, SPEECH_CHARS_MAX))
+            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
         case Form.CHOICE:
             return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
 

@@ -98,6 +98,7 @@ class Player:
     has_met_goal: bool = False
     will: str = ""
     death_note: str = ""
+    notes: str = ""
     death: Death | None = None
 
     @property
