@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mac_runner.config.latency import GameLatency
 from mac_runner.config.section import IDENTITY, Listed, Name, Section, Text
 
 
@@ -22,7 +23,7 @@ class GameFlags(Section):
 
 
 class GameCalendar(Section):
-    """How many rounds each phase lasts."""
+    """How many rounds each phase lasts, and how players take turns."""
 
     greeting_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 1
     """Rounds of talk on the first day, which has no trial."""
@@ -36,6 +37,14 @@ class GameCalendar(Section):
     """The most trials of one day."""
     max_days: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 15
     """The day after which the game ends whatever its state."""
+    discussion_mode: Annotated[
+        Literal["random", "seat_order", "simultaneous", "bidding", "information_lag"], IDENTITY
+    ] = "random"
+    """How the players of a discussion take turns."""
+    discussion_floors: Annotated[int, IDENTITY, Field(ge=1, le=200)] = 10
+    """With `bidding`: how often a day the floor is given at most, in place of rounds."""
+    speaking_slots: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 2
+    """With `information_lag`: how many players prepare their words at the same time."""
 
 
 class GameConfig(Section):
@@ -48,4 +57,6 @@ class GameConfig(Section):
     flags: GameFlags = GameFlags()
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()
-    """How many rounds each phase lasts."""
+    """How many rounds each phase lasts, and how players take turns."""
+    latency: GameLatency = GameLatency()
+    """With `information_lag`: how long a turn takes."""

@@ -17,7 +17,16 @@ from mac_runner.environments.town_of_salem.calendar import open_trial
 from mac_runner.environments.town_of_salem.channels import channels_of
 from mac_runner.environments.town_of_salem.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, Level
-from mac_runner.environments.town_of_salem.state import Ballot, Deed, GameState, Phase, Player
+from mac_runner.environments.town_of_salem.rounds import BID_MAX, named_in
+from mac_runner.environments.town_of_salem.state import (
+    Ballot,
+    Deed,
+    DiscussionMode,
+    GameState,
+    Options,
+    Phase,
+    Player,
+)
 from mac_runner.limits import NOTES_CHARS_MAX, SPEECH_CHARS_MAX, WILL_CHARS_MAX
 
 
@@ -53,7 +62,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActSpec:
-    """One line of the table. A side act may be added to any reply and does not use up the turn."""
+    """One line of the table. A side act may be added to any reply and does not use up the turn.
+
+    `example_choice` stands in the example of an act that is a choice; `is_played` says in which games there is the act.
+    """
 
     verb: str
     form: Form
@@ -62,6 +74,8 @@ class ActSpec:
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
     text_chars_max: int = SPEECH_CHARS_MAX
+    example_choice: str = ""
+    is_played: Callable[[Options], bool] = lambda options: True
 
     def example(self, name: str = "NAME") -> str:
         """The act as a player writes it, aimed at `name`."""
@@ -75,7 +89,7 @@ class ActSpec:
             case Form.NAME_AND_TEXT:
                 return f'<{self.verb} to="{name}">your words</{self.verb}>'
             case Form.CHOICE:
-                return f"<{self.verb}>{Ballot.GUILTY}</{self.verb}>"
+                return f"<{self.verb}>{self.example_choice}</{self.verb}>"
 
 
 OfferRule: TypeAlias = "Callable[[GameState, Player], Offer | None]"
@@ -103,6 +117,8 @@ def _offer_speech(state: GameState, player: Player) -> Offer | None:
 def _speak(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
     if state.phase is not Phase.NIGHT_CHAT:
+        if state.options.discussion_mode == DiscussionMode.BIDDING:
+            state = replace(state, named=named_in(state, act.seat, act.text))
         return Changed(state, (public(state, EventKind.SPEECH, player=player.name, text=act.text),))
     mine = channels_of(state, act.seat)
     channel = next((channel for channel in mine if channel.name == act.choice), mine[0])
@@ -178,6 +194,16 @@ def _offer_ballot(state: GameState, player: Player) -> Offer | None:
 
 def _cast(state: GameState, act: Act) -> Changed:
     return Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)}))
+
+
+def _offer_bid(state: GameState, player: Player) -> Offer | None:
+    if state.phase is not Phase.BIDDING or not player.alive:
+        return None
+    return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
+
+
+def _bid(state: GameState, act: Act) -> Changed:
+    return Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)}))
 
 
 def _write_will(state: GameState, act: Act) -> Changed:
@@ -268,6 +294,16 @@ _TABLE = (
         help="judge the accused: guilty, innocent or abstain",
         offer=_offer_ballot,
         perform=_cast,
+        example_choice=Ballot.GUILTY,
+    ),
+    ActSpec(
+        verb="bid",
+        form=Form.CHOICE,
+        help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
+        offer=_offer_bid,
+        perform=_bid,
+        example_choice="2",
+        is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
     ),
     *_ability_specs(),
     ActSpec(

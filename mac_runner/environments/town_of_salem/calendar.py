@@ -7,35 +7,17 @@ happens between two rounds: the verdict, the lynch, the night, the dawn, the end
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
-from mac_runner.environments.gating import gated
 from mac_runner.environments.town_of_salem.channels import channels
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.night import resolve
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility
 from mac_runner.environments.town_of_salem.roles.mafia import promote
+from mac_runner.environments.town_of_salem.rounds import next_of_discussion, open_discussion, open_round
 from mac_runner.environments.town_of_salem.state import Ballot, Death, Faction, GameState, Phase, Player, holder
 from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY, check
 from mac_runner.types import JsonValue
-
-
-def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first: bool) -> GameState:
-    """Ask `seats` in a new round; by day in an order drawn for it, with `speak_after` respected."""
-    order = list(seats)
-    if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
-        state.chance("order", state.round + 1).shuffle(order)
-        order = gated(order, state.speak_after)
-    return replace(
-        state,
-        phase=phase,
-        round=state.round + 1,
-        round_in_phase=1 if is_first else state.round_in_phase + 1,
-        order=tuple(order),
-        acted=frozenset(),
-        is_silent=True,
-    )
 
 
 def end_round(state: GameState) -> Changed:
@@ -45,9 +27,11 @@ def end_round(state: GameState) -> Changed:
             if state.round_in_phase < state.options.greeting_rounds:
                 return Changed(open_round(state, Phase.GREETING, _living(state), is_first=False))
             return _dusk(state)
-        case Phase.DISCUSSION:
-            if state.round_in_phase < state.options.discussion_rounds:
-                return Changed(open_round(state, Phase.DISCUSSION, _living(state), is_first=False))
+        case Phase.BIDDING | Phase.DISCUSSION:
+            following = next_of_discussion(state)
+            if following is not None:
+                return Changed(following)
+            state = replace(state, bids={}, turns_left={})
             return _open_voting(replace(state, vote_rounds_left=state.options.vote_rounds, trials=0))
         case Phase.VOTING:
             left = state.vote_rounds_left - 1
@@ -224,9 +208,7 @@ def _dawn(state: GameState) -> Changed:
     is_quiet = not dead and not state.had_death and state.day > QUIET_FROM_DAY
     state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_death=False)
     after = _after_deaths(state)
-    opened = _end_if_over(after.state) or Changed(
-        open_round(after.state, Phase.DISCUSSION, _day_speakers(after.state), is_first=True)
-    )
+    opened = _end_if_over(after.state) or Changed(open_discussion(after.state, _day_speakers(after.state)))
     return _join(night, Changed(state, tuple(announced)), after, opened)
 
 

@@ -24,6 +24,7 @@ class TownOfSalem:
         self._roles = role_list(game.lobby)
         self._options = options_of(game)
         self._system = system_text(self._roles, self._options)
+        self._latency = game.latency
         self._max_retries = experiment.retry_config.max_retries
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
@@ -45,7 +46,14 @@ class TownOfSalem:
             options=self._options,
             speak_after=self._gates(task),
         )
-        return Game(task=task, state=state, opening=opening, system=self._system, max_retries=self._max_retries)
+        return Game(
+            task=task,
+            state=state,
+            opening=opening,
+            system=self._system,
+            max_retries=self._max_retries,
+            latency=self._latency,
+        )
 
     def _gates(self, task: Task) -> dict[int, frozenset[int]]:
         """`speak_after_within_round` of the definitions, as seats of this game."""

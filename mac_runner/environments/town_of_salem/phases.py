@@ -9,6 +9,10 @@ from mac_runner.environments.town_of_salem.state import Phase
 
 _TABLE = {
     Phase.GREETING: "The first day. Everybody may speak or whisper; there is no vote and no trial.",
+    Phase.BIDDING: (
+        "Only where the floor is bid for: all living players bid from 0 to 4 at once; the highest bidder speaks. Among "
+        "equals those go first whom the last words named. Nobody is shown the bids."
+    ),
     Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
     Phase.VOTING: (
         "Each living player may have one standing vote and may change it or take it back. As soon as more than half of "

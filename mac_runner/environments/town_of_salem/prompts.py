@@ -13,6 +13,7 @@ from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.rounds import turn_taking_rule
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.environments.town_of_salem.tools import TOOLS
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
@@ -21,6 +22,7 @@ CORRECTION_TAG = "correction"
 
 _ASKS = {
     Phase.GREETING: "It is the first day: greet the others. There are no trials today.",
+    Phase.BIDDING: "Bid for the floor: the highest bidder speaks next.",
     Phase.DISCUSSION: "Discuss. Everybody hears what you say.",
     Phase.VOTING: "Vote for somebody to be put on trial, or talk.",
     Phase.DEFENCE: "You are on trial. Defend yourself.",
@@ -36,10 +38,12 @@ def system_text(lobby: Iterable[str], options: Options) -> str:
     """The rules, the roles of this lobby and the way to answer: the same for every seat of every game."""
     slots = [ROLES[slot] for slot in lobby]
     roles = sorted({role.name: role for role in slots}.values(), key=lambda role: role.name)
-    acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in ACTS.values() if not spec.is_side_act)
-    side_acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in ACTS.values() if spec.is_side_act)
+    played = [spec for spec in ACTS.values() if spec.is_played(options)]
+    acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in played if not spec.is_side_act)
+    side_acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in played if spec.is_side_act)
     tools = "\n".join(f"- {tool.example()}: {tool.help}." for tool in TOOLS.values())
     cards = "\n".join(f"- {role.name} ({role.alignment}). {role.card} Goal: {role.goal}" for role in roles)
+    turn_taking = f"{rule}\n" if (rule := turn_taking_rule(options)) else ""
     return f"""You play one seat of a game of Town of Salem, a game of hidden roles.
 
 HOW THE GAME GOES
@@ -50,7 +54,7 @@ More than half of the living must vote for a player to put them on trial. The ac
 once, and strictly more guilty than innocent ballots lynch. One lynch ends the day. When somebody dies, their role and
 their will are shown. A group wins when it lives and nobody who opposes it does. The game is a draw when, from day 7
 on, two days and nights pass without a death; it is stopped after day {options.max_days}.
-
+{turn_taking}
 ROLES IN THIS GAME
 {", ".join(role.name for role in slots)}
 {cards}

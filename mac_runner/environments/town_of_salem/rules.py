@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
-from mac_runner.environments.town_of_salem.calendar import end_round, open_round
+from mac_runner.environments.town_of_salem.calendar import end_round
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
+from mac_runner.environments.town_of_salem.rounds import open_round
 from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase, Player
 
 
@@ -119,7 +120,7 @@ def apply(state: GameState, move: Move) -> Changed:
 
 def _apply_act(state: GameState, act: Act) -> Changed:
     spec = ACTS.get(act.verb)
-    if spec is not None and not spec.is_side_act and act.seat in state.acted:
+    if spec is not None and not spec.is_side_act and act.seat in state.order and act.seat not in state.due:
         raise IllegalActError("you have already acted in this round")
     check(state, act)
     spec = ACTS[act.verb]
@@ -148,6 +149,9 @@ def validate(state: GameState) -> None:
     assert all(seat in living and seat != state.accused for seat in state.ballots), "the living judge others"
     on_stand = state.phase in (Phase.DEFENCE, Phase.JUDGEMENT, Phase.LAST_WORDS)
     assert (state.accused is not None) == on_stand, "there is an accused exactly during a trial"
+    assert not state.bids or state.phase is Phase.BIDDING, "bids stand while the floor is bid for only"
+    assert not state.is_lagged or set(state.turns_left) == set(state.order), "those with turns left are asked"
+    assert all(left > 0 for left in state.turns_left.values()), "a seat without turns left is not asked"
     assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
     assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
     assert not state.deeds or state.phase is Phase.NIGHT, "deeds are chosen at night"

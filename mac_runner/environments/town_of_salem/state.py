@@ -2,7 +2,8 @@
 
 A game moves in rounds. `order` lists the seats asked in the round that is open and `acted` those that have
 answered; a round in which they answer one after another is sequential, one in which they answer on the same view is
-simultaneous (`Phase.is_simultaneous`). `round` numbers all rounds of the game from 0 and never goes back.
+simultaneous (`GameState.is_simultaneous`), and under information lag each turn of a discussion is a round of its own.
+`round` numbers all rounds of the game from 0 and never goes back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Phase(StrEnum):
     """Where in its calendar a game is."""
 
     GREETING = "greeting"
+    BIDDING = "bidding"
     DISCUSSION = "discussion"
     VOTING = "voting"
     DEFENCE = "defence"
@@ -31,12 +33,22 @@ class Phase(StrEnum):
     @property
     def is_simultaneous(self) -> bool:
         """Whether everybody asked answers on the same view."""
-        return self in (Phase.JUDGEMENT, Phase.NIGHT_CHAT, Phase.NIGHT)
+        return self in (Phase.BIDDING, Phase.JUDGEMENT, Phase.NIGHT_CHAT, Phase.NIGHT)
 
     @property
     def is_night(self) -> bool:
         """Whether the town sleeps."""
         return self in (Phase.NIGHT_CHAT, Phase.NIGHT)
+
+
+class DiscussionMode(StrEnum):
+    """How the players of a discussion take turns."""
+
+    RANDOM = "random"
+    SEAT_ORDER = "seat_order"
+    SIMULTANEOUS = "simultaneous"
+    BIDDING = "bidding"
+    INFORMATION_LAG = "information_lag"
 
 
 class Faction(StrEnum):
@@ -68,6 +80,9 @@ class Options:
     night_chat_rounds: int = 2
     trials_per_day: int = 3
     max_days: int = 15
+    discussion_mode: str = DiscussionMode.RANDOM
+    discussion_floors: int = 10
+    speaking_slots: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +159,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameState:
-    """A whole game at one moment."""
+    """A whole game at one moment.
+
+    `turns_left` counts the turns of a discussion under information lag by seat; `bids`, `floors_left` and `named` (whom
+    the last words named) belong to a discussion in which the floor is bid for.
+    """
 
     seed: int
     options: Options
@@ -158,6 +177,10 @@ class GameState:
     order: tuple[int, ...] = ()
     acted: frozenset[int] = frozenset()
     is_silent: bool = True
+    turns_left: Mapping[int, int] = field(default_factory=dict)
+    bids: Mapping[int, int] = field(default_factory=dict)
+    floors_left: int = 0
+    named: frozenset[int] = frozenset()
     votes: Mapping[int, int] = field(default_factory=dict)
     vote_rounds_left: int = 0
     trials: int = 0
@@ -178,14 +201,33 @@ class GameState:
         return tuple(player for player in self.players if player.alive)
 
     @property
+    def is_lagged(self) -> bool:
+        """Whether the seats queue for speaking slots: each turn is a round of its own, and any of them may take it."""
+        return self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.INFORMATION_LAG
+
+    @property
+    def is_simultaneous(self) -> bool:
+        """Whether everybody asked in this round answers on the same view."""
+        is_talk = self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.SIMULTANEOUS
+        return is_talk or self.phase.is_simultaneous
+
+    @property
     def due(self) -> tuple[int, ...]:
         """Seats of this round that have not answered, in order."""
+        if self.is_lagged and self.acted:
+            return ()
         return tuple(seat for seat in self.order if seat not in self.acted)
 
     @property
     def votes_needed(self) -> int:
         """Votes on one player that start a trial: more than half of the living heads (rules, section 5.1)."""
         return len(self.living) // 2 + 1
+
+    def round_of(self, seat: int) -> int:
+        """Which round of its phase this is for `seat`: under information lag, which of its own turns."""
+        if self.is_lagged and seat in self.turns_left:
+            return self.options.discussion_rounds - self.turns_left[seat] + 1
+        return self.round_in_phase
 
     def with_player(self, player: Player) -> GameState:
         """The same state with one seat replaced."""

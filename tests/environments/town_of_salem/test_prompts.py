@@ -49,7 +49,7 @@ def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
     text = system_text(CLASSIC, Options())
 
     for spec in ACTS.values():
-        assert f"- {spec.example()}: {spec.help}." in text
+        assert (f"- {spec.example()}: {spec.help}." in text) == spec.is_played(Options())
     for tool in TOOLS.values():
         assert f"- {tool.example()}: {tool.help}." in text
     for role in CLASSIC:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from random import Random
 
+from mac_runner.environments.markup import scan
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.players.beliefs import (
@@ -19,7 +20,7 @@ from mac_runner.environments.town_of_salem.players.beliefs import (
     form_beliefs,
     is_town_role,
 )
-from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Ballot, Faction, Phase
 from mac_runner.limits import WILL_CHARS_MAX
@@ -80,6 +81,8 @@ class _Player:
                 return self._use_the_day() or self._vote()
             case Phase.DEFENCE | Phase.LAST_WORDS:
                 return self._say(self._defence(), "I must convince them.")
+            case Phase.BIDDING:
+                return self._use_the_day() or self._bid()
             case Phase.DISCUSSION | Phase.OVER:
                 return self._use_the_day() or self._discuss()
 
@@ -126,6 +129,21 @@ class _Player:
 
     def _pick(self, names: Sequence[str]) -> str:
         return self.chance.choice(list(names))
+
+    def _bid(self) -> str:
+        """Most for an accusation, less for other words, nothing for what it has said today already."""
+        words = next((tag.text for tag in scan(self._discuss(), ("speak",)).tags), "")
+        if not words or self._has_said_today(words):
+            return write("bid", choice="0", thought="Let me hear the others.")
+        is_accusing = bool(understand(words).accuses)
+        return write("bid", choice="4" if is_accusing else "2", thought=f"I would say: {words}")
+
+    def _has_said_today(self, words: str) -> bool:
+        said = {"player": self.view.name, "text": words}
+        return any(
+            event.kind is EventKind.SPEECH and event.day == self.view.day and event.data == said
+            for event in self.view.public
+        )
 
     def _discuss(self) -> str:
         view, role = self.view, self.view.role.name

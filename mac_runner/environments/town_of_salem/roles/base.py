@@ -113,7 +113,7 @@ class DayAbility:
     def offer(self, state: GameState, player: Player) -> tuple[int, ...] | None:
         """As NightAbility.offer, for the phases of the day in which people talk freely."""
         is_available = (
-            state.phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
+            state.phase in (Phase.GREETING, Phase.BIDDING, Phase.DISCUSSION, Phase.VOTING)
             and player.uses.get(self.verb, 1) > 0
             and self.is_offered(state, player)
         )
