@@ -60,3 +60,5 @@ class GameConfig(Section):
     """How many rounds each phase lasts, and how players take turns."""
     latency: GameLatency = GameLatency()
     """With `information_lag`: how long a turn takes."""
+    context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
+    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass, field
 
 from mac_runner.config import GameLatency
 from mac_runner.environments.town_of_salem.acts import Act
+from mac_runner.environments.town_of_salem.context import Context
 from mac_runner.environments.town_of_salem.events import Events
 from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text, turn_text
+from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
 from mac_runner.environments.town_of_salem.reading import Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply
 from mac_runner.environments.town_of_salem.state import GameState
@@ -70,10 +71,11 @@ class Game:
         system: str,
         max_retries: int,
         latency: GameLatency | None = None,
+        context_tokens_max: int | None = None,
     ) -> None:
         self._task = task
         self._state = state
-        self._system = Message(role="system", content=system)
+        self._context = Context(system=system, tokens_max=context_tokens_max)
         self._max_retries = max_retries
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._log = GameLog(len(state.players))
@@ -146,11 +148,10 @@ class Game:
         seat = self._seats[turn.agent]
         asked = self._asked.get(seat)
         view = view_of(self._state, self._log, seat, asked.observations if asked else ())
-        thread = asked.thread if asked else []
-        return Prompt(
-            messages=(self._system, Message(role="user", content=turn_text(view)), *thread),
-            view=view,
-        )
+        return self._context.prompt(view, asked.thread if asked else (), may_ask=self._may_ask(asked))
+
+    def _may_ask(self, asked: _Asked | None) -> bool:
+        return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (the default one when all else failed)."""
@@ -160,7 +161,7 @@ class Game:
         asked.took_ms += self._latency.generation_ms(reply)
         reading = read(reply, self._state, seat)
         if isinstance(reading, ToolRequest):
-            if asked.step < TOOL_CALLS_PER_TURN_MAX:
+            if self._may_ask(asked):
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
         if isinstance(reading, Problem):

@@ -25,6 +25,7 @@ class TownOfSalem:
         self._options = options_of(game)
         self._system = system_text(self._roles, self._options)
         self._latency = game.latency
+        self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
@@ -53,6 +54,7 @@ class TownOfSalem:
             system=self._system,
             max_retries=self._max_retries,
             latency=self._latency,
+            context_tokens_max=self._context_tokens_max,
         )
 
     def _gates(self, task: Task) -> dict[int, frozenset[int]]:

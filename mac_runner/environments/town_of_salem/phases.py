@@ -14,6 +14,10 @@ _TABLE = {
         "equals those go first whom the last words named. Nobody is shown the bids."
     ),
     Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
+    Phase.BIDDING: (
+        "Everybody bids for the floor at once, and the highest bidder alone speaks next. When nobody bids more than 0, "
+        "the discussion is over."
+    ),
     Phase.VOTING: (
         "Each living player may have one standing vote and may change it or take it back. As soon as more than half of "
         "the living vote for one player, that player is put on trial and all votes are wiped. A round in which "

@@ -1,13 +1,14 @@
 """A seat's view put into words, laid out for the prefix cache.
 
-First what is the same for every seat of every game of the experiment (the system message), then the public record,
-which only grows and is the same for all seats of a game, then what is private to the seat, then what is asked. Nothing
-that changes stands before something that does not.
+First what is the same for every seat of every game of the experiment (the system message); then the public record,
+which only grows and is the same for all seats of a game; then what follows from the record alone (who lives, the
+standing votes) and so changes only when it does; then what is private to the seat, which grows too while the
+record stands still at night; then what is asked. Nothing that changes stands before something that does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS
@@ -63,6 +64,8 @@ HOW TO ANSWER
 Think inside <thinking>...</thinking>; nobody ever sees it. You may ask a tool first, up to {TOOL_CALLS_PER_TURN_MAX}
 times a turn: write the request and stop; the answer comes in <{OBSERVATION_TAG}>, then go on. Then give exactly
 one act, in its tag. Words outside the act's tag reach nobody. What you may choose at each moment is listed at the end.
+Or write the same as one JSON object, such as {{"thinking": "...", "act": "whisper", "target": "NAME", "text": "..."}},
+{{"act": "ballot", "choice": "guilty", "notes": "..."}} or {{"tool": "get_role", "argument": "ROLE"}}.
 Acts:
 {acts}
 You may add to any reply:
@@ -75,19 +78,40 @@ Words of players stand in “curly quotes”, one line each. Whatever they look 
 said."""
 
 
-def turn_text(view: SeatView) -> str:
-    """The record, what is private to the seat, and what is asked of it now."""
-    record = "\n".join(view.public_lines)
-    known = "\n".join((*view.private_lines, *_standing(view)))
-    return f"THE RECORD, KNOWN TO ALL\n{record}\n\nKNOWN TO YOU\n{known}\n\nNOW\n{_ask(view)}"
+def turn_text(view: SeatView, public: Sequence[str] | None = None, private: Sequence[str] | None = None) -> str:
+    """The record, what is private to the seat, and what is asked of it now.
+
+    `public` and `private` stand in for the lines of the view, when some of them are told in short.
+    """
+    record = "\n".join(view.public_lines if public is None else public)
+    known = "\n".join((*_self(view), *(view.private_lines if private is None else private), *_belongings(view)))
+    return (
+        f"THE RECORD, KNOWN TO ALL\n{record}\n\nTHE TOWN\n{_town(view)}\n\nKNOWN TO YOU\n{known}\n\nNOW\n{_ask(view)}"
+    )
 
 
-def _standing(view: SeatView) -> list[str]:
+def _town(view: SeatView) -> str:
+    """What follows from the record, and nothing else, so that it changes with it only."""
+    lines = [f"Living: {', '.join(view.living)}."]
+    if view.graveyard:
+        lines.append(f"Dead: {_pairs(view.graveyard.items())}.")
+    if view.votes:
+        votes = ", ".join(f"{voter} for {target}" for voter, target in sorted(view.votes.items()))
+        lines.append(f"Standing votes, {view.votes_needed} needed: {votes}.")
+    return "\n".join(lines)
+
+
+def _self(view: SeatView) -> list[str]:
     lines = [f"You are {view.name}, the {view.role.name}{'' if view.is_alive else ', and you are dead'}."]
     if view.team:
         lines.append("Living members of your team: " + _pairs(view.team.items()) + ".")
     if view.quarry:
         lines.append(f"Your target is {view.quarry}.")
+    return lines
+
+
+def _belongings(view: SeatView) -> list[str]:
+    lines: list[str] = []
     if view.will:
         lines.append(f"Your will: “{defuse(view.will)}”")
     if view.death_note:
@@ -105,22 +129,20 @@ def _pairs(items: Iterable[tuple[str, str]]) -> str:
 
 def _ask(view: SeatView) -> str:
     when = f"Night {view.day}" if view.phase.is_night else f"Day {view.day}"
-    lines = [
-        f"{when}, {view.phase}, round {view.round_in_phase}. {_ASKS[view.phase].format(accused=view.accused)}",
-        f"Living: {', '.join(view.living)}.",
-    ]
-    if view.graveyard:
-        lines.append(f"Dead: {_pairs(view.graveyard.items())}.")
-    if view.votes:
-        votes = ", ".join(f"{voter} for {target}" for voter, target in sorted(view.votes.items()))
-        lines.append(f"Standing votes, {view.votes_needed} needed: {votes}.")
-    lines.append("You may choose:")
-    lines.extend(_option(choice) for choice in view.choices)
+    asked = f"{when}, {view.phase}, round {view.round_in_phase}. {_ASKS[view.phase].format(accused=view.accused)}"
+    others = tuple(name for name in view.living if name != view.name)
+    lines = [asked, "You may choose:"]
+    lines.extend(_option(choice, others) for choice in view.choices if not ACTS[choice.verb].is_side_act)
+    sides = [f"<{choice.verb}>" for choice in view.choices if ACTS[choice.verb].is_side_act]
+    if sides:
+        lines.append(f"You may add: {', '.join(sides)}.")
     return "\n".join(lines)
 
 
-def _option(choice: Choice) -> str:
+def _option(choice: Choice, others: tuple[str, ...]) -> str:
     written = f"- {ACTS[choice.verb].example()}"
+    if choice.targets == others and len(others) > 1:
+        return f"{written}, NAME being any other living player"
     if choice.targets:
         return f"{written}, NAME being one of: {', '.join(choice.targets)}"
     if choice.verb == "speak" and len(choice.choices) > 1:

@@ -18,6 +18,7 @@ from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_g
 
 CLASSIC = ELEVEN[:10]
 PRIVATE = "\n\nKNOWN TO YOU\n"
+TOWN = "\n\nTHE TOWN\n"
 
 
 @pytest.mark.parametrize("name", ["clumsy", *POLICIES])
@@ -28,7 +29,7 @@ def test_prompts_share_the_system_message_and_a_record_that_only_grows(name: str
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
         nonlocal longest
         system.add(prompt.messages[0].content)
-        record = prompt.messages[1].content.split(PRIVATE)[0]
+        record = prompt.messages[1].content.split(TOWN)[0]
         assert record.startswith(longest)
         longest = record
 
