@@ -19,6 +19,9 @@ CONTEXT_BYTES_PER_TOKEN = 3
 CONTEXT_PUBLIC_SHARE_MAX = 0.6
 TOOL_CALLS_PER_TURN_MAX = 3
 
+# town_of_salem: how often random slots are dealt anew until two sides oppose each other.
+DEALS_MAX = 1_000
+
 # scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.
 OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
 RETRY_AFTER_S_MAX = 60.0

@@ -20,6 +20,20 @@ class GameFlags(Section):
     """Whom a lynched jester may haunt: who voted guilty or abstained, or only who voted guilty."""
     mafia_parity: Annotated[bool, IDENTITY] = False
     """Whether the mafia wins as soon as it is half of the living."""
+    sk_blocked: Annotated[Literal["both", "blocker"], IDENTITY] = "both"
+    """What a blocked serial killer does: kill the blocker and the chosen target, or stay home and kill the blocker."""
+    spy: Annotated[Literal["bug", "ears"], IDENTITY] = "bug"
+    """What a spy has: a bug on one player a night, or the mafia's chat and all whispers."""
+    retri: Annotated[Literal["raise", "revive"], IDENTITY] = "raise"
+    """What a retributionist does: have each of the dead act once more, or bring one back for good."""
+    mafioso_control: Annotated[Literal["order", "control"], IDENTITY] = "order"
+    """What a controlled mafioso follows: the godfather's order, or the witch."""
+    amnesiac: Annotated[Literal["any_free", "no_unique_town"], IDENTITY] = "any_free"
+    """What an amnesiac may remember: any role that is not unique and held, or no unique role of the town either."""
+    janitor_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many bodies a janitor can clean."""
+    forger_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many wills a forger can forge."""
 
 
 class GameCalendar(Section):

@@ -100,6 +100,9 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
             return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
         case Form.NAME:
             return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
+        case Form.TWO_NAMES:
+            first, _, second = tag.text.partition(",")
+            return Act(seat=seat, verb=spec.verb, targets=(_seat(first, spec, seats), _seat(second, spec, seats)))
         case Form.NAME_AND_TEXT:
             target = _seat(tag.attributes.get("to", ""), spec, seats)
             return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))

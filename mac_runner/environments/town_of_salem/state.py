@@ -57,6 +57,11 @@ class Faction(StrEnum):
     TOWN = "town"
     MAFIA = "mafia"
     NEUTRAL = "neutral"
+    VAMPIRE = "vampire"
+
+
+TEAMS = (Faction.MAFIA, Faction.VAMPIRE)
+"""Factions whose members know each other and talk at night."""
 
 
 class Ballot(StrEnum):
@@ -74,6 +79,13 @@ class Options:
     sheriff: str = "binary"
     haunt_pool: str = "guilty_or_abstain"
     mafia_parity: bool = False
+    sk_blocked: str = "both"
+    spy: str = "bug"
+    retri: str = "raise"
+    mafioso_control: str = "order"
+    amnesiac: str = "any_free"
+    janitor_uses: int = 3
+    forger_uses: int = 3
     greeting_rounds: int = 1
     discussion_rounds: int = 2
     vote_rounds: int = 3
@@ -87,19 +99,28 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """When and of what a player died. A lynch has the only cause `lynch`."""
+    """When and of what a player died, and what is shown of them. A lynch has the only cause `lynch`.
+
+    A cleaned body shows neither role nor will nor note; a bloody will cannot be read. `posed_as` is the role shown in
+    place of the true one, `forged_will` the will.
+    """
 
     day: int
     at_night: bool
     causes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    is_cleaned: bool = False
+    is_bloody: bool = False
+    posed_as: str | None = None
+    forged_will: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
     """One seat. `role` and `dealt` are role ids; `uses` counts what is left of limited abilities, by verb.
 
-    `marks` are lasting effects a role's file names; `quarry` is the seat an Executioner wants lynched.
+    `marks` are lasting effects a role's file names; `quarry` is the seat an Executioner wants lynched; `became_on` is
+    the day of the night in which the player last changed roles, 0 for who holds the role dealt.
     """
 
     seat: int
@@ -110,6 +131,8 @@ class Player:
     uses: Mapping[str, int] = field(default_factory=dict)
     marks: frozenset[str] = frozenset()
     quarry: int | None = None
+    became_on: int = 0
+    is_blackmailed: bool = False
     has_met_goal: bool = False
     will: str = ""
     death_note: str = ""
@@ -121,14 +144,22 @@ class Player:
         """Whether the player lives."""
         return self.death is None
 
+    @property
+    def shown_role(self) -> str | None:
+        """The role id everybody was shown when the player died; None while alive and for a cleaned body."""
+        if self.death is None or self.death.is_cleaned:
+            return None
+        return self.death.posed_as or self.role
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """What a seat chose to do this night: an ability's verb and the seats it is aimed at."""
+    """What a seat chose to do this night: an ability's verb, the seats it is aimed at, words where it takes any."""
 
     seat: int
     verb: str
     targets: tuple[int, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +192,10 @@ class Result:
 class GameState:
     """A whole game at one moment.
 
-    `turns_left` counts the turns of a discussion under information lag by seat; `bids`, `floors_left` and `named` (whom
-    the last words named) belong to a discussion in which the floor is bid for.
+    `jail_choice` is whom `keeper` will hold in the coming night, `prisoner` whom they hold in this one. `had_change`
+    says whether anybody died since the last dawn, and `quiet_cycles` counts the days and nights in which nothing
+    changed. `turns_left` counts the turns of a discussion under information lag by seat; `bids`, `floors_left` and
+    `named` (whom the last words named) belong to a discussion in which the floor is bid for.
     """
 
     seed: int
@@ -187,11 +220,12 @@ class GameState:
     accused: int | None = None
     ballots: Mapping[int, Ballot] = field(default_factory=dict)
     jail_choice: int | None = None
+    keeper: int | None = None
     prisoner: int | None = None
     seance: Seance | None = None
     deeds: tuple[Deed, ...] = ()
     hauntings: tuple[Haunting, ...] = ()
-    had_death: bool = False
+    had_change: bool = False
     quiet_cycles: int = 0
     result: Result | None = None
 

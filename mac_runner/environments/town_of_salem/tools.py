@@ -16,6 +16,7 @@ from mac_runner.environments.town_of_salem.attributes import ATTRIBUTES
 from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.hearsay import conduct_of
 from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.lobbies import slot_name
 from mac_runner.environments.town_of_salem.phases import RULES
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.limits import OBSERVATION_CHARS_MAX
@@ -87,7 +88,7 @@ def _get_attribute(view: SeatView, argument: str) -> JsonObject:
 
 def _get_lobby(view: SeatView, argument: str) -> JsonObject:
     return {
-        "roles": [ROLES[slot].name if slot in ROLES else slot for slot in view.lobby],
+        "roles": [slot_name(slot) for slot in view.lobby],
         "seats": list(view.players),
     }
 

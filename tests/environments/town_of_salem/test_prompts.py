@@ -7,6 +7,7 @@ import pytest
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.narration import _WORDS
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
@@ -49,14 +50,19 @@ def test_continued_turn_begins_as_the_turn_it_continues() -> None:
 def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
     text = system_text(CLASSIC, Options())
 
+    in_play = {ability.verb for role in roles_in_play(CLASSIC) for ability in role.abilities}
+    foreign = {ability.verb for role in ROLES.values() for ability in role.abilities} - in_play
     for spec in ACTS.values():
-        assert (f"- {spec.example()}: {spec.help}." in text) == spec.is_played(Options())
+        is_played = spec.is_played(Options()) and spec.verb not in foreign
+        assert (f"- {spec.example()}: {spec.help}." in text) == is_played
     for tool in TOOLS.values():
         assert f"- {tool.example()}: {tool.help}." in text
     for role in CLASSIC:
         assert ROLES[role].card in text
         assert ROLES[role].goal in text
-    assert ROLES["jester"].goal not in text
+    # An Executioner may become a Jester; nobody here can become an Arsonist.
+    assert ROLES["jester"].goal in text
+    assert ROLES["arsonist"].goal not in text
 
 
 def test_system_message_tells_the_calendar_of_this_game() -> None:

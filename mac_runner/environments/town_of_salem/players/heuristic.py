@@ -13,6 +13,7 @@ from random import Random
 from mac_runner.environments.markup import scan
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.players.beliefs import (
     CLAIMING_DAY,
     INFORMED,
@@ -30,6 +31,8 @@ _VOTE_FROM = 1.8
 _EASIER_EACH_DAY = 0.2
 _VOTE_FROM_MIN = 0.7
 _JAIL_FROM = 1.0
+# How often somebody does what needs nobody to be aimed at.
+_ALONE = 0.3
 _WANTED_DEAD = ("Jailor", "Sheriff", "Investigator", "Medium", "Doctor", "Escort")
 
 
@@ -209,7 +212,9 @@ class _Player:
         if mine is not None:
             return mine
         taken = set(self.beliefs.claims.values()) | set(self.view.graveyard.values())
-        roles = [slot.title() for slot in self.view.lobby if is_town_role(slot)]
+        roles = [role.name for role in roles_in_play(self.view.lobby) if role.faction is Faction.TOWN]
+        named = [slot_name(slot) for slot in self.view.lobby if is_town_role(slot)]
+        roles = named or roles or [self.view.role.name]
         free = [role for role in roles if role not in taken]
         informed = [role for role in free if role in INFORMED]
         return self._pick(informed or free or roles)
@@ -298,16 +303,23 @@ class _Player:
         }
 
     def _act_at_night(self) -> str:
-        offered = [choice for choice in self.view.choices if choice.verb not in ("wait", "will", "death_note")]
+        own = {ability.verb for ability in self.view.role.abilities}
+        offered = [choice for choice in self.view.choices if choice.verb in own]
         if not offered:
             return write("wait", thought="There is nothing I can do.")
-        choice = offered[0]
+        choice = self.chance.choice(offered) if len(offered) > 1 else offered[0]
         if choice.verb == "execute":
             return self._execute()
+        if not choice.targets:
+            use = self.chance.random() < _ALONE
+            return write(choice.verb if use else "wait", thought="It may be the night for it.", will=self._will())
         target = self._aim(choice)
         if target is None:
             return write("wait", thought="Nobody is worth it tonight.", will=self._will())
-        return write(choice.verb, target=target, thought=f"Tonight I choose {target}.", will=self._will())
+        second = self._pick(choice.seconds) if choice.seconds else ""
+        thought = f"Tonight I choose {target}."
+        text = claim(self._cover(), dead=True) if choice.verb == "forge" else ""
+        return write(choice.verb, target=target, second=second, text=text, thought=thought, will=self._will())
 
     def _execute(self) -> str:
         jailed = [str(event.data["prisoner"]) for event in self.view.private if event.kind is EventKind.JAILING]

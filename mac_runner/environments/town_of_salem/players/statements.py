@@ -14,7 +14,9 @@ from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.roles import ROLES
 
-_ROLE_NAMES = "|".join(re.escape(role.name) for role in ROLES.values())
+_ROLE_NAMES = "|".join(
+    re.escape(name) for name in sorted((role.name for role in ROLES.values()), key=len, reverse=True)
+)
 _CLAIM = re.compile(rf"\bI (?:am|was) the ({_ROLE_NAMES})\b")
 _FINDING = re.compile(r"\b([A-Z][a-z]+) is (not )?suspicious\b")
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from mac_runner.environments.town_of_salem.acts import ACTS, Form
 
 
-def write(verb: str, *, target: str = "", text: str = "", choice: str = "", thought: str = "", will: str = "") -> str:
+def write(
+    verb: str,
+    *,
+    target: str = "",
+    second: str = "",
+    text: str = "",
+    choice: str = "",
+    thought: str = "",
+    will: str = "",
+) -> str:
     """A reply that thinks `thought`, then does one act, with a new will if there is one."""
     thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
     side = f"<will>{will}</will>\n" if will else ""
@@ -18,6 +27,8 @@ def write(verb: str, *, target: str = "", text: str = "", choice: str = "", thou
             act = f"<{verb}{channel}>{text}</{verb}>"
         case Form.NAME:
             act = f"<{verb}>{target}</{verb}>"
+        case Form.TWO_NAMES:
+            act = f"<{verb}>{target}, {second}</{verb}>"
         case Form.NAME_AND_TEXT:
             act = f'<{verb} to="{target}">{text}</{verb}>'
         case Form.CHOICE:

@@ -17,5 +17,7 @@ ROLE = Role(
     investigator_group=1,
     attack=Level.BASIC,
     is_unique=True,
+    leaves_notes=True,
+    may_become=("godfather",),
     abilities=(KILL_ABILITY,),
 )
