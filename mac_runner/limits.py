@@ -11,7 +11,16 @@ YAML_DEPTH_MAX = 32
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
 WILL_CHARS_MAX = 600
+NOTES_CHARS_MAX = 1_500
+OBSERVATION_CHARS_MAX = 8_000
+# A token holds more bytes than this in every language's usual text; and the part of a bounded context the public
+# record may take before its oldest days are told in short.
+CONTEXT_BYTES_PER_TOKEN = 3
+CONTEXT_PUBLIC_SHARE_MAX = 0.6
 TOOL_CALLS_PER_TURN_MAX = 3
+
+# town_of_salem: how often random slots are dealt anew until two sides oppose each other.
+DEALS_MAX = 1_000
 
 # scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.
 OPEN_CONVERSATIONS_PER_SLOT_MAX = 4

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from mac_runner.backends.base import Backend
+from mac_runner.backends.delayed import DelayedBackend
 from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition
@@ -26,9 +27,10 @@ def build_backend(
             "choose a profile whose models are scripted (`--profile embedded` is the default one)",
             key=("model_definitions", name, "backend"),
         )
-    return ScriptedBackend(
+    backend = ScriptedBackend(
         policy=policy_of(config.policy),
         capacity=config.capacity,
         latency_ms=config.latency_ms,
         clock=clock,
     )
+    return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)

@@ -106,9 +106,10 @@ def verify_command(directory: Path) -> None:
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("game", metavar="GAME")
 @click.option("--seat", metavar="NAME", help="Only what this agent saw.")
-def show_command(directory: Path, game: str, seat: str | None) -> None:
+@click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
+def show_command(directory: Path, game: str, seat: str | None, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
-    _end(lambda: show(directory, game, seat))
+    _end(lambda: show(directory, game, seat, has_turns=has_turns))
 
 
 def _end(work: Callable[[], Exit]) -> None:

@@ -7,14 +7,20 @@ from pathlib import Path
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report
 from mac_runner.errors import ConfigError
-from mac_runner.reports import tell_transcript
-from mac_runner.store import RunContents, read_run
+from mac_runner.reports import tell_transcript, tell_turns
+from mac_runner.store import RunContents, in_wall_clock_order, read_run
 
 
-def show(directory: Path, game: str, seat: str | None) -> Exit:
-    """Print one conversation, all of it or what `seat` saw."""
+def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = False) -> Exit:
+    """Print one conversation, all of it or what `seat` saw; or its turns in the order in which they were answered."""
     contents = read_run(directory)
-    text = tell_transcript(contents.transcript(_task_id(contents, game)), seat=seat)
+    task_id = _task_id(contents, game)
+    transcript = contents.transcript(task_id)
+    if has_turns:
+        answers = list(contents.answers(task_id))
+        text = tell_turns(in_wall_clock_order(transcript, answers), answers)
+    else:
+        text = tell_transcript(transcript, seat=seat)
     with report() as out:
         out.write(text)
     return Exit.OK

@@ -16,6 +16,7 @@ from mac_runner.config.experiment import (
 )
 from mac_runner.config.game import GameCalendar, GameConfig, GameFlags
 from mac_runner.config.identity import Difference, IdentityDiff, differences
+from mac_runner.config.latency import EngineLatency, GameLatency
 from mac_runner.config.loading import Loaded, load_experiment
 from mac_runner.config.model_definition import (
     ModelDefinition,
@@ -30,11 +31,13 @@ __all__ = [
     "ConversationConfig",
     "Difference",
     "DiscussionConfig",
+    "EngineLatency",
     "Experiment",
     "ExperimentMetadata",
     "GameCalendar",
     "GameConfig",
     "GameFlags",
+    "GameLatency",
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",

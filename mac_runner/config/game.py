@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mac_runner.config.latency import GameLatency
 from mac_runner.config.section import IDENTITY, Listed, Name, Section, Text
 
 
@@ -19,10 +20,24 @@ class GameFlags(Section):
     """Whom a lynched jester may haunt: who voted guilty or abstained, or only who voted guilty."""
     mafia_parity: Annotated[bool, IDENTITY] = False
     """Whether the mafia wins as soon as it is half of the living."""
+    sk_blocked: Annotated[Literal["both", "blocker"], IDENTITY] = "both"
+    """What a blocked serial killer does: kill the blocker and the chosen target, or stay home and kill the blocker."""
+    spy: Annotated[Literal["bug", "ears"], IDENTITY] = "bug"
+    """What a spy has: a bug on one player a night, or the mafia's chat and all whispers."""
+    retri: Annotated[Literal["raise", "revive"], IDENTITY] = "raise"
+    """What a retributionist does: have each of the dead act once more, or bring one back for good."""
+    mafioso_control: Annotated[Literal["order", "control"], IDENTITY] = "order"
+    """What a controlled mafioso follows: the godfather's order, or the witch."""
+    amnesiac: Annotated[Literal["any_free", "no_unique_town"], IDENTITY] = "any_free"
+    """What an amnesiac may remember: any role that is not unique and held, or no unique role of the town either."""
+    janitor_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many bodies a janitor can clean."""
+    forger_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many wills a forger can forge."""
 
 
 class GameCalendar(Section):
-    """How many rounds each phase lasts."""
+    """How many rounds each phase lasts, and how players take turns."""
 
     greeting_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 1
     """Rounds of talk on the first day, which has no trial."""
@@ -38,6 +53,14 @@ class GameCalendar(Section):
     """The day after which the game ends whatever its state."""
     completion_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1)] = None
     """The game ends with the round in which its replies have cost more tokens than this; null: no such end."""
+    discussion_mode: Annotated[
+        Literal["random", "seat_order", "simultaneous", "bidding", "information_lag"], IDENTITY
+    ] = "random"
+    """How the players of a discussion take turns."""
+    discussion_floors: Annotated[int, IDENTITY, Field(ge=1, le=200)] = 10
+    """With `bidding`: how often a day the floor is given at most, in place of rounds."""
+    speaking_slots: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 2
+    """With `information_lag`: how many players prepare their words at the same time."""
 
 
 class GameConfig(Section):
@@ -50,4 +73,8 @@ class GameConfig(Section):
     flags: GameFlags = GameFlags()
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()
-    """How many rounds each phase lasts."""
+    """How many rounds each phase lasts, and how players take turns."""
+    latency: GameLatency = GameLatency()
+    """With `information_lag`: how long a turn takes."""
+    context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
+    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""

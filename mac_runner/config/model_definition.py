@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
+from mac_runner.config.latency import EngineLatency
 from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
 
 Backend: TypeAlias = Literal["scripted", "vllm", "ollama", "openai"]
@@ -87,3 +88,5 @@ class ModelDefinition(Section):
     """Settings of the backend `ollama`."""
     openai_config: OpenaiConfig | None = None
     """Settings of the backend `openai`."""
+    latency: EngineLatency | None = None
+    """Makes replies take as long as the latency model says, where the engine is faster; null leaves it alone."""

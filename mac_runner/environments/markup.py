@@ -100,10 +100,34 @@ def scan(text: str, names: Collection[str]) -> Markup:
     return Markup(tags=tuple(tags), rest=text[position:].strip())
 
 
-# Template markers of chat models that are written in square brackets, such as [INST] and [/TOOL_CALLS].
-_BRACKETED_MARKER = re.compile(r"\[(/?[A-Z][A-Z_]{2,})\]")
+def after_thoughts(text: str) -> str:
+    """What follows the closed thoughts a reply begins with, stripped."""
+    text = text.strip()
+    opening = _opening(THOUGHT_TAGS)
+    while (match := opening.match(text)) and match.group(1).lower() in THOUGHT_TAGS and not match.group(3):
+        closing = _closing(match.group(1)).search(text, match.end())
+        if closing is None:
+            break
+        text = text[closing.end() :].lstrip()
+    return text
+
+
+# Template markers of chat models that are written in square brackets, such as [INST], [gMASK] and [/TOOL_CALLS].
+_BRACKETED_MARKER = re.compile(r"\[(/?[A-Za-z_]{2,})\]")
 _LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_STRUCTURE = str.maketrans({"<": "‹", ">": "›", "|": "¦", **dict.fromkeys("“”„‟❝❞〝〞〟", '"')})
+_STRUCTURE = str.maketrans(
+    {
+        **dict.fromkeys("<〈⟨❬❰⧼ᐸ", "‹"),
+        **dict.fromkeys(">〉⟩❭❱⧽ᐳ", "›"),
+        "[": "(",
+        "]": ")",
+        "|": "¦",
+        **dict.fromkeys("“”„‟❝❞〝〞〟🙶🙷🙸", '"'),
+        # Signs without a width that are letters or marks to Unicode.
+        **dict.fromkeys("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0", None),
+        **dict.fromkeys((*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)), None),
+    }
+)
 
 
 @lru_cache(maxsize=4096)
@@ -111,15 +135,27 @@ def defuse(text: str) -> str:
     """Words of a player as others may read them: one line, without anything that could pass for structure.
 
     Control, format and unassigned characters go; line ends become ` / `; compatibility forms are folded (NFKC), so that
-    look-alikes are caught with what they look like; angle brackets, bars, curly quotes and the bracketed markers of
-    chat templates are replaced by harmless look-alikes. Doing it twice changes nothing more. The raw text stays in the
-    transcript.
+    look-alikes are caught with what they look like; angle and square brackets, bars and curly quotes are replaced by
+    harmless look-alikes, so that neither a stamp nor a chat template's marker can be written. Doing it twice changes
+    nothing more. The raw text stays in the transcript.
     """
     # Invisible characters go before folding, or they would keep apart what folds together without them.
     lines = (unicodedata.normalize("NFKC", _visible(part)) for part in _LINE_ENDS.split(text))
     spaced = (" ".join(line.split()) for line in lines)
     joined = " / ".join(line for line in spaced if line)
-    return _BRACKETED_MARKER.sub(r"(\1)", joined.translate(_STRUCTURE))
+    return joined.translate(_STRUCTURE)
+
+
+def disarm(reply: str, names: Collection[str]) -> str:
+    """A model's own reply as it is sent back to it: our tags stay, nothing else that a chat template knows does."""
+    return _BRACKETED_MARKER.sub(r"(\1)", _foreign(frozenset(names)).sub("‹", reply))
+
+
+@lru_cache(maxsize=64)
+def _foreign(names: frozenset[str]) -> re.Pattern[str]:
+    """The angle bracket of a tag that is not ours."""
+    known = "|".join(map(re.escape, sorted({*names, *THOUGHT_TAGS, TOOL_TAG, OBSERVATION_TAG})))
+    return re.compile(rf"<(?!/?(?:{known})[\s/>])", _FLAGS)
 
 
 def _visible(text: str) -> str:

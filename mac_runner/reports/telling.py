@@ -6,7 +6,7 @@ words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.printable import printable
@@ -24,6 +24,23 @@ def tell_transcript(transcript: JsonObject, *, seat: str | None = None) -> str:
     if seat is not None and seat not in names:
         raise ConfigError(f"--seat: nobody called {seat!r} took part; there were: {', '.join(names)}")
     return "\n".join(_lines(transcript, seat)) + "\n"
+
+
+def tell_turns(transcript: JsonObject, answers: Iterable[JsonObject]) -> str:
+    """One line for each turn, in the order of the transcript: when it was answered, how long it took, what came of it.
+
+    `answers` is what the event log tells of the conversation.
+    """
+    told = {answer["turn"]: answer for answer in answers}
+    lines = [_turn_line(turn, told.get(turn["turn"], {})) for turn in _objects(transcript["turns"])]
+    return "\n".join(printable(line) for line in lines) + "\n"
+
+
+def _turn_line(turn: JsonObject, answer: JsonObject) -> str:
+    latency_ms = answer.get("latency_ms")
+    took = f"{latency_ms:,.0f} ms" if isinstance(latency_ms, int | float) else "-"
+    receipt = _object(turn["receipt"])
+    return f"{answer.get('time', '-'):<24}  {took:>10}  {turn['turn']:<24}  {receipt['kind']}: {receipt['detail']}"
 
 
 def _lines(transcript: JsonObject, seat: str | None) -> Iterator[str]:

@@ -13,7 +13,14 @@ from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.survey import Survey, survey
-from mac_runner.store.transcripts import build_transcript, index_row, replies_of, task_of, without_timing
+from mac_runner.store.transcripts import (
+    build_transcript,
+    in_wall_clock_order,
+    index_row,
+    replies_of,
+    task_of,
+    without_timing,
+)
 from mac_runner.store.verify import Finding, FindingKind, VerifyReport, verify_run
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "System",
     "VerifyReport",
     "build_transcript",
+    "in_wall_clock_order",
     "index_row",
     "open_run",
     "read_run",

@@ -6,6 +6,7 @@ the manifest lag behind.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TypeGuard
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
+from mac_runner.store.frames import lines
 from mac_runner.store.identity import read_config
 from mac_runner.store.layout import Layout, manifest_path
 from mac_runner.store.manifest import Counts, decode_manifest
@@ -56,6 +58,21 @@ class RunContents:
             raise RunDirectoryError(
                 f"{path} cannot be read ({fault}); remove it and run the same command again: it is written anew"
             ) from fault
+
+    def answers(self, task_id: str) -> Iterator[JsonObject]:
+        """What the event log tells of the replies of one conversation, in the order in which they came.
+
+        An event is logged behind the reply it tells of, so one may be missing after a kill. A torn line is passed over.
+        """
+        for line in lines(self.disk.chunks(self.layout.events)):
+            # Most lines are about other things, and parsing costs far more than looking.
+            if b'"EVENT_INFER_DONE"' in line.data and task_id.encode() in line.data:
+                try:
+                    event = json.loads(line.data)
+                except ValueError:
+                    continue
+                if event["task"] == task_id and not event["is_dropped"]:
+                    yield event
 
     def _endings(self) -> str:
         return f"{self.counts.done} of {self.counts.planned} conversations have ended so far"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 from mac_runner.store.records import (
@@ -118,6 +118,19 @@ def task_of(transcript: JsonObject) -> Task:
 def replies_of(transcript: JsonObject) -> list[RecordedReply]:
     """The recorded replies in canonical order: what a replay is fed with. Raises ValueError on a malformed one."""
     return [recorded_from_json(turn) for turn in objects(transcript, "turns")]
+
+
+def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -> JsonObject:
+    """The transcript with its turns in the order in which they were answered, as the event log tells it.
+
+    A replay of it takes the very course the run took. A turn whose event is missing stays behind the one before it.
+    """
+    ranks = {answer["turn"]: rank for rank, answer in enumerate(answers)}
+    ranked: list[tuple[int, JsonObject]] = []
+    for turn in objects(transcript, "turns"):
+        rank = ranks.get(turn["turn"], ranked[-1][0] if ranked else -1)
+        ranked.append((rank, turn))
+    return {**transcript, "turns": [turn for _, turn in sorted(ranked, key=lambda pair: pair[0])]}
 
 
 def _counts(turns: Sequence[TurnRecord]) -> JsonObject:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
 
-def scripted(policy: str = "heuristic", *, capacity: int = 8, latency_ms: float = 0) -> JsonValue:
+def scripted(policy: str = "heuristic", *, capacity: int = 8, latency_ms: float = 0) -> JsonObject:
     """An entry of `model_definitions`."""
     return {
         "backend": "scripted",

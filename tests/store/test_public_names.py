@@ -15,6 +15,7 @@ def test_store_offers_these_names_and_no_other() -> None:
         "System",
         "VerifyReport",
         "build_transcript",
+        "in_wall_clock_order",
         "index_row",
         "open_run",
         "read_run",

@@ -16,10 +16,19 @@ from typing import TypeAlias
 from mac_runner.environments.town_of_salem.calendar import open_trial
 from mac_runner.environments.town_of_salem.channels import channels_of
 from mac_runner.environments.town_of_salem.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, NightAbility, Step
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility
 from mac_runner.environments.town_of_salem.roles.base import others
-from mac_runner.environments.town_of_salem.state import Ballot, Deed, GameState, Phase, Player
-from mac_runner.limits import SPEECH_CHARS_MAX, WILL_CHARS_MAX
+from mac_runner.environments.town_of_salem.rounds import BID_MAX, named_in
+from mac_runner.environments.town_of_salem.state import (
+    Ballot,
+    Deed,
+    DiscussionMode,
+    GameState,
+    Options,
+    Phase,
+    Player,
+)
+from mac_runner.limits import NOTES_CHARS_MAX, SPEECH_CHARS_MAX, WILL_CHARS_MAX
 
 
 class Form(StrEnum):
@@ -29,6 +38,7 @@ class Form(StrEnum):
     TEXT = "text"
     NAME = "name"
     NAME_AND_TEXT = "name and text"
+    TWO_NAMES = "two names"
     CHOICE = "choice"
 
 
@@ -45,18 +55,22 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An act a seat may choose now: the seats it may be aimed at and the choices it may name."""
+    """An act a seat may choose now: the seats it may be aimed at and the choices it may name.
+
+    An act with two names takes any of `targets` first and any of `seconds` second.
+    """
 
     verb: str
     targets: tuple[int, ...] = ()
+    seconds: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActSpec:
-    """One line of the table.
+    """One line of the table. A side act may be added to any reply and does not use up the turn.
 
-    A side act may be added to any reply and does not use up the turn; an ability belongs to the roles that have it.
+    `example_choice` stands in the example of an act that is a choice; `is_played` says in which games there is the act.
     """
 
     verb: str
@@ -65,10 +79,12 @@ class ActSpec:
     offer: Callable[[GameState, Player], Offer | None]
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
-    is_ability: bool = False
+    text_chars_max: int = SPEECH_CHARS_MAX
+    example_choice: str = ""
+    is_played: Callable[[Options], bool] = lambda options: True
 
-    def example(self, name: str = "NAME") -> str:
-        """The act as a player writes it, aimed at `name`."""
+    def example(self, name: str = "NAME", second: str = "NAME") -> str:
+        """The act as a player writes it, aimed at `name`, and at `second` where it takes two."""
         match self.form:
             case Form.BARE:
                 return f"<{self.verb}/>"
@@ -78,8 +94,10 @@ class ActSpec:
                 return f"<{self.verb}>{name}</{self.verb}>"
             case Form.NAME_AND_TEXT:
                 return f'<{self.verb} to="{name}">your words</{self.verb}>'
+            case Form.TWO_NAMES:
+                return f"<{self.verb}>{name}, {second}</{self.verb}>"
             case Form.CHOICE:
-                return f"<{self.verb}>{Ballot.GUILTY}</{self.verb}>"
+                return f"<{self.verb}>{self.example_choice}</{self.verb}>"
 
 
 OfferRule: TypeAlias = "Callable[[GameState, Player], Offer | None]"
@@ -97,36 +115,48 @@ def _offer_speech(state: GameState, player: Player) -> Offer | None:
     if state.phase is Phase.NIGHT_CHAT:
         names = tuple(channel.name for channel in channels_of(state, player.seat))
         return Offer(verb="speak", choices=names) if names else None
-    return Offer(verb="speak") if player.alive and state.phase in _SPEAKING else None
+    is_heard = player.alive and state.phase in _SPEAKING and not player.is_blackmailed
+    return Offer(verb="speak") if is_heard else None
 
 
 def _speak(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
     if state.phase is not Phase.NIGHT_CHAT:
+        if state.options.discussion_mode == DiscussionMode.BIDDING:
+            state = replace(state, named=named_in(state, act.seat, act.text))
         return Changed(state, (public(state, EventKind.SPEECH, player=player.name, text=act.text),))
     mine = channels_of(state, act.seat)
     channel = next((channel for channel in mine if channel.name == act.choice), mine[0])
     speaker = channel.name_of(state, act.seat)
     event = private(state, EventKind.CHAT, channel.hearers, channel=channel.name, player=speaker, text=act.text)
-    return Changed(state, (event,))
+    if not channel.overhearers:
+        return Changed(state, (event,))
+    said = {"channel": channel.name, "player": channel.stranger, "text": act.text}
+    return Changed(state, (event, private(state, EventKind.CHAT, channel.overhearers, **said)))
 
 
 def _whisper(state: GameState, act: Act) -> Changed:
     (target,) = act.targets
     names = {"player": state.players[act.seat].name, "to": state.players[target].name}
+    readers = (other.seat for other in state.living if ROLES[other.role].reads_whispers(state.options))
     return Changed(
         state,
         (
             public(state, EventKind.WHISPER_SEEN, **names),
-            private(state, EventKind.WHISPER, (act.seat, target), **names, text=act.text),
+            private(state, EventKind.WHISPER, (act.seat, target, *readers), **names, text=act.text),
         ),
     )
 
 
 def _offer_whisper(state: GameState, player: Player) -> Offer | None:
-    if not player.alive or state.phase not in _TALKING:
+    if not player.alive or state.phase not in _TALKING or player.is_blackmailed or not _may_whisper(player):
         return None
-    return Offer(verb="whisper", targets=others(state, player))
+    targets = tuple(other.seat for other in state.living if other.seat != player.seat and _may_whisper(other))
+    return Offer(verb="whisper", targets=targets) if targets else None
+
+
+def _may_whisper(player: Player) -> bool:
+    return ROLES[player.role].may_whisper(player)
 
 
 def _offer_vote(state: GameState, player: Player) -> Offer | None:
@@ -140,7 +170,7 @@ def _offer_vote(state: GameState, player: Player) -> Offer | None:
 def _vote(state: GameState, act: Act) -> Changed:
     (target,) = act.targets
     state = replace(state, votes={**state.votes, act.seat: target})
-    count = sum(vote == target for vote in state.votes.values())
+    count = _weight_against(state, target)
     event = public(
         state,
         EventKind.VOTE,
@@ -149,10 +179,20 @@ def _vote(state: GameState, act: Act) -> Changed:
         count=count,
         needed=state.votes_needed,
     )
-    if count < state.votes_needed:
-        return Changed(state, (event,))
-    trial = open_trial(state, target)
-    return Changed(trial.state, (event, *trial.events))
+    return _try_if_enough(Changed(state, (event,)), target)
+
+
+def _weight_against(state: GameState, target: int) -> int:
+    """What the standing votes for a player weigh together."""
+    voters = (state.players[seat] for seat, vote in state.votes.items() if vote == target)
+    return sum(ROLES[voter.role].votes(voter) for voter in voters)
+
+
+def _try_if_enough(changed: Changed, target: int) -> Changed:
+    if _weight_against(changed.state, target) < changed.state.votes_needed:
+        return changed
+    trial = open_trial(changed.state, target)
+    return Changed(trial.state, changed.events + trial.events)
 
 
 def _offer_unvote(state: GameState, player: Player) -> Offer | None:
@@ -180,6 +220,16 @@ def _cast(state: GameState, act: Act) -> Changed:
     return Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)}))
 
 
+def _offer_bid(state: GameState, player: Player) -> Offer | None:
+    if state.phase is not Phase.BIDDING or not player.alive:
+        return None
+    return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
+
+
+def _bid(state: GameState, act: Act) -> Changed:
+    return Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)}))
+
+
 def _write_will(state: GameState, act: Act) -> Changed:
     return Changed(state.with_player(replace(state.players[act.seat], will=act.text)))
 
@@ -188,16 +238,17 @@ def _write_note(state: GameState, act: Act) -> Changed:
     return Changed(state.with_player(replace(state.players[act.seat], death_note=act.text)))
 
 
+def _write_notes(state: GameState, act: Act) -> Changed:
+    return Changed(state.with_player(replace(state.players[act.seat], notes=act.text)))
+
+
 def _offer_will(state: GameState, player: Player) -> Offer | None:
     # A will is frozen once its writer is condemned (rules, section 12).
     return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
 
 
 def _offer_note(state: GameState, player: Player) -> Offer | None:
-    kills = any(
-        isinstance(ability, NightAbility) and ability.step is Step.ATTACK for ability in ROLES[player.role].abilities
-    )
-    return Offer(verb="death_note") if player.alive and kills else None
+    return Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
 
 
 def _ability_of(player: Player, verb: str) -> Ability | None:
@@ -208,7 +259,10 @@ def _offer_ability(verb: str) -> OfferRule:
     def offer(state: GameState, player: Player) -> Offer | None:
         ability = _ability_of(player, verb)
         targets = None if ability is None else ability.offer(state, player)
-        return None if targets is None else Offer(verb=verb, targets=targets)
+        if ability is None or targets is None:
+            return None
+        seconds = ability.second_aims(state, player) if ability.second_aims is not None else ()
+        return Offer(verb=verb, targets=targets, seconds=seconds)
 
     return offer
 
@@ -217,10 +271,21 @@ def _use_ability(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
     ability = _ability_of(player, act.verb)
     if isinstance(ability, DayAbility):
-        return ability.effect(state, player, act.targets)
+        changed = ability.effect(state, player, act.targets)
+        # A vote that has come to weigh more may be enough now.
+        standing = changed.state.votes.get(act.seat)
+        return changed if standing is None else _try_if_enough(changed, standing)
     names = [state.players[seat].name for seat in act.targets]
-    state = replace(state, deeds=(*state.deeds, Deed(seat=act.seat, verb=act.verb, targets=act.targets)))
+    state = replace(state, deeds=(*state.deeds, Deed(seat=act.seat, verb=act.verb, targets=act.targets, text=act.text)))
     return Changed(state, (private(state, EventKind.DEED_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
+
+
+def _form_of(ability: Ability) -> Form:
+    if ability.aims is None:
+        return Form.BARE
+    if ability.second_aims is not None:
+        return Form.TWO_NAMES
+    return Form.NAME_AND_TEXT if ability.takes_text else Form.NAME
 
 
 def _ability_specs() -> Iterable[ActSpec]:
@@ -231,11 +296,10 @@ def _ability_specs() -> Iterable[ActSpec]:
     for verb, ability in sorted(seen.items()):
         yield ActSpec(
             verb=verb,
-            form=Form.BARE if ability.aims is None else Form.NAME,
+            form=_form_of(ability),
             help=ability.help,
             offer=_offer_ability(verb),
             perform=_use_ability,
-            is_ability=True,
         )
 
 
@@ -268,6 +332,16 @@ _TABLE = (
         help="judge the accused: guilty, innocent or abstain",
         offer=_offer_ballot,
         perform=_cast,
+        example_choice=Ballot.GUILTY,
+    ),
+    ActSpec(
+        verb="bid",
+        form=Form.CHOICE,
+        help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
+        offer=_offer_bid,
+        perform=_bid,
+        example_choice="2",
+        is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
     ),
     *_ability_specs(),
     ActSpec(
@@ -284,6 +358,7 @@ _TABLE = (
         offer=_offer_will,
         perform=_write_will,
         is_side_act=True,
+        text_chars_max=WILL_CHARS_MAX,
     ),
     ActSpec(
         verb="death_note",
@@ -292,6 +367,17 @@ _TABLE = (
         offer=_offer_note,
         perform=_write_note,
         is_side_act=True,
+        text_chars_max=WILL_CHARS_MAX,
+    ),
+    ActSpec(
+        verb="notes",
+        form=Form.TEXT,
+        help="write your private notebook anew; only you ever see it, at every later turn",
+        # The dead think on: some of them may still choose.
+        offer=lambda state, player: Offer(verb="notes"),
+        perform=_write_notes,
+        is_side_act=True,
+        text_chars_max=NOTES_CHARS_MAX,
     ),
 )
 

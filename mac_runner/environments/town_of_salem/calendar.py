@@ -7,35 +7,20 @@ happens between two rounds: the verdict, the lynch, the night, the dawn, the end
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mac_runner.environments.gating import gated
 from mac_runner.environments.town_of_salem.channels import channels
-from mac_runner.environments.town_of_salem.events import Event, EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.night import resolve
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility
 from mac_runner.environments.town_of_salem.roles.mafia import promote
-from mac_runner.environments.town_of_salem.state import Ballot, Death, Faction, GameState, Phase, Player, Result, holder
+from mac_runner.environments.town_of_salem.roles.moon import is_full_moon
+from mac_runner.environments.town_of_salem.rounds import next_of_discussion, open_discussion, open_round
+from mac_runner.environments.town_of_salem.state import TEAMS, Ballot, Death, GameState, Phase, Player, Result
 from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY, check
 from mac_runner.types import JsonValue
-
-
-def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first: bool) -> GameState:
-    """Ask `seats` in a new round; by day in an order drawn for it, with `speak_after` respected."""
-    order = list(seats)
-    if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
-        state.chance("order", state.round + 1).shuffle(order)
-        order = gated(order, state.speak_after)
-    return replace(
-        state,
-        phase=phase,
-        round=state.round + 1,
-        round_in_phase=1 if is_first else state.round_in_phase + 1,
-        order=tuple(order),
-        acted=frozenset(),
-        is_silent=True,
-    )
 
 
 def end_round(state: GameState) -> Changed:
@@ -45,9 +30,11 @@ def end_round(state: GameState) -> Changed:
             if state.round_in_phase < state.options.greeting_rounds:
                 return Changed(open_round(state, Phase.GREETING, _living(state), is_first=False))
             return _dusk(state)
-        case Phase.DISCUSSION:
-            if state.round_in_phase < state.options.discussion_rounds:
-                return Changed(open_round(state, Phase.DISCUSSION, _living(state), is_first=False))
+        case Phase.BIDDING | Phase.DISCUSSION:
+            following = next_of_discussion(state)
+            if following is not None:
+                return Changed(following)
+            state = replace(state, bids={}, turns_left={})
             return _open_voting(replace(state, vote_rounds_left=state.options.vote_rounds, trials=0))
         case Phase.VOTING:
             left = state.vote_rounds_left - 1
@@ -83,8 +70,11 @@ def open_trial(state: GameState, accused: int) -> Changed:
         trials=state.trials + 1,
         vote_rounds_left=max(1, state.vote_rounds_left - 1),
     )
-    event = public(state, EventKind.TRIAL, accused=state.players[accused].name, trial=state.trials)
-    return Changed(open_round(state, Phase.DEFENCE, (accused,), is_first=True), (event,))
+    name = state.players[accused].name
+    events: Events = (public(state, EventKind.TRIAL, accused=name, trial=state.trials),)
+    if state.players[accused].is_blackmailed:
+        events += (public(state, EventKind.BLACKMAILED_ON_STAND, accused=name),)
+    return Changed(open_round(state, Phase.DEFENCE, (accused,), is_first=True), events)
 
 
 def _living(state: GameState) -> tuple[int, ...]:
@@ -112,7 +102,9 @@ def _verdict(state: GameState) -> Changed:
         ballot.value: [state.players[seat].name for seat in sorted(state.ballots) if state.ballots[seat] is ballot]
         for ballot in Ballot
     }
-    cast = Counter(state.ballots.values())
+    cast: Counter[Ballot] = Counter()
+    for seat, ballot in state.ballots.items():
+        cast[ballot] += ROLES[state.players[seat].role].votes(state.players[seat])
     is_guilty = cast[Ballot.GUILTY] > cast[Ballot.INNOCENT]
     events = (
         public(state, EventKind.BALLOTS, **by_ballot),
@@ -130,7 +122,7 @@ def _lynch(state: GameState) -> Changed:
         raise ValueError("a lynch without an accused")
     death = Death(day=state.day, at_night=False, causes=("lynch",))
     victim = replace(state.players[state.accused], death=death)
-    state = replace(state.with_player(victim), had_death=True)
+    state = replace(state.with_player(victim), had_change=True)
     events: Events = (_announcement(state, victim),)
     lynched = ROLES[victim.role].when_lynched(state, victim)
     after = _after_deaths(lynched.state, (victim,))
@@ -145,16 +137,20 @@ def _join(*changes: Changed) -> Changed:
 
 
 def _announcement(state: GameState, victim: Player) -> Event:
-    causes = victim.death.causes if victim.death else ()
-    notes = victim.death.notes if victim.death else ()
+    death = victim.death
+    if death is None:
+        raise ValueError(f"{victim.name} is not dead")
+    role = victim.shown_role
+    will = victim.will if death.forged_will is None else death.forged_will
     return public(
         state,
         EventKind.DEATH,
         player=victim.name,
-        role=ROLES[victim.role].name,
-        causes=list(causes),
-        will=victim.will,
-        death_notes=list(notes),
+        role=UNKNOWN_ROLE if role is None else ROLES[role].name,
+        causes=list(death.causes),
+        will="" if death.is_cleaned or death.is_bloody else will,
+        is_bloody=death.is_bloody and not death.is_cleaned,
+        death_notes=[] if death.is_cleaned else list(death.notes),
     )
 
 
@@ -176,32 +172,54 @@ def _end_if_over(state: GameState) -> Changed | None:
 
 def end_game(state: GameState, result: Result) -> Changed:
     """The game is over, with this result."""
+    state = replace(state, keeper=None, prisoner=None, jail_choice=None)
     event = public(state, EventKind.GAME_END, ending=result.ending, reason=result.reason, winners=list(result.winners))
     return Changed(replace(state, phase=Phase.OVER, order=(), acted=frozenset(), result=result), (event,))
 
 
 def _dusk(state: GameState) -> Changed:
     """Night falls: the prisoner is taken, private channels open if there are any, else everybody acts."""
-    jailor = holder(state, "jailor")
-    choice = state.jail_choice
-    is_jailed = jailor is not None and choice is not None and state.players[choice].alive
+    pair = (state.keeper, state.jail_choice)
+    is_jailed = all(seat is not None and state.players[seat].alive for seat in pair)
+    keeper, prisoner = pair if is_jailed else (None, None)
     state = replace(
-        state, phase=Phase.NIGHT_CHAT, votes={}, accused=None, prisoner=choice if is_jailed else None, jail_choice=None
+        state,
+        phase=Phase.NIGHT_CHAT,
+        players=tuple(_unmuted(player) for player in state.players),
+        votes={},
+        accused=None,
+        keeper=keeper,
+        prisoner=prisoner,
+        jail_choice=None,
     )
     events: list[Event] = [public(state, EventKind.NIGHT_START)]
-    if jailor is not None and state.prisoner is not None:
-        prisoner = state.players[state.prisoner]
-        events.append(private(state, EventKind.JAILING, (jailor.seat,), prisoner=prisoner.name))
-        events.append(private(state, EventKind.JAILED, (prisoner.seat,)))
-        team = [player.seat for player in state.living if player.faction is Faction.MAFIA and player != prisoner]
-        if prisoner.faction is Faction.MAFIA and team:
-            events.append(private(state, EventKind.TEAMMATE_JAILED, team, player=prisoner.name))
+    if is_full_moon(state) and any(role.minds_the_moon for role in roles_in_play(state.lobby)):
+        events.append(public(state, EventKind.FULL_MOON))
+    events += _jailing(state)
     if state.seance is not None and state.players[state.seance.target].alive:
         events.append(private(state, EventKind.SEANCE, (state.seance.target,)))
     speakers = sorted({seat for channel in channels(state) for seat in channel.speakers})
     if speakers and state.options.night_chat_rounds > 0:
         return Changed(open_round(state, Phase.NIGHT_CHAT, speakers, is_first=True), tuple(events))
     return Changed(_open_night(state), tuple(events))
+
+
+def _unmuted(player: Player) -> Player:
+    return replace(player, is_blackmailed=False) if player.is_blackmailed else player
+
+
+def _jailing(state: GameState) -> Events:
+    if state.keeper is None or state.prisoner is None:
+        return ()
+    prisoner = state.players[state.prisoner]
+    events: Events = (
+        private(state, EventKind.JAILING, (state.keeper,), prisoner=prisoner.name),
+        private(state, EventKind.JAILED, (prisoner.seat,)),
+    )
+    team = [player.seat for player in state.living if player.faction is prisoner.faction and player != prisoner]
+    if prisoner.faction in TEAMS and team:
+        events += (private(state, EventKind.TEAMMATE_JAILED, team, player=prisoner.name),)
+    return events
 
 
 def _open_night(state: GameState) -> GameState:
@@ -220,19 +238,23 @@ def _open_night(state: GameState) -> GameState:
 
 def _dawn(state: GameState) -> Changed:
     """Resolve the night, announce it, and open the next day unless the game ends with it."""
-    living_before = _living(state)
+    before = state.players
     night = resolve(state)
     state = replace(night.state, day=state.day + 1, phase=Phase.DISCUSSION, order=(), acted=frozenset())
-    dead = [state.players[seat] for seat in living_before if not state.players[seat].alive]
+    dead = [state.players[player.seat] for player in before if player.alive and not state.players[player.seat].alive]
+    has_changed = any(
+        (old.role, old.alive) != (new.role, new.alive) for old, new in zip(before, state.players, strict=True)
+    )
     announced = [public(state, EventKind.DAY_START)]
     announced += [_announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
-    is_quiet = not dead and not state.had_death and state.day > QUIET_FROM_DAY
-    state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_death=False)
+    told = tuple(event for event in night.events if event.audience is not None)
+    news = (event for event in night.events if event.audience is None)
+    announced += [replace(event, day=state.day, phase=state.phase) for event in news]
+    is_quiet = not has_changed and not state.had_change and state.day > QUIET_FROM_DAY
+    state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_change=False)
     after = _after_deaths(state, dead)
-    opened = _end_if_over(after.state) or Changed(
-        open_round(after.state, Phase.DISCUSSION, _day_speakers(after.state), is_first=True)
-    )
-    return _join(night, Changed(state, tuple(announced)), after, opened)
+    opened = _end_if_over(after.state) or Changed(open_discussion(after.state, _day_speakers(after.state)))
+    return _join(Changed(state, told), Changed(state, tuple(announced)), after, opened)
 
 
 def _day_speakers(state: GameState) -> list[int]:

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mac_runner.environments.town_of_salem.state import Faction, GameState, holder
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import TEAMS, Faction, GameState
+
+_STRANGERS = {Faction.MAFIA: "A member of the Mafia", Faction.VAMPIRE: "A Vampire"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One conversation of a night. `aliases` gives the name a seat goes by in it, where that is not its own."""
+    """One conversation of a night. `aliases` gives the name a seat goes by in it, where that is not its own.
+
+    The `overhearers` hear the words and not who speaks: every speaker is `stranger` to them.
+    """
 
     name: str
     speakers: tuple[int, ...]
     hearers: frozenset[int]
     aliases: Mapping[int, str] = field(default_factory=dict)
+    overhearers: frozenset[int] = frozenset()
+    stranger: str = ""
 
     def name_of(self, state: GameState, seat: int) -> str:
         """Under which name the others hear `seat`."""
@@ -24,7 +32,7 @@ class Channel:
 
 def channels(state: GameState) -> tuple[Channel, ...]:
     """The channels of this night, in the order in which a seat that has several is asked by default."""
-    found = (_jail(state), _mafia(state), _dead(state), _seance(state))
+    found = (_jail(state), *(_team(state, faction) for faction in TEAMS), _dead(state), _seance(state))
     return tuple(channel for channel in found if channel is not None)
 
 
@@ -34,22 +42,32 @@ def channels_of(state: GameState, seat: int) -> tuple[Channel, ...]:
 
 
 def _jail(state: GameState) -> Channel | None:
-    jailor = holder(state, "jailor")
-    if jailor is None or state.prisoner is None:
+    if state.keeper is None or state.prisoner is None:
         return None
-    both = (jailor.seat, state.prisoner)
-    return Channel(name="jail", speakers=both, hearers=frozenset(both), aliases={jailor.seat: "Jailor"})
+    both = (state.keeper, state.prisoner)
+    return Channel(name="jail", speakers=both, hearers=frozenset(both), aliases={state.keeper: "Jailor"})
 
 
-def _mafia(state: GameState) -> Channel | None:
-    team = tuple(
-        player.seat for player in state.living if player.faction is Faction.MAFIA and player.seat != state.prisoner
+def _team(state: GameState, faction: Faction) -> Channel | None:
+    team = tuple(player.seat for player in state.living if player.faction is faction and player.seat != state.prisoner)
+    if len(team) < 2:
+        return None
+    overhearers = frozenset(
+        player.seat
+        for player in state.living
+        if ROLES[player.role].overhears(state.options) is faction and player.seat != state.prisoner
     )
-    return Channel(name="mafia", speakers=team, hearers=frozenset(team)) if len(team) > 1 else None
+    return Channel(
+        name=faction.value,
+        speakers=team,
+        hearers=frozenset(team),
+        overhearers=overhearers,
+        stranger=_STRANGERS[faction],
+    )
 
 
 def _dead(state: GameState) -> Channel | None:
-    mediums = tuple(player.seat for player in state.living if player.role == "medium")
+    mediums = tuple(player.seat for player in state.living if ROLES[player.role].talks_with_dead)
     ghosts = tuple(player.seat for player in state.players if not player.alive)
     if not mediums or not ghosts:
         return None

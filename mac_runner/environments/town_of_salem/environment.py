@@ -7,7 +7,7 @@ from dataclasses import fields
 from mac_runner.config import Experiment, GameConfig
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.lobbies import NAMES, role_list
+from mac_runner.environments.town_of_salem.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rules import new_game
@@ -21,9 +21,11 @@ class TownOfSalem:
 
     def __init__(self, experiment: Experiment) -> None:
         game = experiment.game or GameConfig()
-        self._roles = role_list(game.lobby)
+        self._slots = role_list(game.lobby)
         self._options = options_of(game)
-        self._system = system_text(self._roles, self._options)
+        self._system = system_text(self._slots, self._options)
+        self._latency = game.latency
+        self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
@@ -33,19 +35,28 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, a slot a role, and the names players go by."""
-        return Lineup(slots=self._roles, names=NAMES)
+        return Lineup(slots=self._slots, names=NAMES)
 
     def open(self, task: Task) -> Game:
         """A game in its greeting: the role of a seat is that of the slot its agent was given."""
+        roles = deal(self._slots, task.seed)
         state, opening = new_game(
             seed=task.seed,
             names=[agent.agent_id for agent in task.agents],
-            roles=[self._roles[agent.slot] for agent in task.agents],
-            lobby=self._roles,
+            roles=[roles[agent.slot] for agent in task.agents],
+            lobby=self._slots,
             options=self._options,
             speak_after=self._gates(task),
         )
-        return Game(task=task, state=state, opening=opening, system=self._system, max_retries=self._max_retries)
+        return Game(
+            task=task,
+            state=state,
+            opening=opening,
+            system=self._system,
+            max_retries=self._max_retries,
+            latency=self._latency,
+            context_tokens_max=self._context_tokens_max,
+        )
 
     def _gates(self, task: Task) -> dict[int, frozenset[int]]:
         """`speak_after_within_round` of the definitions, as seats of this game."""

@@ -6,11 +6,11 @@ a prisoner's chat names its other speaker `Jailor`, not the player. Names, never
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mac_runner.environments.town_of_salem.state import GameState, Phase
+from mac_runner.environments.town_of_salem.state import Faction, GameState, Phase, Player
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -31,6 +31,11 @@ class EventKind(StrEnum):
     VERDICT = "verdict"
     DEATH = "death"
     NO_DEATH = "no_death"
+    FULL_MOON = "full_moon"
+    BLACKMAILED_ON_STAND = "blackmailed_on_stand"
+    REVEALED = "revealed"
+    REMEMBERED = "remembered"
+    REVIVED = "revived"
     GAME_END = "game_end"
     # Only those concerned learn these.
     ROLE_CARD = "role_card"
@@ -58,6 +63,20 @@ class EventKind(StrEnum):
     GOAL_MET = "goal_met"
     CONVERTED = "converted"
     TEAM_CHANGED = "team_changed"
+    TEAM_JOINED = "team_joined"
+    FAILED = "failed"
+    CONTROLLED = "controlled"
+    CONTROL_FAILED = "control_failed"
+    CONTROL_RESISTED = "control_resisted"
+    TRANSPORTED = "transported"
+    DOUSED = "doused"
+    VISITED = "visited"
+    BLACKMAILED = "blackmailed"
+    GUILT = "guilt"
+    CLEANED = "cleaned"
+    MAFIA_VISITS = "mafia_visits"
+    BUGGED = "bugged"
+    CAUTION = "caution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +97,9 @@ class Event:
 
 Events = tuple[Event, ...]
 
+UNKNOWN_ROLE = "unknown"
+"""Stands for the role of a body that was cleaned."""
+
 
 def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:
     """An event everybody learns of."""
@@ -87,3 +109,11 @@ def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:
 def private(state: GameState, kind: EventKind, seats: Iterable[int], **data: JsonValue) -> Event:
     """An event only `seats` learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data, audience=frozenset(seats))
+
+
+def team_event(state: GameState, team: Sequence[Player], seats: Iterable[int] | None = None) -> Event:
+    """An event that tells the members of a team, or those of them at `seats`, who is in it."""
+    names: dict[str, JsonValue] = {player.name: player.role.title() for player in team}
+    label = "The Vampires" if team[0].faction is Faction.VAMPIRE else "The Mafia"
+    told = (player.seat for player in team) if seats is None else seats
+    return private(state, EventKind.TEAM, told, team=label, members=names)

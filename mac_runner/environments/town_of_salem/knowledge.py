@@ -14,7 +14,7 @@ from mac_runner.environments.town_of_salem.acts import offers
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.narration import line
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.state import Faction, GameState, Phase
+from mac_runner.environments.town_of_salem.state import TEAMS, GameState, Phase
 
 
 class GameLog:
@@ -38,6 +38,8 @@ class GameLog:
                 self.public_lines.append(told)
                 if event.kind is EventKind.DEATH:
                     self.graveyard[str(event.data["player"])] = str(event.data["role"])
+                elif event.kind is EventKind.REVIVED:
+                    self.graveyard.pop(str(event.data["player"]), None)
                 continue
             for seat in sorted(event.audience):
                 self.private[seat].append(event)
@@ -50,6 +52,7 @@ class Choice:
 
     verb: str
     targets: tuple[str, ...] = ()
+    seconds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
 
 
@@ -69,6 +72,7 @@ class SeatView:
     team: Mapping[str, str]
     will: str
     death_note: str
+    notes: str
     day: int
     phase: Phase
     round_in_phase: int
@@ -92,8 +96,8 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
     player = state.players[seat]
     names = [other.name for other in state.players]
     team = {}
-    if player.faction is Faction.MAFIA:
-        team = {other.name: ROLES[other.role].name for other in state.living if other.faction is Faction.MAFIA}
+    if player.faction in TEAMS:
+        team = {other.name: ROLES[other.role].name for other in state.living if other.faction is player.faction}
     return SeatView(
         name=player.name,
         role=ROLES[player.role],
@@ -103,9 +107,10 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
         team=team,
         will=player.will,
         death_note=player.death_note,
+        notes=player.notes,
         day=state.day,
         phase=state.phase,
-        round_in_phase=state.round_in_phase,
+        round_in_phase=state.round_of(seat),
         players=tuple(names),
         living=tuple(other.name for other in state.living),
         graveyard=log.graveyard,
@@ -118,7 +123,12 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
         public_lines=log.public_lines,
         private_lines=log.private_lines[seat],
         choices=tuple(
-            Choice(verb=offer.verb, targets=tuple(names[target] for target in offer.targets), choices=offer.choices)
+            Choice(
+                verb=offer.verb,
+                targets=tuple(names[target] for target in offer.targets),
+                seconds=tuple(names[target] for target in offer.seconds),
+                choices=offer.choices,
+            )
             for offer in offers(state, seat)
         ),
         observations=observations,

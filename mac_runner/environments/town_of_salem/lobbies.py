@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from random import Random
+from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.state import Faction
 from mac_runner.errors import ConfigError
+from mac_runner.limits import DEALS_MAX
+from mac_runner.types import stable_hash
 
 # The official classic list in its order; a table of n plays the first n entries.
 _CLASSIC = (
@@ -20,9 +27,49 @@ _CLASSIC = (
     "executioner",
     "escort",
     "mafioso",
+    "lookout",
+    "serial killer",
+    "classic town killing",
+    "jester",
+    "classic random town",
+)
+_RANKED = (
+    "jailor",
+    "town investigative",
+    "town investigative",
+    "town protective",
+    "town killing",
+    "town support",
+    "random town",
+    "random town",
+    "random town",
+    "godfather",
+    "mafioso",
+    "random mafia",
+    "random mafia",
+    "neutral evil",
+    "neutral killing",
+)
+_SOCIAL_7 = ("sheriff", "doctor", "escort", "vigilante", "lookout", "godfather", "jester")
+_SOCIAL_10 = (
+    "sheriff",
+    "doctor",
+    "investigator",
+    "jailor",
+    "lookout",
+    "escort",
+    "godfather",
+    "mafioso",
+    "blackmailer",
+    "jester",
 )
 
-LOBBIES: dict[str, tuple[str, ...]] = {f"classic-{n}": _CLASSIC[:n] for n in range(7, len(_CLASSIC) + 1)}
+LOBBIES: dict[str, tuple[str, ...]] = {
+    **{f"classic-{n}": _CLASSIC[:n] for n in range(7, len(_CLASSIC) + 1)},
+    "social-7": _SOCIAL_7,
+    "social-10": _SOCIAL_10,
+    "ranked-15": _RANKED,
+}
 
 NAMES = (
     "Abel",
@@ -49,8 +96,54 @@ NAMES = (
 """Public names of the players; no name is part of another."""
 
 
+def _random_slots() -> dict[str, tuple[str, ...]]:
+    slots = {
+        "any": tuple(ROLES),
+        **{
+            f"random {faction}": tuple(role.id for role in ROLES.values() if role.faction is faction)
+            for faction in Faction
+        },
+    }
+    for role in ROLES.values():
+        slots[role.alignment.value] = (*slots.get(role.alignment.value, ()), role.id)
+    # A Vampire is a neutral too.
+    slots["random neutral"] = tuple(role.id for role in ROLES.values() if role.alignment.value.startswith("neutral"))
+    del slots["random vampire"]
+    # In the classic list there are no Vampires, and so none who hunt them.
+    slots["classic town killing"] = ("veteran", "vigilante")
+    slots["classic random town"] = tuple(role for role in slots["random town"] if role != "vampire hunter")
+    return slots
+
+
+RANDOM_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(_random_slots())
+"""Slots that are filled by lot, and the role ids each may become."""
+
+
+def roles_of(slot: str) -> tuple[str, ...]:
+    """The role ids a slot may hold: one for a role, several for a random slot."""
+    return RANDOM_SLOTS.get(slot) or (slot,)
+
+
+def slot_name(slot: str) -> str:
+    """The slot as players read it."""
+    return ROLES[slot].name if slot in ROLES else slot.removeprefix("classic ").title()
+
+
+@cache
+def roles_in_play(lobby: tuple[str, ...]) -> tuple[Role, ...]:
+    """Every role that may turn up in a game of this lobby, what players can turn into included, by name."""
+    found: set[str] = set()
+    open_ends = [role for slot in lobby for role in roles_of(slot)]
+    while open_ends:
+        role = open_ends.pop()
+        if role not in found:
+            found.add(role)
+            open_ends.extend(ROLES[role].may_become)
+    return tuple(role for role in ROLES.values() if role.id in found)
+
+
 def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
-    """The role ids of a lobby, one a seat. Raises ConfigError for a list that cannot be dealt or played."""
+    """The slots of a lobby, one a seat. Raises ConfigError for a list that cannot be dealt or played."""
     if isinstance(lobby, str):
         if lobby not in LOBBIES:
             known = ", ".join(LOBBIES)
@@ -61,16 +154,30 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
     return slots
 
 
-def possible_roles(lobby: Iterable[str]) -> tuple[Role, ...]:
-    """Every role somebody may hold in the course of a game of this lobby, by name."""
-    found: dict[str, Role] = {}
-    waiting = list(lobby)
-    while waiting:
-        role = ROLES[waiting.pop()]
-        if role.id not in found:
-            found[role.id] = role
-            waiting.extend(role.may_become)
-    return tuple(sorted(found.values(), key=lambda role: role.name))
+def deal(slots: Sequence[str], seed: int) -> tuple[str, ...]:
+    """A role for each slot: random slots are drawn from what they may hold, no unique role twice, somebody opposed."""
+    chance = Random(stable_hash(seed, "deal"))  # noqa: S311 - a game, not a secret
+    for _ in range(DEALS_MAX):
+        roles = _fill(slots, chance)
+        if roles is not None and len({ROLES[role].group for role in roles} - {None}) > 1:
+            return tuple(roles)
+    raise _refusal(f"in {DEALS_MAX} deals of its random slots nobody opposed anybody; name more of the roles")
+
+
+def _fill(slots: Sequence[str], chance: Random) -> list[str] | None:
+    """Fill the slots with the fewest possibilities first, so that none is left without one."""
+    left = {index: set(roles_of(slot)) for index, slot in enumerate(slots)}
+    dealt: dict[int, str] = {}
+    while left:
+        index = min(left, key=lambda index: (len(left[index]), index))
+        choices = sorted(left.pop(index))
+        if not choices:
+            return None
+        dealt[index] = chance.choice(choices)
+        if ROLES[dealt[index]].is_unique:
+            for others in left.values():
+                others.discard(dealt[index])
+    return [dealt[index] for index in range(len(slots))]
 
 
 def _refusal(why: str) -> ConfigError:
@@ -78,14 +185,28 @@ def _refusal(why: str) -> ConfigError:
 
 
 def _check(slots: tuple[str, ...]) -> None:
-    unknown = sorted(set(slots) - set(ROLES))
+    unknown = sorted(set(slots) - set(ROLES) - set(RANDOM_SLOTS))
     if unknown:
-        raise _refusal(f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}")
-    twice = sorted(role for role, count in Counter(slots).items() if count > 1 and ROLES[role].is_unique)
+        raise _refusal(
+            f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}; "
+            f"slots filled by lot: {', '.join(RANDOM_SLOTS)}"
+        )
+    twice = sorted(role for role, count in Counter(slots).items() if count > 1 and _is_unique(role))
     if twice:
         raise _refusal(f"a game has one at most of: {', '.join(twice)}")
     if not 3 <= len(slots) <= len(NAMES):
         raise _refusal(f"{len(slots)} roles; a game has 3 to {len(NAMES)} players")
-    groups = {group for slot in slots if (group := ROLES[slot].group) is not None}
-    if len(groups) < 2:
-        raise _refusal("nobody opposes anybody; a game needs the Town and the Mafia")
+    if _fill(slots, Random(0)) is None:  # noqa: S311 - whether it can be done does not depend on the draw
+        raise _refusal("its random slots need more unique roles than there are")
+    if not _can_be_opposed(slots):
+        raise _refusal("nobody opposes anybody; a game needs two sides, such as the Town and the Mafia")
+
+
+def _is_unique(slot: str) -> bool:
+    return slot in ROLES and ROLES[slot].is_unique
+
+
+def _can_be_opposed(slots: tuple[str, ...]) -> bool:
+    """Whether two of the slots can hold roles of groups that oppose each other."""
+    groups = [{ROLES[role].group for role in roles_of(slot)} - {None} for slot in slots]
+    return any(len(one | other) > 1 for one, other in combinations(filter(None, groups), 2))

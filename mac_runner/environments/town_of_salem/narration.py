@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.state import Phase
 from mac_runner.types import JsonObject
 
@@ -12,6 +12,16 @@ _CAUSES = {
     "mafia": "killed by the Mafia",
     "jailor": "executed by the Jailor",
     "jester": "taken by a Jester's ghost",
+    "serial killer": "stabbed by a Serial Killer",
+    "arsonist": "burnt by an Arsonist",
+    "werewolf": "mauled by a Werewolf",
+    "vigilante": "shot by a Vigilante",
+    "veteran": "shot by a Veteran on alert",
+    "bodyguard": "killed by a Bodyguard",
+    "guarding": "killed while guarding somebody",
+    "vampire": "bitten by a Vampire",
+    "staked": "staked by a Vampire Hunter",
+    "guilt": "dead of guilt",
 }
 
 
@@ -40,6 +50,14 @@ class _Told(dict[str, str]):
         self["count_of"] = f"{data.get('count')} of {data.get('needed')}"
         if "verb" in data:
             self["deed"] = f"{data['verb']}: {self['targets']}" if data["targets"] else str(data["verb"])
+        if data.get("role"):
+            self["a_role"] = _a(str(data["role"]))
+        if "legacy" in data:
+            self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
+        if "happened" in data:
+            self["heard"] = _HEARD[EventKind(str(data["happened"]))]
+        if "is_cautious" in data:
+            self["caution"] = _CAUTIOUS if data["is_cautious"] else _INCAUTIOUS
         if "causes" in data:
             self["death"] = _death(data)
         if "is_guilty" in data:
@@ -61,7 +79,11 @@ def _death(data: JsonObject) -> str:
     notes = data["death_notes"] if isinstance(data["death_notes"], list) else []
     how = " and ".join(_CAUSES.get(str(cause), str(cause)) for cause in causes)
     will = f"The will reads: “{defuse(str(data['will']))}”" if data["will"] else "There was no will."
+    if data.get("is_bloody"):
+        will = "The will is soaked in blood and cannot be read."
     left = "".join(f" A note was left: “{defuse(str(note))}”" for note in notes)
+    if data["role"] == UNKNOWN_ROLE:
+        return f"{data['player']} died, {how}. The body was cleaned: neither role nor will is known."
     return f"{data['player']} died, {how}. They were {_a(str(data['role']))}. {will}{left}"
 
 
@@ -81,6 +103,21 @@ def _ending(data: JsonObject) -> str:
             return f"The game was stopped: {data['reason']}."
 
 
+_CAUTIOUS = "From now on you leave alone those who block or jail you."
+_INCAUTIOUS = "From now on you kill those who block or jail you."
+
+_HEARD = {
+    EventKind.ATTACKED: "they were attacked and survived",
+    EventKind.BLOCKED: "they were kept busy",
+    EventKind.BLOCK_RESISTED: "somebody tried to block them, in vain",
+    EventKind.CONTROLLED: "they were controlled",
+    EventKind.CONTROL_RESISTED: "somebody tried to control them, in vain",
+    EventKind.TRANSPORTED: "they were moved",
+    EventKind.DOUSED: "they were doused",
+    EventKind.BLACKMAILED: "they were blackmailed",
+    EventKind.PATIENT_ATTACKED: "their patient was attacked",
+}
+
 _WORDS: dict[EventKind, str] = {
     EventKind.GAME_START: "Players, in seat order: {players}. Roles in this game: {lobby}.",
     EventKind.DAY_START: "The sun rises.",
@@ -95,9 +132,14 @@ _WORDS: dict[EventKind, str] = {
     EventKind.VERDICT: "{accused} is {verdict}.",
     EventKind.DEATH: "{death}",
     EventKind.NO_DEATH: "Nobody died last night.",
+    EventKind.FULL_MOON: "The moon is full.",
+    EventKind.BLACKMAILED_ON_STAND: "{accused} is blackmailed and cannot speak.",
+    EventKind.REVEALED: "{player} shows that they are the {role}.",
+    EventKind.REMEMBERED: "An Amnesiac has remembered who they were: {a_role}.",
+    EventKind.REVIVED: "{player} is back from the dead.",
     EventKind.GAME_END: "{end}",
     EventKind.ROLE_CARD: "You are the {role}.",
-    EventKind.TEAM: "The Mafia: {members}.",
+    EventKind.TEAM: "{team}: {members}.",
     EventKind.QUARRY: "Your target is {target}.",
     EventKind.WHISPER: "{player} whispers to {to}: “{text}”",
     EventKind.CHAT: "({channel} chat) {player}: “{text}”",
@@ -121,4 +163,18 @@ _WORDS: dict[EventKind, str] = {
     EventKind.GOAL_MET: "You have reached your goal: you have won.",
     EventKind.CONVERTED: "You are now a {role}.",
     EventKind.TEAM_CHANGED: "{player} is now the {role} of the Mafia.",
+    EventKind.TEAM_JOINED: "{player} is now one of you, {a_role}.",
+    EventKind.FAILED: "What you did had no effect on {target}.",
+    EventKind.CONTROLLED: "Somebody made you do what they wanted.",
+    EventKind.CONTROL_FAILED: "{target} could not be controlled.",
+    EventKind.CONTROL_RESISTED: "Somebody tried to control you, in vain.",
+    EventKind.TRANSPORTED: "You were moved to another place tonight.",
+    EventKind.DOUSED: "You were doused.",
+    EventKind.VISITED: "You doused those who came to you: {visitors}.",
+    EventKind.BLACKMAILED: "You are blackmailed: tomorrow you cannot speak by day.",
+    EventKind.GUILT: "You killed one of your own, {target}. The next night will be your last.",
+    EventKind.CLEANED: "You cleaned {target}, who was {a_role}. {legacy}",
+    EventKind.MAFIA_VISITS: "The Mafia visited: {visited}.",
+    EventKind.BUGGED: "Your bug on {target}: {heard}.",
+    EventKind.CAUTION: "{caution}",
 }

@@ -1,6 +1,7 @@
 """From the text of a reply to what its seat does: a tool request, acts, or a problem to be put right.
 
-Total: every text is one of the three, and a problem says to the player what was wrong and what is wanted.
+A reply is markup or a JSON object that says the same (`structured`). Total: every text is one of the three, and a
+problem says to the player what was wrong and what is wanted.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mac_runner.environments.markup import TOOL_TAG, Tag, holds_thought, scan
+from mac_runner.environments.markup import TOOL_TAG, Tag, defuse, holds_thought, scan
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form
 from mac_runner.environments.town_of_salem.rules import IllegalActError, check
 from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.limits import SPEECH_CHARS_MAX, WILL_CHARS_MAX
-from mac_runner.types import FinishReason, Reply
+from mac_runner.environments.town_of_salem.structured import NotJsonError, read_object, tags_of, tool_of
+from mac_runner.types import FinishReason, JsonObject, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +46,15 @@ Reading: TypeAlias = ToolRequest | Chosen | Problem
 
 def read(reply: Reply, state: GameState, seat: int) -> Reading:
     """Read `reply` as the answer of `seat` to the round that is open."""
+    try:
+        written = read_object(reply.text)
+        if written is not None:
+            return _read_object(written, state, seat)
+    except NotJsonError as problem:
+        return Problem(reason=_cut_off(reply) or str(problem))
     markup = scan(reply.text, ACTS)
     if markup.unclosed is not None:
-        is_cut = reply.finish_reason is FinishReason.LENGTH
-        why = "the reply was cut off at its token limit" if is_cut else f"there is no </{markup.unclosed}>"
+        why = _cut_off(reply) or f"there is no </{markup.unclosed}>"
         return Problem(reason=f"<{markup.unclosed}> was never closed: {why}")
     request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
     if request is not None:
@@ -56,6 +62,17 @@ def read(reply: Reply, state: GameState, seat: int) -> Reading:
     if reply.finish_reason is FinishReason.LENGTH and markup.rest:
         return Problem(reason="the reply was cut off at its token limit; give the act last, and be brief")
     return _read_acts(markup.tags, state, seat)
+
+
+def _cut_off(reply: Reply) -> str:
+    return "the reply was cut off at its token limit" if reply.finish_reason is FinishReason.LENGTH else ""
+
+
+def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
+    if written.get("tool"):
+        name, argument = tool_of(written)
+        return ToolRequest(name=name, argument=argument)
+    return _read_acts(tags_of(written), state, seat)
 
 
 def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
@@ -80,14 +97,17 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
         case Form.BARE:
             return Act(seat=seat, verb=spec.verb)
         case Form.TEXT:
-            text = _text(tag, WILL_CHARS_MAX if spec.is_side_act else SPEECH_CHARS_MAX)
+            text = _text(tag, spec.text_chars_max)
             channel = tag.attributes.get("channel", "").strip().casefold()
             return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
         case Form.NAME:
             return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
+        case Form.TWO_NAMES:
+            first, _, second = tag.text.partition(",")
+            return Act(seat=seat, verb=spec.verb, targets=(_seat(first, spec, seats), _seat(second, spec, seats)))
         case Form.NAME_AND_TEXT:
             target = _seat(tag.attributes.get("to", ""), spec, seats)
-            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, SPEECH_CHARS_MAX))
+            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
         case Form.CHOICE:
             return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
 
@@ -107,5 +127,5 @@ def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
     if seat is None:
         if not name.strip():
             raise IllegalActError(f"<{spec.verb}> names nobody")
-        raise IllegalActError(f"<{spec.verb}> names {name.strip()[:40]!r}, who is not a player")
+        raise IllegalActError(f"<{spec.verb}> names {defuse(name)[:40]!r}, who is not a player")
     return seat

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
-from mac_runner.environments.town_of_salem.calendar import end_game, end_round, open_round
-from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public
+from mac_runner.environments.town_of_salem.calendar import end_game, end_round
+from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public, team_event
+from mac_runner.environments.town_of_salem.lobbies import slot_name
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
-from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase, Player, Result
+from mac_runner.environments.town_of_salem.rounds import open_round
+from mac_runner.environments.town_of_salem.state import TEAMS, GameState, Options, Phase, Player, Result
 
 
 class IllegalActError(Exception):
@@ -54,7 +56,7 @@ def new_game(
             role=role,
             dealt=role,
             faction=ROLES[role].faction,
-            uses=ROLES[role].starting_uses(),
+            uses=ROLES[role].starting_uses(options),
         )
         for seat, (name, role) in enumerate(zip(names, roles, strict=True))
     )
@@ -74,17 +76,18 @@ def new_game(
 
 
 def _opening_events(state: GameState) -> Events:
-    team = [player for player in state.players if player.faction is Faction.MAFIA]
     names = [player.name for player in state.players]
-    events = [public(state, EventKind.GAME_START, players=list(names), lobby=list(state.lobby))]
+    lobby = [slot_name(slot).lower() for slot in state.lobby]
+    events = [public(state, EventKind.GAME_START, players=list(names), lobby=list(lobby))]
     for player in state.players:
         events.append(private(state, EventKind.ROLE_CARD, (player.seat,), role=ROLES[player.role].name))
         if player.quarry is not None:
             quarry = state.players[player.quarry].name
             events.append(private(state, EventKind.QUARRY, (player.seat,), target=quarry))
-    if len(team) > 1:
-        members = {player.name: ROLES[player.role].name for player in team}
-        events.append(private(state, EventKind.TEAM, (player.seat for player in team), members=dict(members)))
+    for faction in TEAMS:
+        team = [player for player in state.players if player.faction is faction]
+        if len(team) > 1:
+            events.append(team_event(state, team))
     return tuple(events)
 
 
@@ -101,11 +104,22 @@ def check(state: GameState, act: Act) -> Offer:
         if len(act.targets) != 1 or act.targets[0] not in offer.targets:
             names = ", ".join(state.players[seat].name for seat in offer.targets)
             raise IllegalActError(f"<{act.verb}> must name one of: {names}")
+    elif spec.form is Form.TWO_NAMES:
+        _check_pair(state, act, offer)
     elif act.targets:
         raise IllegalActError(f"<{act.verb}> names nobody")
     if act.choice not in offer.choices and (act.choice or spec.form is Form.CHOICE):
         raise IllegalActError(_unknown_choice(spec, offer))
     return offer
+
+
+def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
+    if len(act.targets) != 2:
+        raise IllegalActError(f"<{act.verb}> must name two players, with a comma between them")
+    for which, seat, allowed in zip(("first", "second"), act.targets, (offer.targets, offer.seconds), strict=True):
+        if seat not in allowed:
+            names = ", ".join(state.players[seat].name for seat in allowed)
+            raise IllegalActError(f"<{act.verb}> must name {which} one of: {names}")
 
 
 def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
@@ -129,7 +143,7 @@ def apply(state: GameState, move: Move) -> Changed:
 
 def _apply_act(state: GameState, act: Act) -> Changed:
     spec = ACTS.get(act.verb)
-    if spec is not None and not spec.is_side_act and act.seat in state.acted:
+    if spec is not None and not spec.is_side_act and act.seat in state.order and act.seat not in state.due:
         raise IllegalActError("you have already acted in this round")
     check(state, act)
     spec = ACTS[act.verb]
@@ -148,7 +162,9 @@ def validate(state: GameState) -> None:
         assert player.seat == seat, "seats are numbered in order"
         assert player.faction is ROLES[player.role].faction, f"{player.name}'s faction is that of the role"
         assert all(left >= 0 for left in player.uses.values()), f"{player.name} has no use below zero"
-        assert set(player.uses) == set(ROLES[player.role].starting_uses()), f"{player.name} counts the role's uses"
+        assert set(player.uses) == set(ROLES[player.role].starting_uses(state.options)), (
+            f"{player.name} counts the role's uses"
+        )
     assert len({player.name for player in state.players}) == len(state.players), "names are unique"
     assert len(set(state.order)) == len(state.order), "nobody is asked twice in a round"
     assert state.acted <= set(state.order), "only those asked have acted"
@@ -158,10 +174,14 @@ def validate(state: GameState) -> None:
     assert all(seat in living and seat != state.accused for seat in state.ballots), "the living judge others"
     on_stand = state.phase in (Phase.DEFENCE, Phase.JUDGEMENT, Phase.LAST_WORDS)
     assert (state.accused is not None) == on_stand, "there is an accused exactly during a trial"
+    assert not state.bids or state.phase is Phase.BIDDING, "bids stand while the floor is bid for only"
+    assert not state.is_lagged or set(state.turns_left) == set(state.order), "those with turns left are asked"
+    assert all(left > 0 for left in state.turns_left.values()), "a seat without turns left is not asked"
     assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
     assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
     assert not state.deeds or state.phase is Phase.NIGHT, "deeds are chosen at night"
     assert len({deed.seat for deed in state.deeds}) == len(state.deeds), "one deed a seat"
     assert (state.result is not None) == (state.phase is Phase.OVER), "a game has a result when it is over"
-    godfathers = [player for player in state.living if player.role == "godfather"]
-    assert len(godfathers) <= 1, "there is one Godfather at most"
+    unique = [player.role for player in state.living if ROLES[player.role].is_unique]
+    assert len(set(unique)) == len(unique), "a unique role has one living holder at most"
+    assert state.prisoner is None or state.keeper is not None, "a prisoner has a keeper"

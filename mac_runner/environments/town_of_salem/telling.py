@@ -10,19 +10,26 @@ from mac_runner.environments.town_of_salem.events import Event
 from mac_runner.environments.town_of_salem.knowledge import GameLog
 from mac_runner.environments.town_of_salem.narration import stamp, tell
 from mac_runner.environments.town_of_salem.state import GameState, Player
+from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.victory import has_won
 from mac_runner.types import JsonObject, JsonValue, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActRecord:
-    """One act as it was made, for the transcript: the ground truth that no player sees."""
+    """One act as it was made, for the transcript: the ground truth that no player sees.
+
+    `span` is set under information lag. A lapsed act was legal when it was chosen and not any more when it was its turn
+    to happen; the player waited instead.
+    """
 
     day: int
     phase: str
     round: int
     act: Act
     is_default: bool
+    is_lapsed: bool = False
+    span: Span | None = None
 
 
 def outcome_of(state: GameState, task: Task) -> JsonObject:
@@ -100,4 +107,8 @@ def _act(record: ActRecord, names: list[str]) -> JsonObject:
         told["text"] = act.text
     if act.choice:
         told["choice"] = act.choice
+    if record.is_lapsed:
+        told["is_lapsed"] = True
+    if record.span is not None:
+        told["simulated"] = {"started_ms": record.span.started_ms, "ended_ms": record.span.ended_ms}
     return told

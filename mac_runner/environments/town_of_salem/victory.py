@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction, GameState, Player, Result
 
-# Two consecutive days and nights without a death end the game, counted from this day on.
+# Two consecutive days and nights in which nobody dies or turns end the game, counted from this day on.
 QUIET_FROM_DAY = 7
 QUIET_CYCLES_MAX = 2
 
-# Endings of two that play cannot resolve: the pair of roles, and the group that is given the win.
-STALEMATES: dict[frozenset[str], str] = {
-    frozenset({"godfather", "escort"}): "mafia",
-    frozenset({"mafioso", "escort"}): "mafia",
-    frozenset({"framer", "escort"}): "mafia",
-}
+_MAFIA = frozenset(role.id for role in ROLES.values() if role.faction is Faction.MAFIA)
+
+
+class Stalemate(NamedTuple):
+    """An ending of two that play cannot resolve: who is given the win, against whom."""
+
+    winners: frozenset[str]
+    losers: frozenset[str]
+
+
+# A Jailor loses so only when he may execute no more.
+STALEMATES = (
+    Stalemate(frozenset({"arsonist"}), _MAFIA | {"serial killer", "vampire", "escort", "transporter", "jailor"}),
+    Stalemate(frozenset({"serial killer"}), frozenset({"godfather", "mafioso", "vampire", "transporter", "jailor"})),
+    Stalemate(frozenset({"werewolf"}), frozenset({"godfather", "mafioso", "vampire", "serial killer"})),
+    Stalemate(_MAFIA, frozenset({"escort"})),
+    Stalemate(frozenset({"godfather"}), frozenset({"transporter"})),
+    Stalemate(frozenset({"transporter"}), frozenset({"mafioso"})),
+)
 
 
 def check(state: GameState) -> Result | None:
@@ -25,10 +40,10 @@ def check(state: GameState) -> Result | None:
     groups = {group for player in living if (group := ROLES[player.role].group) is not None}
     if not groups:
         return Result(ending="draw", reason="nobody is left who could win as a group")
-    if len(groups) == 1:
+    if len(groups) == 1 and not _holds_out(living):
         (winner,) = groups
         return Result(ending="win", reason="all who opposed them are dead", winners=(winner,))
-    stalemate = STALEMATES.get(frozenset(player.role for player in living)) if len(living) == 2 else None
+    stalemate = _award(*living) if len(living) == 2 else None
     if stalemate is not None:
         return Result(ending="win", reason="nobody left can stop them", winners=(stalemate,))
     mafia = sum(player.faction is Faction.MAFIA for player in living)
@@ -41,7 +56,22 @@ def check(state: GameState) -> Result | None:
     return None
 
 
+def _holds_out(living: tuple[Player, ...]) -> bool:
+    """Whether the Town has still somebody to fight and somebody who can: an armed Vigilante and a Witch."""
+    is_opposed = any(ROLES[player.role].is_hostile_to_town for player in living)
+    return is_opposed and any(ROLES[player.role].holds_out(player) for player in living)
+
+
+def _award(one: Player, other: Player) -> str | None:
+    for strong, weak in ((one, other), (other, one)):
+        can_execute = weak.uses.get("execute", 0) > 0
+        if not can_execute and any(strong.role in pair.winners and weak.role in pair.losers for pair in STALEMATES):
+            return ROLES[strong.role].group
+    return None
+
+
 def has_won(state: GameState, player: Player) -> bool:
     """Whether this player is among the winners: with their group, dead or alive, or by a goal of their own."""
     winners = state.result.winners if state.result else ()
-    return player.has_met_goal or ROLES[player.role].group in winners
+    role = ROLES[player.role]
+    return role.group in winners or player.has_met_goal or role.has_won(state, player)

@@ -120,7 +120,7 @@ def test_tools_answer_from_what_the_seat_may_know() -> None:
         "roles": sorted(role.title() for role in CLASSIC),
         "seats": [player.name for player in game.state.players],
     }
-    assert json.loads(graveyard.detail)["dead"] == {}
+    assert json.loads(graveyard.detail)["dead"] == []
 
 
 def test_tool_requests_of_a_turn_are_limited() -> None:

@@ -163,7 +163,7 @@ def test_no_prompt_shows_what_its_seat_may_not_know(part: int) -> None:
         met.update(kind for kind, _ in watch.met)
 
     # Nothing was found where it must not be, and not because nothing was there to be found.
-    assert met == {"speak", "private speak", "private whisper", "will", "death_note"}
+    assert met == {"speak", "private speak", "private whisper", "will", "death_note", "notes"}
 
 
 def test_view_tells_the_mafia_its_living_team_and_nobody_else_anything() -> None:

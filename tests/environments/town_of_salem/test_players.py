@@ -151,7 +151,7 @@ def test_written_act_is_read_as_what_was_written(verb: str) -> None:
     """The writer is the inverse of the parser, up to what is legal now."""
     game = open_game(ELEVEN)
     choice = "guilty" if ACTS[verb].form is Form.CHOICE else ""
-    text = write(verb, target="Beatrice", text="words", choice=choice, thought="<wait/>", will="mine")
+    text = write(verb, target="Beatrice", second="Caleb", text="words", choice=choice, thought="<wait/>", will="mine")
     reading = read(Reply(text=text), game.state, 0)
 
     if ACTS[verb].is_side_act:
@@ -184,7 +184,7 @@ def test_heuristic_player_betrays_itself_to_no_medium(role: str) -> None:
 
 
 def test_fixed_sentences_are_understood_as_they_were_meant() -> None:
-    text = f"{claim('Serial Killer')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
+    text = f"{claim('Wizard')} {claim('Sheriff')} {accuse(['Abel', 'Caleb'])} {clear(['Beatrice'])}"
 
     assert understand(text) == Statement(claims="Sheriff", accuses=("Abel", "Caleb"), clears=("Beatrice",))
     assert understand(claim("Doctor", dead=True)).claims == "Doctor"

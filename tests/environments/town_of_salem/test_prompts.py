@@ -7,6 +7,7 @@ import pytest
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.narration import _WORDS
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
@@ -18,6 +19,7 @@ from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_g
 
 CLASSIC = ELEVEN[:10]
 PRIVATE = "\n\nKNOWN TO YOU\n"
+TOWN = "\n\nTHE TOWN\n"
 
 
 @pytest.mark.parametrize("name", ["clumsy", *POLICIES])
@@ -28,7 +30,7 @@ def test_prompts_share_the_system_message_and_a_record_that_only_grows(name: str
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
         nonlocal longest
         system.add(prompt.messages[0].content)
-        record = prompt.messages[1].content.split(PRIVATE)[0]
+        record = prompt.messages[1].content.split(TOWN)[0]
         assert record.startswith(longest)
         longest = record
 
@@ -48,15 +50,19 @@ def test_continued_turn_begins_as_the_turn_it_continues() -> None:
 def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
     text = system_text(CLASSIC, Options())
 
+    in_play = {ability.verb for role in roles_in_play(CLASSIC) for ability in role.abilities}
+    foreign = {ability.verb for role in ROLES.values() for ability in role.abilities} - in_play
     for spec in ACTS.values():
-        if spec.verb != "seance" or "medium" in CLASSIC:
-            assert f"- {spec.example()}: {spec.help}." in text
+        is_played = spec.is_played(Options()) and spec.verb not in foreign
+        assert (f"- {spec.example()}: {spec.help}." in text) == is_played
     for tool in TOOLS.values():
         assert f"- {tool.example()}: {tool.help}." in text
     for role in CLASSIC:
         assert ROLES[role].card in text
         assert ROLES[role].goal in text
-    assert ROLES["jester"].card in text, "an Executioner may become one"
+    # An Executioner may become a Jester; nobody here can become an Arsonist.
+    assert ROLES["jester"].goal in text
+    assert ROLES["arsonist"].goal not in text
 
 
 def test_system_message_leaves_out_what_nobody_can_become() -> None:

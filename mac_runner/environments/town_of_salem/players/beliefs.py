@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play, roles_of
 from mac_runner.environments.town_of_salem.players.statements import Statement, understand
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
@@ -89,7 +90,7 @@ def _verdict(view: SeatView, finding: str) -> bool | None:
         return finding == "suspicious"
     if finding == "a member of the mafia":
         return True
-    named = [ROLES[slot] for slot in dict.fromkeys(view.lobby) if ROLES[slot].name in finding]
+    named = [role for role in roles_in_play(view.lobby) if role.name in finding]
     if not named or len({role.faction is Faction.TOWN for role in named}) > 1:
         return None
     return named[0].faction is not Faction.TOWN
@@ -121,7 +122,8 @@ def _weigh_claims(view: SeatView, claims: Mapping[str, str], score: dict[str, fl
     """A role claimed by more players than the list has is a lie of somebody's."""
     available: dict[str, int] = defaultdict(int)
     for slot in view.lobby:
-        available[ROLES[slot].name] += 1
+        for role_id in roles_of(slot):
+            available[ROLES[role_id].name] += 1
     claimants: dict[str, set[str]] = defaultdict(set)
     for name, role in claims.items():
         claimants[role].add(name)
@@ -153,6 +155,8 @@ def _weigh_word(
     if speaker == view.name or speaker == about:
         return
     shown = view.graveyard.get(about)
+    if shown == UNKNOWN_ROLE:
+        return
     if shown is not None:
         # The grave tells whether the word was true.
         was_right = is_accusation != is_town_role(shown)
@@ -164,7 +168,7 @@ def _weigh_word(
 
 def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: float) -> float:
     shown = view.graveyard.get(speaker)
-    if shown is not None:
+    if shown is not None and shown != UNKNOWN_ROLE:
         if not is_town_role(shown):
             return 0.0
         return _PROVEN_WORD if shown in INFORMED else _BARE_WORD
@@ -185,10 +189,15 @@ def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
                 score[str(name)] += _WRONG_BALLOT
 
 
+def _chance_of_evil(slot: str) -> float:
+    roles = roles_of(slot)
+    return sum(ROLES[role].faction is not Faction.TOWN for role in roles) / len(roles)
+
+
 def _weigh_odds(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
     """How many of the others must be evil by the role list and the graves, and who has kept silent too long."""
-    evil = sum(not is_town_role(slot) for slot in view.lobby)
-    evil -= sum(not is_town_role(role) for role in view.graveyard.values())
+    evil = sum(_chance_of_evil(slot) for slot in view.lobby)
+    evil -= sum(not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE)
     others = [name for name in view.living if name != view.name]
     odds = evil / len(others) if others else 0.0
     for name in others:

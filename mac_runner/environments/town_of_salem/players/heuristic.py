@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from random import Random
 
+from mac_runner.environments.markup import scan
 from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.players.beliefs import (
     CLAIMING_DAY,
     INFORMED,
@@ -30,6 +32,8 @@ _EASIER_EACH_DAY = 0.2
 _VOTE_FROM_MIN = 0.7
 _JAIL_FROM = 1.0
 _DEATH_NOTE = "Nobody is safe in this town."
+# How often somebody does what needs nobody to be aimed at.
+_ALONE = 0.3
 _WANTED_DEAD = ("Jailor", "Sheriff", "Investigator", "Medium", "Doctor", "Escort")
 
 
@@ -86,6 +90,8 @@ class _Player:
                 return self._use_the_day() or self._vote()
             case Phase.DEFENCE | Phase.LAST_WORDS:
                 return self._say(self._defence(), "I must convince them.")
+            case Phase.BIDDING:
+                return self._use_the_day() or self._bid()
             case _:
                 return self._use_the_day() or self._discuss()
 
@@ -132,6 +138,21 @@ class _Player:
 
     def _pick(self, names: Sequence[str]) -> str:
         return self.chance.choice(list(names))
+
+    def _bid(self) -> str:
+        """Most for an accusation, less for other words, nothing for what it has said today already."""
+        words = next((tag.text for tag in scan(self._discuss(), ("speak",)).tags), "")
+        if not words or self._has_said_today(words):
+            return write("bid", choice="0", thought="Let me hear the others.")
+        is_accusing = bool(understand(words).accuses)
+        return write("bid", choice="4" if is_accusing else "2", thought=f"I would say: {words}")
+
+    def _has_said_today(self, words: str) -> bool:
+        said = {"player": self.view.name, "text": words}
+        return any(
+            event.kind is EventKind.SPEECH and event.day == self.view.day and event.data == said
+            for event in self.view.public
+        )
 
     def _discuss(self) -> str:
         view, role = self.view, self.view.role.name
@@ -209,7 +230,9 @@ class _Player:
             return mine
         dead = set(self.view.graveyard.values())
         taken = dead | set(self.beliefs.claims.values())
-        roles = [slot.title() for slot in self.view.lobby if is_town_role(slot)]
+        roles = [role.name for role in roles_in_play(self.view.lobby) if role.faction is Faction.TOWN]
+        named = [slot_name(slot) for slot in self.view.lobby if is_town_role(slot)]
+        roles = named or roles or [self.view.role.name]
         free = [role for role in roles if role not in taken and not (role == "Jailor" and self._is_jailed())]
         informed = [role for role in free if role in INFORMED]
         return self._pick(informed or free or [role for role in roles if role not in dead] or roles)
@@ -301,18 +324,30 @@ class _Player:
         }
 
     def _act_at_night(self) -> str:
-        offered = [choice for choice in self.view.choices if choice.verb not in ("wait", "will", "death_note")]
+        own = {ability.verb for ability in self.view.role.abilities}
+        offered = [choice for choice in self.view.choices if choice.verb in own]
         if not offered:
             return write("wait", thought="There is nothing I can do.")
-        choice = offered[0]
+        choice = self.chance.choice(offered) if len(offered) > 1 else offered[0]
         if choice.verb == "execute":
             return self._execute()
+        if not choice.targets:
+            use = self.chance.random() < _ALONE
+            return write(choice.verb if use else "wait", thought="It may be the night for it.", will=self._will())
         target = self._aim(choice)
         if target is None:
             return write("wait", thought="Nobody is worth it tonight.", will=self._will())
+        second = self._pick(choice.seconds) if choice.seconds else ""
+        text = claim(self._cover(), dead=True) if choice.verb == "forge" else ""
         note = "" if self.view.death_note or "death_note" not in self.choices else _DEATH_NOTE
         return write(
-            choice.verb, target=target, thought=f"Tonight I choose {target}.", will=self._will(), death_note=note
+            choice.verb,
+            target=target,
+            second=second,
+            text=text,
+            thought=f"Tonight I choose {target}.",
+            will=self._will(),
+            death_note=note,
         )
 
     def _execute(self) -> str:

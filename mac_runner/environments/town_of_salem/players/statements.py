@@ -14,7 +14,9 @@ from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.roles import ROLES
 
-_ROLE_NAMES = "|".join(re.escape(role.name) for role in ROLES.values())
+_ROLE_NAMES = "|".join(
+    re.escape(name) for name in sorted((role.name for role in ROLES.values()), key=len, reverse=True)
+)
 # Whole sentences only: "I do not think Abel is suspicious." says nothing of the kind.
 _CLAIM = re.compile(rf"(?:^|(?<=[.!?] ))I (?:am|was) the ({_ROLE_NAMES})(?=[.!]|$)")
 _FINDING = re.compile(r"(?:^|(?<=[.!?] ))I found that ([A-Z][a-z]+) is (not )?suspicious(?=[.!]|$)")

@@ -13,15 +13,16 @@ def play_at_random(view: object, chance: Random) -> str:
     """Draw one legal act."""
     if not isinstance(view, SeatView):
         raise TypeError(f"a player of this game needs a SeatView, not {type(view).__name__}")
-    options: list[tuple[str, str, str]] = []
+    options: list[tuple[str, str, str, str]] = []
     for choice in view.choices:
         if ACTS[choice.verb].is_side_act:
             continue
         for target in choice.targets or ("",):
-            for option in choice.choices or ("",):
-                options.append((choice.verb, target, option))
-    verb, target, option = chance.choice(options)
-    return write(verb, target=target, choice=option, text=_words(view, chance))
+            for second in choice.seconds or ("",):
+                for option in choice.choices or ("",):
+                    options.append((choice.verb, target, second, option))
+    verb, target, second, option = chance.choice(options)
+    return write(verb, target=target, second=second, choice=option, text=_words(view, chance))
 
 
 def _words(view: SeatView, chance: Random) -> str:

@@ -9,6 +9,7 @@ def write(
     verb: str,
     *,
     target: str = "",
+    second: str = "",
     text: str = "",
     choice: str = "",
     thought: str = "",
@@ -28,6 +29,8 @@ def write(
             act = f"<{verb}{channel}>{text}</{verb}>"
         case Form.NAME:
             act = f"<{verb}>{target}</{verb}>"
+        case Form.TWO_NAMES:
+            act = f"<{verb}>{target}, {second}</{verb}>"
         case Form.NAME_AND_TEXT:
             act = f'<{verb} to="{target}">{text}</{verb}>'
         case Form.CHOICE:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from mac_runner.environments.town_of_salem.roles.base import (
+    DOUSED,
     Ability,
     Alignment,
     Changed,
@@ -18,8 +14,10 @@ from mac_runner.environments.town_of_salem.roles.base import (
     Step,
     become,
 )
+from mac_runner.environments.town_of_salem.roles.catalogue import roles
 
 __all__ = [
+    "DOUSED",
     "ROLES",
     "Ability",
     "Alignment",
@@ -33,11 +31,5 @@ __all__ = [
 ]
 
 
-def _discover() -> Mapping[str, Role]:
-    modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
-    roles = (module.ROLE for module in modules if hasattr(module, "ROLE"))
-    return MappingProxyType({role.id: role for role in sorted(roles, key=lambda role: role.name)})
-
-
-ROLES = _discover()
+ROLES = roles()
 """Role id to role, in alphabetical order."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
@@ -21,7 +23,16 @@ def _patients(state: GameState, player: Player) -> tuple[int, ...]:
 def _heal(night: Night, deed: Deed) -> None:
     if deed.targets == (deed.seat,):
         night.mark_for_good(deed.seat, SELF_HEALS)
-    night.healers[night.house(deed)].append(deed.seat)
+    house = night.house(deed)
+    if not night.role_of(house).is_healable(night.player(house)):
+        night.tell(deed.seat, EventKind.FAILED, target=night.name_of(deed.targets[0]))
+        return
+    night.healers[house].append(deed.seat)
+
+
+def _heal_for_a_witch(seat: int, victim: int) -> Deed | None:
+    # The one self-heal is the Doctor's own to give away.
+    return None if victim == seat else Deed(seat=seat, verb="heal", targets=(victim,))
 
 
 ROLE = Role(
@@ -30,8 +41,9 @@ ROLE = Role(
     alignment=Alignment.TOWN_PROTECTIVE,
     card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
     "your patient was attacked. You may heal yourself once in the game.",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    goal=GOAL,
     group="town",
+    is_raisable=True,
     investigator_group=9,
     abilities=(
         NightAbility(
@@ -40,6 +52,7 @@ ROLE = Role(
             step=Step.PROTECT,
             effect=_heal,
             aims=_patients,
+            under_control=_heal_for_a_witch,
         ),
     ),
 )

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Faction
+
+BLOCK_ABILITY = NightAbility(
+    verb="block",
+    help="keep that player from acting tonight",
+    step=Step.BLOCK,
+    effect=lambda night, deed: night.block(deed.seat, night.house(deed)),
+    aims=others,
+)
 
 ROLE = Role(
     name="Escort",
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_SUPPORT,
     card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked.",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    goal=GOAL,
     group="town",
+    is_raisable=True,
     investigator_group=8,
     is_block_immune=True,
-    abilities=(
-        NightAbility(
-            verb="block",
-            help="keep that player from acting tonight",
-            step=Step.BLOCK,
-            effect=lambda night, deed: night.block(deed.seat, night.house(deed)),
-            aims=others,
-        ),
-    ),
+    abilities=(BLOCK_ABILITY,),
 )

@@ -14,9 +14,9 @@ SPARED = ("jailor", "mayor")
 
 
 def _draw_quarry(state: GameState, player: Player) -> Player:
-    candidates = [other.seat for other in state.players if other.faction is Faction.TOWN and other.dealt not in SPARED]
+    candidates = [other.seat for other in state.living if other.faction is Faction.TOWN and other.role not in SPARED]
     if not candidates:
-        return become(player, JESTER)
+        return replace(become(state, player, JESTER), became_on=player.became_on)
     return replace(player, quarry=state.chance("quarry", player.seat).choice(candidates))
 
 
@@ -27,7 +27,7 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
     if quarry.death.causes == ("lynch",):
         state = state.with_player(replace(player, has_met_goal=True))
         return Changed(state, (private(state, EventKind.GOAL_MET, (player.seat,)),))
-    state = state.with_player(become(player, JESTER))
+    state = state.with_player(become(state, player, JESTER))
     return Changed(state, (private(state, EventKind.CONVERTED, (player.seat,), role=JESTER.name),))
 
 
@@ -41,7 +41,9 @@ ROLE = Role(
     group=None,
     investigator_group=5,
     defence=Level.BASIC,
-    may_become=(JESTER.id,),
+    is_detection_immune=True,
+    is_convertible=True,
+    may_become=("jester",),
     deal=_draw_quarry,
     after_deaths=_look_at_quarry,
 )

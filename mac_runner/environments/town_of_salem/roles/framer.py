@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
-from mac_runner.environments.town_of_salem.roles.mafia import GOAL, MAFIOSO, outsiders
+from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Faction
 
 FRAMED = "framed"
@@ -18,7 +18,7 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=FRAMER_GROUP,
-    may_become=(MAFIOSO,),
+    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="frame",

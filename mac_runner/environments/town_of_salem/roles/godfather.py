@@ -18,6 +18,7 @@ ROLE = Role(
     attack=Level.BASIC,
     defence=Level.BASIC,
     is_unique=True,
+    leaves_notes=True,
     is_detection_immune=True,
     abilities=(KILL_ABILITY,),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles.base import DOUSED, Alignment, NightAbility, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.framer import FRAMED, FRAMER_GROUP
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
 if TYPE_CHECKING:
@@ -26,14 +26,24 @@ GROUPS: dict[int, tuple[str, ...]] = {
     11: ("Bodyguard", "Godfather", "Arsonist"),
 }
 
+# What smells of petrol shows the list of who pours it.
+ARSONIST_GROUP = 11
+
 
 def _investigate(night: Night, deed: Deed) -> None:
     house = night.house(deed)
-    group = FRAMER_GROUP if FRAMED in night.tonight[house] else night.role_of(house).investigator_group
-    *rest, last = GROUPS[group]
+    *rest, last = GROUPS[_group(night, house)]
     article = "an" if rest[0][0] in "AEIOU" else "a"
     finding = f"{article} {', '.join(rest)} or {last}"
-    night.tell(deed.seat, EventKind.RESULT, about=night.name_of(deed.targets[0]), finding=finding)
+    night.find(deed.seat, deed.targets[0], finding)
+
+
+def _group(night: Night, house: int) -> int:
+    if FRAMED in night.tonight[house]:
+        return FRAMER_GROUP
+    if DOUSED in night.player(house).marks:
+        return ARSONIST_GROUP
+    return night.role_of(night.looks_like(house)).investigator_group
 
 
 ROLE = Role(
@@ -41,9 +51,12 @@ ROLE = Role(
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night investigate one player and learn three roles, one of which is theirs. A framed player shows the "
-    "Framer's list. The lists: " + "; ".join(", ".join(names) for names in GROUPS.values()) + ".",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    "Framer's list, a doused one the Arsonist's. The lists: "
+    + "; ".join(", ".join(names) for names in GROUPS.values())
+    + ".",
+    goal=GOAL,
     group="town",
+    is_raisable=True,
     investigator_group=10,
     abilities=(
         NightAbility(

@@ -16,6 +16,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     Step,
     others,
 )
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
@@ -27,18 +28,18 @@ EXECUTIONS = 3
 def _jail(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets
     chosen = private(state, EventKind.JAIL_CHOSEN, (player.seat,), target=state.players[target].name)
-    return Changed(replace(state, jail_choice=target), (chosen,))
+    return Changed(replace(state, jail_choice=target, keeper=player.seat), (chosen,))
 
 
 def _has_prisoner(state: GameState, player: Player) -> bool:
-    return player.alive and state.prisoner is not None
+    return player.alive and state.prisoner is not None and state.keeper == player.seat
 
 
 def _execute(night: Night, deed: Deed) -> None:
     prisoner = night.state.prisoner
     if prisoner is None:
         return
-    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, "jailor", is_direct=False)
+    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, "jailor", is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
         night.set_uses(deed.seat, deed.verb, 0)
         night.tell(deed.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
@@ -52,11 +53,12 @@ ROLE = Role(
     "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may "
     f"execute your prisoner, {EXECUTIONS} times in the game, and nothing can stop that; after executing a member of "
     "the Town you may execute no more.",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    goal=GOAL,
     group="town",
     investigator_group=4,
     attack=Level.UNSTOPPABLE,
     is_unique=True,
+    leaves_notes=True,
     abilities=(
         DayAbility(
             verb="jail",
@@ -72,6 +74,7 @@ ROLE = Role(
             uses=EXECUTIONS,
             first_night=2,
             is_visit=False,
+            reaches_jail=True,
             is_offered=_has_prisoner,
         ),
     ),

@@ -50,7 +50,7 @@ def _earn_haunting(state: GameState, player: Player) -> Changed:
 
 
 def _haunt(night: Night, deed: Deed) -> None:
-    night.attack(deed.seat, deed.targets[0], Level.UNSTOPPABLE, "jester", is_direct=False)
+    night.attack(deed.seat, deed.targets[0], Level.UNSTOPPABLE, "jester", is_direct=False, reaches_jail=True)
 
 
 def _haunt_somebody(night: Night, seat: int) -> None:
@@ -74,6 +74,8 @@ ROLE = Role(
     group=None,
     investigator_group=6,
     attack=Level.UNSTOPPABLE,
+    is_detection_immune=True,
+    is_convertible=True,
     abilities=(
         NightAbility(
             verb=HAUNT,

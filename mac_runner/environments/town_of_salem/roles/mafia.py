@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 GODFATHER = "godfather"
 MAFIOSO = "mafioso"
 KILL = "kill"
+RANKS = (MAFIOSO, GODFATHER)
+"""What any member may rise to."""
 GOAL = "Win with the Mafia: see everybody dead who could stop you, the whole Town first."
 
 
@@ -38,14 +40,16 @@ def _settle_who_kills(night: Night) -> None:
     if hand is None or not night.is_able(hand.seat):
         return
     order = orders.get(boss.seat) if boss is not None and night.is_able(boss.seat) else None
-    if order is None:
+    is_own = hand.seat in night.controlled and night.state.options.mafioso_control == "control"
+    if order is None or (is_own and hand.seat in orders):
+        night.deeds = [deed for deed in night.deeds if deed.verb != KILL or deed.seat == hand.seat]
         return
     night.deeds = [deed for deed in night.deeds if deed.verb != KILL]
     night.deeds.append(replace(order, seat=hand.seat))
 
 
 def _kill(night: Night, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, "mafia", is_direct=True)
+    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, "mafia")
 
 
 KILL_ABILITY = NightAbility(
@@ -71,7 +75,7 @@ def promote(state: GameState, roles: Mapping[str, Role], fallen: Sequence[Player
     rank = GODFATHER if heir else MAFIOSO
     heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
     role = roles[rank]
-    state = state.with_player(become(heir, role))
+    state = state.with_player(become(state, heir, role))
     others = [player.seat for player in living if player.seat != heir.seat]
     return Changed(
         state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, Role
-from mac_runner.environments.town_of_salem.roles.mafia import GOAL, GODFATHER, KILL_ABILITY
+from mac_runner.environments.town_of_salem.roles.mafia import GOAL, KILL_ABILITY
 from mac_runner.environments.town_of_salem.state import Faction
 
 ROLE = Role(
@@ -17,6 +17,7 @@ ROLE = Role(
     investigator_group=1,
     attack=Level.BASIC,
     is_unique=True,
-    may_become=(GODFATHER,),
+    leaves_notes=True,
+    may_become=("godfather",),
     abilities=(KILL_ABILITY,),
 )

@@ -15,6 +15,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     Role,
     others,
 )
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Faction, GameState, Player, Seance
 
 
@@ -31,9 +32,10 @@ ROLE = Role(
     alignment=Alignment.TOWN_SUPPORT,
     card="While you live, you talk with all the dead every night; to them you are only `Medium`. Once you are dead, "
     "you may choose one living player by day, once in the game, and talk with them in the coming night.",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    goal=GOAL,
     group="town",
     investigator_group=2,
+    talks_with_dead=True,
     abilities=(
         DayAbility(
             verb="seance",

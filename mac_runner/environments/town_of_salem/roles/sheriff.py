@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.framer import FRAMED
+from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
 if TYPE_CHECKING:
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 def _interrogate(night: Night, deed: Deed) -> None:
     house = night.house(deed)
     role = night.role_of(house)
-    is_guilty_by_role = role.faction is Faction.MAFIA and not role.is_detection_immune
     is_framed = FRAMED in night.tonight[house]
-    if not is_guilty_by_role and not is_framed:
+    if not _is_suspicious(night, role) and not is_framed:
         finding = "not suspicious"
+    elif night.state.options.sheriff == "binary":
+        finding = "suspicious"
     else:
-        finding = "suspicious" if night.state.options.sheriff == "binary" else "a member of the mafia"
-    night.tell(deed.seat, EventKind.RESULT, about=night.name_of(deed.targets[0]), finding=finding)
+        is_mafia = is_framed or role.faction is Faction.MAFIA
+        finding = "a member of the mafia" if is_mafia else f"a {role.name.lower()}"
+    night.find(deed.seat, deed.targets[0], finding)
+
+
+def _is_suspicious(night: Night, role: Role) -> bool:
+    if role.suspicious_when is not None:
+        return role.suspicious_when(night.state)
+    return role.faction is Faction.MAFIA and not role.is_detection_immune
 
 
 ROLE = Role(
@@ -30,9 +38,11 @@ ROLE = Role(
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
-    "suspicious, but the Godfather is not, and a framed player is.",
-    goal="Win with the Town: see every member of the Mafia dead.",
+    "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
+    "Werewolf on a full moon.",
+    goal=GOAL,
     group="town",
+    is_raisable=True,
     investigator_group=5,
     abilities=(
         NightAbility(

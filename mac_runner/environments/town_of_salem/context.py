@@ -1,0 +1,113 @@
+"""A prompt that fits into the model's window: when a game outgrows it, its oldest days are told in short.
+
+Days are shortened from the first on, whole days only, and never the one under way; what is kept of a message is kept
+whole. How many days of the public record are short follows from the public record alone and never goes down, so that
+all seats of a game go on sharing it as a prefix; how many of the seat's own lines are follows from what room they have.
+Tokens are estimated, to the cautious side, from bytes: the engine's tokenizer is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mac_runner.environments.markup import disarm
+from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.digest import private_digest, public_digest
+from mac_runner.environments.town_of_salem.events import Event
+from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.prompts import turn_text
+from mac_runner.environments.town_of_salem.structured import enumerated, reply_schema
+from mac_runner.errors import ConversationError
+from mac_runner.limits import CONTEXT_BYTES_PER_TOKEN, CONTEXT_PUBLIC_SHARE_MAX
+from mac_runner.types import Message, Prompt
+
+Digest: TypeAlias = "Callable[[Sequence[tuple[Event, str]], tuple[str, ...]], list[str]]"
+
+
+def tokens_of(text: str) -> int:
+    """An estimate from above of the tokens of `text`."""
+    return -(-len(text.encode("utf-8", "replace")) // CONTEXT_BYTES_PER_TOKEN)
+
+
+class Context:
+    """Renders the prompts of one game within `tokens_max` tokens, reply not counted; None: without a limit."""
+
+    def __init__(self, *, system: str, tokens_max: int | None = None) -> None:
+        self._system = Message(role="system", content=system)
+        self._tokens_max = tokens_max
+        # A day that is over never changes, so it is shortened once for each record it stands in.
+        self._shortened: dict[tuple[str, int], list[str]] = {}
+
+    def prompt(self, view: SeatView, thread: Sequence[Message], *, may_ask: bool) -> Prompt:
+        """The prompt of this view and this turn so far. Raises ConversationError when it cannot be made to fit."""
+        said = tuple(_sent_back(message) for message in thread)
+        text = turn_text(view) if self._tokens_max is None else self._fitting(view, said, self._tokens_max)
+        return Prompt(
+            messages=(self._system, Message(role="user", content=text), *said),
+            view=view,
+            choices=enumerated(view),
+            schema=reply_schema(view, may_ask=may_ask),
+        )
+
+    def _fitting(self, view: SeatView, said: Sequence[Message], tokens_max: int) -> str:
+        public = self._days("", view.public, view.public_lines, view, public_digest)
+        private = self._days(view.name, view.private, view.private_lines, view, private_digest)
+        system = tokens_of(self._system.content)
+        around = system + sum(tokens_of(message.content) for message in said) + tokens_of(turn_text(view, (), ()))
+        short = public.short_days_for(int((tokens_max - system) * CONTEXT_PUBLIC_SHARE_MAX))
+        for days in range(short, view.day):
+            own = private.short_days_for(tokens_max - around - public.tokens(days))
+            if around + public.tokens(days) + private.tokens(own) <= tokens_max:
+                return turn_text(view, public.lines(days), private.lines(own))
+        least = around + public.tokens(view.day - 1) + private.tokens(view.day - 1)
+        raise ConversationError(
+            f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
+            f"and game.context_tokens_max is {tokens_max}; raise it, or play shorter games"
+        )
+
+    def _days(self, whose: str, events: Sequence[Event], lines: Sequence[str], view: SeatView, digest: Digest) -> _Days:
+        days: list[list[tuple[Event, str]]] = [[] for _ in range(view.day)]
+        for event, line in zip(events, lines, strict=True):
+            days[event.day - 1].append((event, line))
+        short: list[list[str]] = []
+        for number, day in enumerate(days[:-1]):
+            if (whose, number) not in self._shortened:
+                self._shortened[whose, number] = digest(day, view.players)
+            short.append(self._shortened[whose, number])
+        whole = [[line for _, line in day] for day in days]
+        return _Days(whole, short, [_tokens(day) for day in whole], [_tokens(day) for day in short])
+
+
+@dataclass(frozen=True, slots=True)
+class _Days:
+    """The lines of one record by day, whole and in short."""
+
+    whole: Sequence[Sequence[str]]
+    short: Sequence[Sequence[str]]
+    whole_tokens: Sequence[int]
+    short_tokens: Sequence[int]
+
+    def tokens(self, short_days: int) -> int:
+        """What the record costs with its first days in short."""
+        return sum(self.short_tokens[:short_days]) + sum(self.whole_tokens[short_days:])
+
+    def lines(self, short_days: int) -> list[str]:
+        """The record with its first days in short."""
+        return [line for day in (*self.short[:short_days], *self.whole[short_days:]) for line in day]
+
+    def short_days_for(self, tokens_max: int) -> int:
+        """The fewest days to tell in short so that the record fits, or all that are over when it cannot."""
+        over = len(self.short)
+        return next((days for days in range(over) if self.tokens(days) <= tokens_max), over)
+
+
+def _tokens(lines: Sequence[str]) -> int:
+    return sum(tokens_of(f"{line}\n") for line in lines)
+
+
+def _sent_back(message: Message) -> Message:
+    if message.role != "assistant":
+        return message
+    return Message(role="assistant", content=disarm(message.content, ACTS))

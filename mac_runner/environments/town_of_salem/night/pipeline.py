@@ -1,0 +1,87 @@
+"""A night from dusk to dawn, step by step in the order of the rules (section 6).
+
+`resolve` is pure: the same state gives the same dawn. Everything is gathered first and judged at the end. A deed is
+played at the step of its ability, in seat order; what an ability puts off comes after the deeds of its step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.night.attacks import judge
+from mac_runner.environments.town_of_salem.night.pad import Night
+from mac_runner.environments.town_of_salem.roles import Changed, NightAbility, Step
+from mac_runner.environments.town_of_salem.state import Deed, GameState
+
+
+def resolve(state: GameState) -> Changed:
+    """Play the night's deeds and return the state at dawn: deaths recorded, one-night effects gone."""
+    night = Night(state)
+    night.deeds = [deed for deed in night.deeds if deed.seat != state.prisoner]
+    for player in state.players:
+        night.role_of(player.seat).by_night(night, player.seat)
+    for step in (Step.TRANSPORT, Step.PREPARE, Step.CONTROL, Step.BLOCK):
+        _play(night, step)
+    night.deeds = [deed for deed in night.deeds if deed.seat not in night.blocked]
+    _settle_orders(night)
+    _settle_visits(night)
+    for step in (Step.PROTECT, Step.INVESTIGATE, Step.ATTACK):
+        _play(night, step)
+    judge(night)
+    for step in (Step.BURY, Step.REPORT):
+        _play(night, step)
+    night.state = replace(
+        night.state,
+        deeds=(),
+        hauntings=(),
+        jail_choice=None,
+        keeper=None,
+        prisoner=None,
+        seance=None,
+        ballots={},
+    )
+    return Changed(night.state, tuple(night.events))
+
+
+def _play(night: Night, step: Step) -> None:
+    """Play the deeds of one step in seat order, spending a use of what is limited, then what was put off until now."""
+    for deed in sorted(night.deeds, key=lambda deed: deed.seat):
+        ability = night.ability(deed)
+        if ability.step is not step or not _reaches(night, deed, ability):
+            continue
+        if ability.uses is not None and ability.is_spent_by_use:
+            night.spend(deed)
+        ability.effect(night, deed)
+    for plan in night.plans(step):
+        plan()
+
+
+def _reaches(night: Night, deed: Deed, ability: NightAbility) -> bool:
+    """Whether a deed reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
+    if not ability.is_visit or ability.reaches_jail or not deed.targets or night.house(deed) != night.state.prisoner:
+        return True
+    night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(deed.targets[ability.visited]))
+    if ability.step is Step.BLOCK:
+        night.tell(night.house(deed), EventKind.BLOCK_RESISTED)
+    return False
+
+
+def _settle_orders(night: Night) -> None:
+    """Let those who act as a team agree on who goes where. Each kind of order is settled once."""
+    abilities = {
+        ability.verb: ability
+        for deed in night.deeds
+        for ability in night.role_of(deed.seat).abilities
+        if isinstance(ability, NightAbility) and ability.orders is not None
+    }
+    for verb in sorted(abilities):
+        orders = abilities[verb].orders
+        if orders is not None:
+            orders(night)
+
+
+def _settle_visits(night: Night) -> None:
+    for deed in sorted(night.deeds, key=lambda deed: deed.seat):
+        if night.ability(deed).is_visit and deed.targets:
+            night.visit(deed.seat, night.house(deed))

@@ -1,0 +1,49 @@
+"""Lookout: sees who comes to one house (rules, section 7.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles.town import GOAL
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.night import Night
+
+
+def _houses(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living)
+
+
+def _watch(night: Night, deed: Deed) -> None:
+    house = night.house(deed)
+    seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != deed.seat]
+    # The Jailor is where the prisoner is, without a visit that anybody else could meet.
+    if house == night.state.prisoner and night.state.keeper is not None:
+        seen.append(night.state.keeper)
+    names = sorted({night.name_of(visitor) for visitor in seen})
+    night.chance("watch", deed.seat).shuffle(names)
+    night.find(deed.seat, deed.targets[0], f"visited by {' and '.join(names) or 'nobody'}")
+
+
+ROLE = Role(
+    name="Lookout",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    card="Each night watch one house, your own if you like, and learn who visited it.",
+    goal=GOAL,
+    group="town",
+    investigator_group=7,
+    is_raisable=True,
+    abilities=(
+        NightAbility(
+            verb="watch",
+            help="learn who visits that player tonight",
+            step=Step.INVESTIGATE,
+            effect=_watch,
+            aims=_houses,
+            reaches_jail=True,
+        ),
+    ),
+)

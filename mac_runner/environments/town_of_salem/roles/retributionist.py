@@ -1,0 +1,105 @@
+"""Retributionist: has the dead of the Town act once more, or brings one back (rules, section 7.11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.events import EventKind, public
+from mac_runner.environments.town_of_salem.roles import catalogue
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles.town import GOAL
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.night import Night
+
+RAISED = "raised"
+REVIVE = "revive"
+
+
+def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
+    """What a corpse can still do for somebody: its role's ability with one target, if there is a use left."""
+    role = catalogue.role(corpse.role)
+    is_known = corpse.shown_role == corpse.role
+    if not is_known or not role.is_raisable or RAISED in corpse.marks:
+        return None
+    for ability in role.abilities:
+        if isinstance(ability, NightAbility) and ability.aims is not None and ability.is_ready(state, corpse):
+            return ability
+    return None
+
+
+def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.players if not other.alive and _ability_of(state, other) is not None)
+
+
+def _raise(night: Night, deed: Deed) -> None:
+    corpse, target = deed.targets
+    ability = _ability_of(night.state, night.player(corpse))
+    if ability is None:
+        night.tell(deed.seat, EventKind.FAILED, target=night.name_of(corpse))
+        return
+    night.mark_for_good(corpse, RAISED)
+    night.listen(deed.seat, corpse)
+    night.deeds.append(Deed(seat=corpse, verb=ability.verb, targets=(target,)))
+
+
+def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
+    """The dead of the Town who may come back: known for what they were, and not in the way of a unique role."""
+    held = {other.role for other in state.living}
+    return tuple(
+        other.seat
+        for other in state.players
+        if other.faction is Faction.TOWN
+        and other.shown_role == other.role
+        and not (catalogue.role(other.role).is_unique and other.role in held)
+    )
+
+
+def _revive(night: Night, deed: Deed) -> None:
+    (seat,) = deed.targets
+    if seat not in _fallen(night.state, night.player(deed.seat)):
+        night.tell(deed.seat, EventKind.FAILED, target=night.name_of(seat))
+        return
+    night.put(replace(night.player(seat), death=None))
+    night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
+
+
+ROLE = Role(
+    name="Retributionist",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_SUPPORT,
+    card="Each night have one dead member of the Town, whose role was shown, use their ability once more on a living "
+    "player; you learn what they find. Each of the dead can do so once, and not all can: a Jailor, Mayor, Medium, "
+    "Veteran, Transporter or Retributionist cannot. In a game with retribution of the old kind you bring back one dead "
+    "member of the Town for good instead, once. You cannot be blocked or controlled.",
+    goal=GOAL,
+    group="town",
+    investigator_group=2,
+    is_unique=True,
+    is_block_immune=True,
+    is_control_immune=True,
+    abilities=(
+        NightAbility(
+            verb="raise",
+            help="have the first player, who is dead, use their ability on the second one",
+            step=Step.PREPARE,
+            effect=_raise,
+            aims=_corpses,
+            second_aims=others,
+            is_visit=False,
+            is_offered=lambda state, player: player.alive and state.options.retri == "raise",
+        ),
+        NightAbility(
+            verb=REVIVE,
+            help="bring that dead player back to life",
+            step=Step.REPORT,
+            effect=_revive,
+            aims=_fallen,
+            uses=1,
+            is_visit=False,
+            is_offered=lambda state, player: player.alive and state.options.retri == "revive",
+        ),
+    ),
+)

@@ -1,0 +1,92 @@
+"""Vampire: makes others into Vampires (rules, section 10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.roles.amnesiac import join_team
+from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, Role, Step, become
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.night import Night
+
+BITE = "bite"
+# So many Vampires are enough: from then on they kill.
+VAMPIRES_MAX = 4
+
+
+def _clan(state: GameState) -> list[Player]:
+    return [player for player in state.living if player.faction is Faction.VAMPIRE]
+
+
+def _mortals(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living if other.faction is not Faction.VAMPIRE)
+
+
+def _is_hungry(state: GameState, player: Player) -> bool:
+    """In the night after somebody was turned, nobody bites."""
+    is_resting = any(other.became_on == state.day - 1 and other.became_on > 0 for other in _clan(state))
+    return player.alive and not is_resting
+
+
+def _settle_who_bites(night: Night) -> None:
+    """One bite a night, at whom most of the Vampires want, by the one who was turned last."""
+    wishes = [deed for deed in night.deeds if deed.verb == BITE]
+    counted = Counter(deed.targets for deed in wishes)
+    most = max(counted.values())
+    wanted = sorted(targets for targets, count in counted.items() if count == most)
+    targets = night.chance(BITE).choice(wanted)
+    able = [player for player in _clan(night.state) if night.is_able(player.seat)]
+    biter = max(able, key=lambda player: (player.became_on, player.seat))
+    night.deeds = [deed for deed in night.deeds if deed.verb != BITE]
+    night.deeds.append(Deed(seat=biter.seat, verb=BITE, targets=targets))
+
+
+def _bite(night: Night, deed: Deed) -> None:
+    victim = night.house(deed)
+    role = night.role_of(victim)
+    if role.hunts_vampires:
+        night.attack(victim, deed.seat, Level.BASIC, "staked", is_direct=False)
+        return
+    is_mortal = role.faction is Faction.TOWN or role.is_convertible
+    turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
+    instead = (lambda: night.later(Step.REPORT, lambda: _turn(night, victim))) if turns else None
+    night.attack(deed.seat, victim, Level.BASIC, "vampire", instead=instead)
+
+
+def _turn(night: Night, seat: int) -> None:
+    player = night.player(seat)
+    if player.alive and player.faction is not Faction.VAMPIRE:
+        night.put(become(night.state, player, ROLE))
+        night.tell(seat, EventKind.CONVERTED, role=ROLE.name)
+        join_team(night, night.player(seat))
+
+
+ROLE = Role(
+    name="Vampire",
+    faction=Faction.VAMPIRE,
+    alignment=Alignment.NEUTRAL_CHAOS,
+    card="Vampires know each other and talk at night. Together they bite one player, whom most of them name; the one "
+    "who was turned last goes. Whoever has no defence and is of the Town or a harmless neutral becomes a Vampire at "
+    "dawn, and in the night after nobody bites. All others are attacked, and everybody is once there are "
+    f"{VAMPIRES_MAX} Vampires. Who bites a Vampire Hunter dies.",
+    goal="Win with the Vampires: see dead or turned everybody who could stop you.",
+    group="vampire",
+    investigator_group=6,
+    attack=Level.BASIC,
+    is_detection_immune=True,
+    abilities=(
+        NightAbility(
+            verb=BITE,
+            help="name that player as the one to be bitten; one bite a night, at whom most Vampires name",
+            step=Step.ATTACK,
+            effect=_bite,
+            aims=_mortals,
+            is_offered=_is_hungry,
+            orders=_settle_who_bites,
+        ),
+    ),
+)

@@ -1,0 +1,14 @@
+"""The bulletproof vest, which several roles own."""
+
+from __future__ import annotations
+
+from mac_runner.environments.town_of_salem.roles.base import Level, NightAbility, Step
+
+VEST = "vest"
+VEST_ABILITY = NightAbility(
+    verb=VEST,
+    help="put on a vest: a basic defence for tonight",
+    step=Step.PROTECT,
+    effect=lambda night, deed: night.defend(deed.seat, Level.BASIC),
+    is_visit=False,
+)

@@ -1,0 +1,290 @@
+"""The modes of taking turns in a discussion: who is asked when, on which view, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import get_args
+
+import pytest
+
+from mac_runner.config import GameCalendar
+from mac_runner.environments.replay import replay
+from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.rounds import turn_taking_rule
+from mac_runner.environments.town_of_salem.rules import validate
+from mac_runner.environments.town_of_salem.state import Death, DiscussionMode, Options, Phase
+from mac_runner.types import Prompt, Reply, Turn
+from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded
+
+MODES = list(DiscussionMode)
+TALK = (Phase.BIDDING, Phase.DISCUSSION)
+FIVE = ("sheriff", "doctor", "investigator", "escort", "godfather")
+
+
+def options(mode: DiscussionMode, *, floors: int = 6, slots: int = 3, max_days: int = 4) -> Options:
+    return Options(discussion_mode=mode, discussion_floors=floors, speaking_slots=slots, max_days=max_days)
+
+
+def at_discussion(mode: DiscussionMode, *, floors: int = 6) -> Table:
+    table = Table(FIVE, options=options(mode, floors=floors))
+    table.go_to(Phase.BIDDING if mode is DiscussionMode.BIDDING else Phase.DISCUSSION)
+    return table
+
+
+def game_at_discussion(mode: DiscussionMode, *, rounds: int = 2) -> Game:
+    """A game whose first discussion has just begun."""
+    game = open_game(FIVE, options=replace(options(mode), discussion_rounds=rounds))
+    while game.state.phase not in TALK:
+        game.receive(game.turns()[0], Reply(text="<wait/>"))
+    return game
+
+
+def test_modes_of_the_file_are_those_of_the_rules() -> None:
+    allowed = get_args(GameCalendar.model_fields["discussion_mode"].annotation)
+
+    assert [*allowed] == [mode.value for mode in MODES]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_players_are_told_how_turns_are_taken(mode: DiscussionMode) -> None:
+    rule = turn_taking_rule(options(mode))
+    text = system_text(FIVE, options(mode))
+
+    assert rule in text
+    assert bool(rule) == (mode is not DiscussionMode.RANDOM)
+    assert (ACTS["bid"].help in text) == (mode is DiscussionMode.BIDDING)
+
+
+def test_random_mode_draws_an_order_for_each_round() -> None:
+    table = at_discussion(DiscussionMode.RANDOM)
+    orders = set()
+    for _ in range(2):
+        orders.add(table.state.order)
+        table.end_round()
+
+    assert len(orders) == 2
+
+
+def test_seat_order_mode_asks_in_seat_order_in_every_talk_of_the_day() -> None:
+    table = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER))
+    while table.state.day < 3:
+        if not table.state.phase.is_night:
+            assert table.state.order == tuple(sorted(table.state.order))
+        table.end_round()
+
+
+def test_seat_order_mode_respects_who_speaks_after_whom() -> None:
+    table = Table(FIVE, options=options(DiscussionMode.SEAT_ORDER), speak_after={0: frozenset({3})})
+
+    assert table.state.order == (1, 2, 3, 0, 4)
+
+
+def test_simultaneous_mode_shows_nobody_the_words_of_the_same_round() -> None:
+    game = game_at_discussion(DiscussionMode.SIMULTANEOUS)
+    turns = game.turns()
+    assert len(turns) == 5
+    assert all(not turn.after for turn in turns)
+    before = [game.prompt(turn).sha256 for turn in turns]
+    for turn in reversed(turns[1:]):
+        game.receive(turn, Reply(text=f"<speak>{turn.agent} was here</speak>"))
+
+    assert game.prompt(turns[0]).sha256 == before[0]
+    game.receive(turns[0], Reply(text="<speak>and I</speak>"))
+    said = [event.data["player"] for event in game.log.public if event.kind is EventKind.SPEECH]
+    assert said == [player.name for player in game.state.players]
+    assert game.prompt(game.turns()[0]).messages[1].content.count("was here”") == 4
+
+
+def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
+    game = game_at_discussion(DiscussionMode.SIMULTANEOUS, rounds=1)
+    whispering, target, *others = game.turns()
+    game.receive(whispering, Reply(text=f'<whisper to="{target.agent}">psst</whisper>'))
+    # Out of reach before the round is over, by whatever means.
+    death = Death(day=2, at_night=False, causes=("lynch",))
+    game._state = game.state.with_player(replace(game.state.players[1], death=death))
+    for turn in (target, *others):
+        game.receive(turn, Reply(text="<wait/>"))
+    acts = game.record()["acts"]
+    assert isinstance(acts, list)
+    lapsed, waited = (
+        act for act in acts if isinstance(act, dict) and act["player"] == whispering.agent and act["day"] == 2
+    )
+
+    assert (lapsed["act"], lapsed["is_lapsed"]) == ("whisper", True)
+    assert (waited["act"], waited["is_default"]) == ("wait", True)
+    assert all(event.kind is not EventKind.WHISPER for event in game.log.events)
+    assert game.state.phase is Phase.VOTING
+
+
+def test_bids_are_made_at_once_and_shown_to_nobody() -> None:
+    game = game_at_discussion(DiscussionMode.BIDDING)
+    first, second, *_ = game.turns()
+    before = game.prompt(second).sha256
+    assert "<bid>" in game.prompt(second).messages[1].content
+    game.receive(first, Reply(text="<bid>3</bid>"))
+    assert game.prompt(second).sha256 == before
+    for turn in game.turns():
+        game.receive(turn, Reply(text="<bid>1</bid>"))
+
+    (floor,) = game.turns()
+    assert (floor.agent, game.state.phase) == (first.agent, Phase.DISCUSSION)
+    assert all(event.kind is not EventKind.SPEECH for event in game.log.public if event.day == 2)
+    assert game.prompt(floor).sha256 != before
+
+
+@pytest.mark.parametrize("bid", ["5", "-1", "", "two", "1.5"])
+def test_bid_out_of_range_is_corrected(bid: str) -> None:
+    game = game_at_discussion(DiscussionMode.BIDDING)
+
+    assert game.receive(game.turns()[0], Reply(text=f"<bid>{bid}</bid>")).kind == "correction"
+
+
+def test_highest_bidder_alone_speaks_and_then_all_bid_again() -> None:
+    table = at_discussion(DiscussionMode.BIDDING)
+    for seat, bid in enumerate("01431"):
+        table.act(seat, "bid", choice=bid)
+    table.end_round()
+    assert (table.state.phase, table.state.order, table.state.round_in_phase) == (Phase.DISCUSSION, (2,), 1)
+    table.act(2, "speak", text="words")
+    table.end_round()
+
+    assert (table.state.phase, table.state.order) == (Phase.BIDDING, (0, 1, 2, 3, 4))
+    assert (table.state.bids, table.state.round_in_phase) == ({}, 2)
+
+
+def test_equal_bids_go_to_whom_the_last_words_named() -> None:
+    for named in (0, 3, 4):
+        table = at_discussion(DiscussionMode.BIDDING)
+        table.act(2, "bid", choice="1")
+        table.end_round()
+        table.act(2, "speak", text=f"What do you say, {table.name(named).upper()}?")
+        table.end_round()
+        for seat in (0, 1, 3, 4):
+            table.act(seat, "bid", choice="2")
+        table.end_round()
+        assert table.state.order == (named,)
+
+
+def test_equal_bids_of_players_nobody_named_are_drawn() -> None:
+    speakers = Counter[int]()
+    for seed in range(60):
+        table = Table(FIVE, seed=seed, options=options(DiscussionMode.BIDDING))
+        table.go_to(Phase.BIDDING)
+        for seat in range(4):
+            table.act(seat, "bid", choice="4")
+        table.end_round()
+        speakers.update(table.state.order)
+
+    assert set(speakers) == {0, 1, 2, 3}
+
+
+def test_talk_is_over_when_nobody_wants_the_floor() -> None:
+    table = at_discussion(DiscussionMode.BIDDING)
+    table.act(1, "bid", choice="0")
+    table.end_round()
+
+    assert table.is_in(Phase.VOTING)
+
+
+def test_floors_of_a_day_are_limited() -> None:
+    table = at_discussion(DiscussionMode.BIDDING, floors=3)
+    floors = 0
+    while table.state.phase in TALK:
+        if table.is_in(Phase.BIDDING):
+            table.act(0, "bid", choice="4")
+        else:
+            floors += 1
+        table.end_round()
+
+    assert floors == 3
+    assert table.is_in(Phase.VOTING)
+
+
+def test_day_ability_may_be_used_in_place_of_a_bid() -> None:
+    table = Table(("jailor", *FIVE), options=options(DiscussionMode.BIDDING))
+    table.go_to(Phase.BIDDING)
+    table.act("jailor", "jail", "sheriff")
+    table.act("doctor", "bid", choice="1")
+    table.end_round()
+
+    assert table.state.jail_choice == table.seat("sheriff")
+    assert table.state.order == (table.seat("doctor"),)
+
+
+def test_dead_medium_is_asked_for_the_seance_before_the_first_floor_and_cannot_bid() -> None:
+    game = open_game(("medium", *FIVE), options=options(DiscussionMode.BIDDING))
+    while game.state.phase is not Phase.BIDDING:
+        kills = game.state.phase is Phase.NIGHT and game.turns()[0].agent == game.state.players[5].name
+        text = f"<kill>{game.state.players[0].name}</kill>" if kills else "<wait/>"
+        game.receive(game.turns()[0], Reply(text=text))
+    assert not game.state.players[0].alive
+    asked = next(turn for turn in game.turns() if turn.agent == game.state.players[0].name)
+    text = game.prompt(asked).messages[1].content.partition("You may choose:")[2]
+
+    assert "<seance>" in text
+    assert "<bid>" not in text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_states_of_every_mode_are_valid(mode: DiscussionMode) -> None:
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        validate(game.state)
+
+    for seed in range(3):
+        play(open_game(ELEVEN, seed=seed, options=options(mode)), clumsy, seed=seed, watch=watch)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_scripted_players_play_every_mode_without_a_correction(mode: DiscussionMode, policy: str) -> None:
+    game = open_game(ELEVEN, options=options(mode))
+    kinds = Counter(record.receipt.kind for record in play(game, POLICIES[policy]))
+
+    assert game.outcome is not None
+    assert set(kinds) <= {"act", "observation"}
+    assert any(event.kind is EventKind.SPEECH and event.day > 1 for event in game.log.public)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mode", MODES)
+def test_order_of_replies_leaves_no_trace_in_any_mode(mode: DiscussionMode, seed: int) -> None:
+    straight, shuffled = (open_game(ELEVEN, seed=seed, options=options(mode)) for _ in range(2))
+    records = play(straight, clumsy, seed=seed)
+    others = play(shuffled, clumsy, seed=seed, order=Random(seed))
+
+    assert shuffled.fingerprint() == straight.fingerprint()
+    assert shuffled.record() == straight.record()
+    key = [record.turn.canonical for record in records]
+    assert sorted(others, key=lambda record: record.turn.canonical) == sorted(
+        records, key=lambda record: record.turn.canonical
+    )
+    assert len(set(key)) == len(key)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_game_of_any_mode_replays_in_canonical_order_with_every_prompt(mode: DiscussionMode) -> None:
+    played = open_game(ELEVEN, seed=5, options=options(mode))
+    records = play(played, clumsy, seed=5, order=Random(5))
+    rebuilt = open_game(ELEVEN, seed=5, options=options(mode))
+    replies = recorded(sorted(records, key=lambda record: record.turn.canonical))
+
+    assert replay(rebuilt, replies, check_prompts=True).changed_prompts == ()
+    assert rebuilt.fingerprint() == played.fingerprint()
+
+
+@pytest.mark.parametrize("share", [0.15, 0.4, 0.41, 0.75])
+@pytest.mark.parametrize("mode", MODES)
+def test_game_of_any_mode_goes_on_from_any_recorded_turn(mode: DiscussionMode, share: float) -> None:
+    played = open_game(ELEVEN, seed=2, options=options(mode))
+    records = play(played, clumsy, seed=2, order=Random(2))
+    resumed = open_game(ELEVEN, seed=2, options=options(mode))
+    replay(resumed, recorded(records[: int(len(records) * share)]))
+    play(resumed, clumsy, seed=2, order=Random(3))
+
+    assert resumed.fingerprint() == played.fingerprint()
