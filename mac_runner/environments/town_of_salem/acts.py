@@ -221,7 +221,8 @@ def _cast(state: GameState, act: Act) -> Changed:
 
 
 def _offer_bid(state: GameState, player: Player) -> Offer | None:
-    if state.phase is not Phase.BIDDING or not player.alive:
+    # Who may not speak has no use for the floor.
+    if state.phase is not Phase.BIDDING or not player.alive or player.is_blackmailed:
         return None
     return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
 

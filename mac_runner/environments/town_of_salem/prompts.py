@@ -135,17 +135,13 @@ def _pairs(items: Iterable[tuple[str, str]]) -> str:
 
 def _ask(view: SeatView) -> str:
     when = f"Night {view.day}" if view.phase.is_night else f"Day {view.day}"
-    lines = [
-        f"{when}, {view.phase}, round {view.round_in_phase}. {_question(view)}",
-        f"Living: {', '.join(view.living)}.",
-    ]
-    if view.graveyard:
-        lines.append(f"Dead: {_pairs(view.graveyard.items())}.")
-    if view.votes:
-        votes = ", ".join(f"{voter} for {target}" for voter, target in sorted(view.votes.items()))
-        lines.append(f"Standing votes, {view.votes_needed} needed: {votes}.")
-    lines.append("You may choose:")
-    lines.extend(_option(choice) for choice in view.choices)
+    asked = f"{when}, {view.phase}, round {view.round_in_phase}. {_question(view)}"
+    others = tuple(name for name in view.living if name != view.name)
+    lines = [asked, "You may choose:"]
+    lines.extend(_option(choice, others) for choice in view.choices if not ACTS[choice.verb].is_side_act)
+    sides = [f"<{choice.verb}>" for choice in view.choices if ACTS[choice.verb].is_side_act]
+    if sides:
+        lines.append(f"You may add: {', '.join(sides)}.")
     return "\n".join(lines)
 
 
@@ -155,10 +151,12 @@ def _question(view: SeatView) -> str:
     return _ASKS[view.phase].format(accused=view.accused)
 
 
-def _option(choice: Choice) -> str:
+def _option(choice: Choice, others: tuple[str, ...]) -> str:
     written = f"- {ACTS[choice.verb].example()}"
     if choice.seconds:
         return f"{written}, the first of: {', '.join(choice.targets)}; the second of: {', '.join(choice.seconds)}"
+    if choice.targets == others and len(others) > 1:
+        return f"{written}, NAME being any other living player"
     if choice.targets:
         return f"{written}, NAME being one of: {', '.join(choice.targets)}"
     if choice.verb == "speak" and len(choice.choices) > 1:

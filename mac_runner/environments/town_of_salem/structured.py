@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mac_runner.environments.markup import Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS, ActSpec, Form
@@ -65,6 +65,8 @@ def _fields(choice: Choice) -> JsonObject:
             return {"text": _words(spec)}
         case Form.NAME:
             return {"target": {"enum": list(choice.targets)}}
+        case Form.TWO_NAMES:
+            return {"target": {"enum": list(choice.targets)}, "second": {"enum": list(choice.seconds)}}
         case Form.NAME_AND_TEXT:
             return {"target": {"enum": list(choice.targets)}, "text": _words(spec)}
         case Form.CHOICE:
@@ -81,7 +83,13 @@ def enumerated(view: SeatView) -> tuple[str, ...] | None:
     main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
     if any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in main):
         return None
-    return tuple(_markup(choice.verb, named) for choice in main for named in choice.targets or choice.choices or ("",))
+    return tuple(_markup(choice.verb, named) for choice in main for named in _named(choice))
+
+
+def _named(choice: Choice) -> Sequence[str]:
+    if choice.seconds:
+        return [f"{first}, {second}" for first in choice.targets for second in choice.seconds]
+    return choice.targets or choice.choices or ("",)
 
 
 def _markup(verb: str, named: str) -> str:
@@ -156,6 +164,8 @@ def _main_tag(spec: ActSpec, said: dict[str, str]) -> Tag:
             return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=said.pop("text", ""))
         case Form.NAME:
             return Tag(name=spec.verb, text=said.pop("target", ""))
+        case Form.TWO_NAMES:
+            return Tag(name=spec.verb, text=f"{said.pop('target', '')}, {said.pop('second', '')}")
         case Form.NAME_AND_TEXT:
             return Tag(name=spec.verb, attributes={"to": said.pop("target", "")}, text=said.pop("text", ""))
         case Form.CHOICE:

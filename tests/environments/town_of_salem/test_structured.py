@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from random import Random
 
 import jsonschema
@@ -23,6 +24,7 @@ from mac_runner.types import FinishReason, JsonObject, Prompt, ReceiptKind, Repl
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
 
 REPLIES = 200
+RARE = ("transporter", "witch", "retributionist", "forger", "mayor", "godfather", "sheriff", "veteran", "arsonist")
 
 
 @pytest.fixture
@@ -95,10 +97,10 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
             kinds[type(reading)] += 1
             verbs.add(str(reply.get("act")))
 
-    for seed, policy in enumerate(POLICIES.values()):
-        play(open_game(ELEVEN, seed=seed, options=Options(max_days=4)), policy, seed=seed, watch=watch)
+    for seed, (roles, policy) in enumerate(product((ELEVEN, RARE), POLICIES.values())):
+        play(open_game(roles, seed=seed, options=Options(max_days=3)), policy, seed=seed, watch=watch)
     assert min(kinds.values()) > REPLIES
-    assert {"speak", "whisper", "vote", "ballot", "wait"} < verbs
+    assert {"speak", "whisper", "vote", "ballot", "wait", "swap"} < verbs
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)

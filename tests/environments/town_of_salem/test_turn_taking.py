@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import get_args
@@ -11,14 +12,15 @@ import pytest
 
 from mac_runner.config import GameCalendar
 from mac_runner.environments.replay import replay
-from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.acts import ACTS, offers
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.lobbies import deal
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rounds import turn_taking_rule
 from mac_runner.environments.town_of_salem.rules import validate
-from mac_runner.environments.town_of_salem.state import Death, DiscussionMode, Options, Phase
+from mac_runner.environments.town_of_salem.state import DiscussionMode, Options, Phase
 from mac_runner.types import Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded
 
@@ -37,9 +39,9 @@ def at_discussion(mode: DiscussionMode, *, floors: int = 6) -> Table:
     return table
 
 
-def game_at_discussion(mode: DiscussionMode, *, rounds: int = 2) -> Game:
+def game_at_discussion(mode: DiscussionMode, *, rounds: int = 2, roles: Sequence[str] = FIVE) -> Game:
     """A game whose first discussion has just begun."""
-    game = open_game(FIVE, options=replace(options(mode), discussion_rounds=rounds))
+    game = open_game(roles, options=replace(options(mode), discussion_rounds=rounds))
     while game.state.phase not in TALK:
         game.receive(game.turns()[0], Reply(text="<wait/>"))
     return game
@@ -102,22 +104,23 @@ def test_simultaneous_mode_shows_nobody_the_words_of_the_same_round() -> None:
 
 
 def test_act_that_others_made_impossible_lapses_into_waiting() -> None:
-    game = game_at_discussion(DiscussionMode.SIMULTANEOUS, rounds=1)
-    whispering, target, *others = game.turns()
-    game.receive(whispering, Reply(text=f'<whisper to="{target.agent}">psst</whisper>'))
-    # Out of reach before the round is over, by whatever means.
-    death = Death(day=2, at_night=False, causes=("lynch",))
-    game._state = game.state.with_player(replace(game.state.players[1], death=death))
-    for turn in (target, *others):
-        game.receive(turn, Reply(text="<wait/>"))
+    """A Mayor who reveals cannot be whispered to any more: the whisper was chosen before, and comes after."""
+    game = game_at_discussion(DiscussionMode.SIMULTANEOUS, rounds=1, roles=("mayor", *FIVE))
+    mayor, *others = game.turns()
+    for turn in (*others, mayor):
+        is_mayor = turn is mayor
+        receipt = game.receive(
+            turn, Reply(text="<reveal/>" if is_mayor else f'<whisper to="{mayor.agent}">psst</whisper>')
+        )
+        assert receipt.kind == "act"
     acts = game.record()["acts"]
     assert isinstance(acts, list)
-    lapsed, waited = (
-        act for act in acts if isinstance(act, dict) and act["player"] == whispering.agent and act["day"] == 2
-    )
+    of_day = [act for act in acts if isinstance(act, dict) and act["day"] == 2]
 
-    assert (lapsed["act"], lapsed["is_lapsed"]) == ("whisper", True)
-    assert (waited["act"], waited["is_default"]) == ("wait", True)
+    assert of_day[0]["act"] == "reveal"
+    assert [act["act"] for act in of_day[1:]] == ["whisper", "wait"] * 5
+    assert [act.get("is_lapsed", False) for act in of_day[1:]] == [True, False] * 5
+    assert [act["is_default"] for act in of_day[1:]] == [False, True] * 5
     assert all(event.kind is not EventKind.WHISPER for event in game.log.events)
     assert game.state.phase is Phase.VOTING
 
@@ -229,6 +232,28 @@ def test_dead_medium_is_asked_for_the_seance_before_the_first_floor_and_cannot_b
 
     assert "<seance>" in text
     assert "<bid>" not in text
+
+
+def test_blackmailed_player_cannot_bid_for_a_floor_they_could_not_use() -> None:
+    table = at_discussion(DiscussionMode.BIDDING)
+    assert offers(table.state, 1)[0].verb == "bid"
+    table.state = table.state.with_player(replace(table.player(1), is_blackmailed=True))
+
+    assert "bid" not in {offer.verb for offer in offers(table.state, 1)}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("mode", MODES)
+def test_any_roles_can_be_played_in_every_mode_in_any_order(mode: DiscussionMode, seed: int) -> None:
+    roles = deal(("any",) * 15, seed)
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        validate(game.state)
+
+    straight, shuffled = (open_game(roles, seed=seed, options=options(mode)) for _ in range(2))
+    play(straight, clumsy, seed=seed, watch=watch)
+    play(shuffled, clumsy, seed=seed, order=Random(seed))
+    assert shuffled.fingerprint() == straight.fingerprint()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -175,7 +175,8 @@ class _Player:
         """A whisper to somebody one has found innocent and has not told so yet."""
         told = {str(event.data["to"]) for event in self.view.private if event.kind is EventKind.WHISPER}
         innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
-        confidants = [name for name in innocent if name in self.choices["whisper"].targets and name not in told]
+        whisper = self.choices.get("whisper")
+        confidants = [name for name in innocent if whisper and name in whisper.targets and name not in told]
         if not confidants:
             return None
         text = f"{claim(self.view.role.name)} {clear(confidants[:1])}"
