@@ -57,7 +57,7 @@ def test_unique_roles_are_those_of_the_rules() -> None:
 @pytest.mark.parametrize("lobby", LOBBIES)
 def test_deals_fill_every_slot_with_what_it_may_hold_and_no_unique_role_twice(lobby: str) -> None:
     slots = LOBBIES[lobby]
-    dealt = set()
+    dealt: set[tuple[str, str]] = set()
     for seed in range(200):
         roles = deal(slots, seed)
         assert all(role in roles_of(slot) for role, slot in zip(roles, slots, strict=True))
@@ -79,7 +79,7 @@ def test_classic_random_slots_hold_no_vampire_hunter() -> None:
 
 
 def test_any_slot_may_be_any_role_and_somebody_is_always_opposed() -> None:
-    drawn = set()
+    drawn: set[str] = set()
     for seed in range(300):
         roles = deal(("any",) * 8, seed)
         assert len({ROLES[role].group for role in roles} - {None}) > 1

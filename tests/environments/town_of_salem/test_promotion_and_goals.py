@@ -8,7 +8,7 @@ from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.rules import IllegalActError
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.environments.town_of_salem.victory import check, has_won
-from tests.environments.town_of_salem.table import ELEVEN, Table
+from tests.environments.town_of_salem.table import ELEVEN, Table, Who
 
 CLASSIC = ELEVEN[:10]
 
@@ -163,7 +163,7 @@ def test_haunt_pool_may_be_the_guilty_alone() -> None:
 def test_jester_who_chooses_nobody_takes_one_who_voted_guilty(seed: int) -> None:
     table = Table(JESTERS, seed=seed)
     table.night(day=1)
-    silent = dict.fromkeys(("doctor", "sheriff", "godfather", "investigator"), "abstain")
+    silent: dict[Who, str] = dict.fromkeys(("doctor", "sheriff", "godfather", "investigator"), "abstain")
     table.lynch("jester", {**silent})
     table.night()
 
