@@ -301,6 +301,8 @@ def _ability_specs() -> Iterable[ActSpec]:
             help=ability.help,
             offer=_offer_ability(verb),
             perform=_use_ability,
+            # Words that an ability takes stand in for somebody's will.
+            text_chars_max=WILL_CHARS_MAX,
         )
 
 

@@ -80,9 +80,10 @@ class Table:
     def seat(self, who: Who) -> int:
         if isinstance(who, int):
             return who
-        role, _, number = who.partition(" ")
+        role, _, number = who.rpartition(" ")
+        role, number = (role, number) if number.isdigit() else (who, "1")
         held = [player.seat for player in self.state.players if player.dealt == role]
-        return held[int(number or 1) - 1]
+        return held[int(number) - 1]
 
     def player(self, who: Who) -> Player:
         return self.state.players[self.seat(who)]
@@ -107,8 +108,8 @@ class Table:
         self.events.extend(changed.events)
         return changed.events
 
-    def act(self, who: Who, verb: str, target: Who | None = None, *, text: str = "", choice: str = "") -> None:
-        targets = () if target is None else (self.seat(target),)
+    def act(self, who: Who, verb: str, *whom: Who, text: str = "", choice: str = "") -> None:
+        targets = tuple(self.seat(target) for target in whom)
         self.make(Act(seat=self.seat(who), verb=verb, targets=targets, text=text, choice=choice))
 
     def end_round(self) -> tuple[Event, ...]:
@@ -123,11 +124,11 @@ class Table:
             assert self.state.result is None, f"the game ended before {phase}: {self.state.result}"
             self.end_round()
 
-    def night(self, deeds: Mapping[str, tuple[str, Who] | tuple[str]] | None = None, *, day: int | None = None) -> None:
-        """Play the next night with these deeds (role: verb, target) and stop at its dawn."""
+    def night(self, deeds: Mapping[str, tuple[str, *tuple[Who, ...]]] | None = None, *, day: int | None = None) -> None:
+        """Play the next night with these deeds (role: verb, targets) and stop at its dawn."""
         self.go_to(Phase.NIGHT, day=day)
-        for who, (verb, *target) in (deeds or {}).items():
-            self.act(who, verb, target[0] if target else None)
+        for who, (verb, *targets) in (deeds or {}).items():
+            self.act(who, verb, *targets)
         self.end_round()
 
     def accuse(self, who: Who) -> None:
@@ -151,6 +152,20 @@ class Table:
         self.judge(who, ballots, others="guilty")
         assert self.state.phase is Phase.LAST_WORDS
         self.end_round()
+
+    def hold(self, *, jailor: Who, prisoner: Who) -> None:
+        """Have somebody in jail in the coming night, whatever the day."""
+        self.state = replace(self.state, keeper=self.seat(jailor), jail_choice=self.seat(prisoner))
+
+    def mark(self, who: Who, mark: str) -> None:
+        """Give a player a lasting mark."""
+        player = self.player(who)
+        self.state = self.state.with_player(replace(player, marks=player.marks | {mark}))
+
+    def causes(self, who: Who) -> tuple[str, ...]:
+        """What a player died of; nothing while alive."""
+        death = self.player(who).death
+        return () if death is None else death.causes
 
     def bury(self, *whom: Who) -> None:
         """Have players dead from the start, without anything that follows a death."""

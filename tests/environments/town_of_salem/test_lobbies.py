@@ -57,7 +57,7 @@ def test_unique_roles_are_those_of_the_rules() -> None:
 @pytest.mark.parametrize("lobby", LOBBIES)
 def test_deals_fill_every_slot_with_what_it_may_hold_and_no_unique_role_twice(lobby: str) -> None:
     slots = LOBBIES[lobby]
-    dealt: set[str] = set()
+    dealt: set[tuple[str, str]] = set()
     for seed in range(200):
         roles = deal(slots, seed)
         assert all(role in roles_of(slot) for role, slot in zip(roles, slots, strict=True))

@@ -89,8 +89,9 @@ class Night:
 
     def house(self, deed: Deed) -> int:
         """The house a deed ends up at."""
-        target = deed.targets[self.ability(deed).visited] if len(deed.targets) > 1 else deed.targets[0]
-        return self._places.get(target, target)
+        ability = self.ability(deed)
+        target = deed.targets[ability.visited]
+        return self._places.get(target, target) if ability.is_moved else target
 
     def visitors(self, house: int) -> tuple[int, ...]:
         """Who came to a house, in seat order, each once."""

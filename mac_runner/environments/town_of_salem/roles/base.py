@@ -80,7 +80,8 @@ class NightAbility:
     """Something a role may choose to do at night.
 
     `aims` gives the seats it may be aimed at; None makes it an ability without a target. `second_aims` makes it one
-    with two, of which number `visited` is whose house is gone to. `orders` runs before visits are settled and may
+    with two, of which number `visited` is whose house is gone to; an ability that is not moved
+    goes there whatever a Transporter did. `orders` runs before visits are settled and may
     re-address deeds; `effect` runs at `step`. `is_offered` says when it may be chosen, beyond what holds for all: the
     player lives, is not jailed, and has uses left. An ability that is not spent by use counts its uses itself.
     `under_control` makes the deed of one whom a Witch aims at somebody; None: by the shape of the ability.
@@ -98,6 +99,7 @@ class NightAbility:
     first_night: int = 1
     is_visit: bool = True
     visited: int = 0
+    is_moved: bool = True
     reaches_jail: bool = False
     under_control: Callable[[int, int], Deed | None] | None = None
     is_offered: Callable[[GameState, Player], bool] = lambda state, player: player.alive

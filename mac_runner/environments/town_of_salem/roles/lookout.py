@@ -44,6 +44,8 @@ ROLE = Role(
             effect=_watch,
             aims=_houses,
             reaches_jail=True,
+            # A Lookout sees who arrives where he looks, not who set out for it.
+            is_moved=False,
         ),
     ),
 )

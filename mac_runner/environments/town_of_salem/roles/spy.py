@@ -29,8 +29,8 @@ PICKED_UP = frozenset(
 
 
 def _listen_in(night: Night, deed: Deed) -> None:
-    """The bug sits on the player who was chosen, wherever that player was moved."""
-    (target,) = deed.targets
+    """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
+    target = night.house(deed)
     if not night.player(deed.seat).alive and deed.seat in night.living:
         return
     heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
@@ -78,6 +78,7 @@ ROLE = Role(
             step=Step.REPORT,
             effect=_listen_in,
             aims=others,
+            is_moved=False,
             is_offered=lambda state, player: player.alive and state.options.spy == "bug",
         ),
     ),

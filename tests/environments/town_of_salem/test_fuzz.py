@@ -1,0 +1,154 @@
+"""Every role against every target in every state: nothing raises, every night ends, every invariant holds.
+
+States are made, not waited for: who is dead, jailed, doused, blackmailed, guilty or on alert is drawn, the acts of
+everybody are drawn from what is legal, and the night is played. Whole games of random acts follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+
+from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, offers
+from mac_runner.environments.town_of_salem.lobbies import LOBBIES, NAMES, deal
+from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
+from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, new_game, validate
+from mac_runner.environments.town_of_salem.state import Death, GameState, Options, Phase
+
+NIGHTS = 1_200
+GAMES = 60
+
+
+def random_options(chance: Random) -> Options:
+    return Options(
+        sheriff=chance.choice(["binary", "typed"]),
+        haunt_pool=chance.choice(["guilty", "guilty_or_abstain"]),
+        sk_blocked=chance.choice(["both", "blocker"]),
+        spy=chance.choice(["bug", "ears"]),
+        retri=chance.choice(["raise", "revive"]),
+        mafioso_control=chance.choice(["order", "control"]),
+        amnesiac=chance.choice(["any_free", "no_unique_town"]),
+        janitor_uses=chance.randint(0, 3),
+        forger_uses=chance.randint(0, 3),
+        greeting_rounds=1,
+        discussion_rounds=1,
+        vote_rounds=2,
+        night_chat_rounds=chance.randint(0, 1),
+        max_days=12,
+    )
+
+
+def deal_any(chance: Random, *, size: int) -> tuple[str, ...]:
+    return deal(("any",) * size, chance.randrange(1 << 30))
+
+
+def begin(roles: tuple[str, ...], chance: Random) -> GameState:
+    seed = chance.randrange(1 << 30)
+    options = random_options(chance)
+    return new_game(seed=seed, names=NAMES[: len(roles)], roles=roles, lobby=roles, options=options).state
+
+
+def unsettle(state: GameState, chance: Random) -> GameState:
+    """The same game at another hour: some dead, some doused, somebody chosen for the jail, uses spent."""
+    state = replace(state, day=chance.randint(1, 6))
+    for player in state.players:
+        death = Death(
+            day=1, at_night=True, causes=("mafia",), is_cleaned=chance.random() < 0.2, is_bloody=chance.random() < 0.2
+        )
+        uses = {verb: chance.randint(0, left) for verb, left in player.uses.items()}
+        marks = {mark for mark in (DOUSED, "guilty", "cautious", "shield spent", "raised") if chance.random() < 0.2}
+        state = state.with_player(
+            replace(
+                player,
+                uses=uses,
+                marks=frozenset(marks),
+                is_blackmailed=chance.random() < 0.2,
+                became_on=chance.choice([0, 0, state.day - 1]),
+                death=death if chance.random() < 0.3 else None,
+            )
+        )
+    jailors = [player.seat for player in state.living if player.role == "jailor"]
+    others = [player.seat for player in state.living if player.role != "jailor"]
+    if jailors and others:
+        state = replace(state, keeper=jailors[0], jail_choice=chance.choice(others))
+    return state
+
+
+def act_at_random(state: GameState, seat: int, chance: Random) -> Act:
+    """Any legal act of a seat, waiting being the last thing it thinks of."""
+    legal = [offer for offer in offers(state, seat) if not ACTS[offer.verb].is_side_act]
+    offer = chance.choice([offer for offer in legal if offer.verb != "wait" or chance.random() < 0.2] or legal)
+    targets = chance.choice(list(product(*filter(None, (offer.targets, offer.seconds)))))
+    text = "words" if ACTS[offer.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+    return Act(seat=seat, verb=offer.verb, targets=targets, text=text, choice=chance.choice(offer.choices or ("",)))
+
+
+def step(state: GameState, chance: Random) -> GameState:
+    """One legal move, validated."""
+    move = act_at_random(state, chance.choice(state.due), chance) if state.due else EndRound()
+    state = apply(state, move).state
+    validate(state)
+    return state
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
+    met: set[str] = set()
+    for number in range(part, NIGHTS, 4):
+        chance = Random(number)
+        state = unsettle(begin(deal_any(chance, size=chance.randint(3, 20)), chance), chance)
+        if not state.living:
+            continue
+        day = state.day
+        while state.phase is not Phase.OVER and state.day == day:
+            met.update(player.role for player in state.players if player.seat in state.order)
+            state = step(state, chance)
+        assert state.deeds == ()
+        assert state.prisoner is None
+
+    assert met == set(ROLES)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_game_of_any_roles_ends_within_its_days(part: int) -> None:
+    for number in range(part, GAMES, 4):
+        chance = Random(number)
+        lobby = chance.choice([("any",) * 15, *LOBBIES.values()])
+        state = begin(deal(lobby, number), chance)
+        moves = 0
+        while state.result is None:
+            state = step(state, chance)
+            moves += 1
+            assert moves < 20_000, f"game {number} does not end"
+        assert state.day <= state.options.max_days + 1
+
+
+@pytest.mark.parametrize("half", range(2))
+def test_every_role_twice_over_two_games_is_played_to_the_end(half: int) -> None:
+    """The soak: two tables that hold the catalogue between them, played until a result."""
+    roles = tuple(ROLES)[half::2]
+    for seed in range(6):
+        chance = Random(seed)
+        state = begin((*roles, "sheriff"), chance)
+        while state.result is None:
+            state = step(state, chance)
+
+
+def test_what_is_not_offered_is_refused_in_any_state() -> None:
+    for number in range(40):
+        chance = Random(number)
+        state = unsettle(begin(deal_any(chance, size=12), chance), chance)
+        while state.phase not in (Phase.NIGHT, Phase.OVER):
+            state = step(state, chance)
+        for seat in state.due:
+            offered = {offer.verb: offer for offer in offers(state, seat)}
+            for verb in ACTS:
+                pair = (chance.randrange(12), chance.randrange(12))
+                offer = offered.get(verb)
+                targets = pair if offer is None or not offer.seconds else (pair[0], -1)
+                if offer is None or (offer.seconds and targets[1] not in offer.seconds):
+                    with pytest.raises(IllegalActError):
+                        apply(state, Act(seat=seat, verb=verb, targets=targets, text="words"))
