@@ -252,8 +252,13 @@ def _offer_note(state: GameState, player: Player) -> Offer | None:
     return Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
 
 
+_ABILITIES: Mapping[tuple[str, str], Ability] = {
+    (role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities
+}
+
+
 def _ability_of(player: Player, verb: str) -> Ability | None:
-    return next((ability for ability in ROLES[player.role].abilities if ability.verb == verb), None)
+    return _ABILITIES.get((player.role, verb))
 
 
 def _offer_ability(verb: str) -> OfferRule:
@@ -388,8 +393,15 @@ ACTS: Mapping[str, ActSpec] = MappingProxyType({spec.verb: spec for spec in _TAB
 """Verb to entry, in the order in which a prompt lists them."""
 
 
+# An act that is an ability is for those whose role has it.
+_ABILITY_VERBS = frozenset(verb for _, verb in _ABILITIES)
+_SPECS_OF: Mapping[str, tuple[ActSpec, ...]] = {
+    role: tuple(spec for spec in ACTS.values() if spec.verb not in _ABILITY_VERBS or (role, spec.verb) in _ABILITIES)
+    for role in ROLES
+}
+
+
 def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
     """Everything `seat` may choose now, side acts included, in the order of the table."""
     player = state.players[seat]
-    found = (spec.offer(state, player) for spec in ACTS.values())
-    return tuple(offer for offer in found if offer is not None)
+    return tuple([offer for spec in _SPECS_OF[player.role] if (offer := spec.offer(state, player)) is not None])

@@ -45,7 +45,8 @@ def public_digest(told: Told, players: tuple[str, ...]) -> list[str]:
         "Votes": [f"{name} for {target}" for name in players for _, target in conduct[name].votes],
         "Whispers": [f"{name} {to}" for name in players for _, to in conduct[name].whispers if to.startswith("to ")],
     }
-    return [*(f"{stamp} {what}: {_counted(items)}." for what, items in said.items() if items), *kept]
+    facts = (f"{stamp} {what}: {_counted(items)}." for what, items in said.items() if items)
+    return [f"{stamp} What was said is left out here; get_chat shows it.", *facts, *kept]
 
 
 def private_digest(told: Told, players: tuple[str, ...]) -> list[str]:

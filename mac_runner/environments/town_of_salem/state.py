@@ -233,7 +233,7 @@ class GameState:
     @property
     def living(self) -> tuple[Player, ...]:
         """Living players in seat order."""
-        return tuple(player for player in self.players if player.alive)
+        return tuple([player for player in self.players if player.death is None])
 
     @property
     def is_lagged(self) -> bool:

@@ -153,10 +153,6 @@ class Table:
         assert self.state.phase is Phase.LAST_WORDS
         self.end_round()
 
-    def hold(self, *, jailor: Who, prisoner: Who) -> None:
-        """Have somebody in jail in the coming night, whatever the day."""
-        self.state = replace(self.state, keeper=self.seat(jailor), jail_choice=self.seat(prisoner))
-
     def mark(self, who: Who, mark: str) -> None:
         """Give a player a lasting mark."""
         player = self.player(who)

@@ -1,0 +1,124 @@
+"""Games that outgrow the model's window: past days in short, the newest whole, an error when that is still too long."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+
+from mac_runner.environments.town_of_salem.context import tokens_of
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.rules import new_game
+from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.errors import ConversationError
+from mac_runner.types import Prompt, Turn
+from tests.environments.town_of_salem.table import ELEVEN, make_task, play
+
+ROLES = ELEVEN[:9]
+WORDS = " and so on" * 40
+TOKENS_MAX = 12_000
+_SHORT = re.compile(r"^\[Day (\d+), in short\]", re.M)
+
+
+def long_game(tokens_max: int | None, *, seed: int = 3) -> Game:
+    task, options = make_task(ROLES, seed=seed), Options(discussion_rounds=3, max_days=6)
+    names = [agent.agent_id for agent in task.agents]
+    state, opening = new_game(seed=seed, names=names, roles=ROLES, lobby=ROLES, options=options)
+    return Game(
+        task=task,
+        state=state,
+        opening=opening,
+        system=system_text(ROLES, options),
+        max_retries=2,
+        context_tokens_max=tokens_max,
+    )
+
+
+def wordy(view: object, chance: Random) -> str:
+    return POLICIES["heuristic"](view, chance).replace("</speak>", f"{WORDS}</speak>")
+
+
+def record(prompt: Prompt) -> str:
+    return prompt.messages[1].content.split("\n\nTHE TOWN\n")[0]
+
+
+def tokens(prompt: Prompt) -> int:
+    return sum(tokens_of(message.content) for message in prompt.messages)
+
+
+def test_prompts_of_a_long_game_stay_within_the_limit_and_keep_the_newest_day_whole() -> None:
+    longest, shortened = 0, set[str]()
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        nonlocal longest
+        longest = max(longest, tokens(prompt))
+        shown, view = prompt.messages[1].content.splitlines(), prompt.view
+        assert isinstance(view, SeatView)
+        shortened.update(_SHORT.findall(record(prompt)))
+        everything = {*view.public_lines, *view.private_lines}
+        lines = [line for line in shown if line.startswith("[")]
+        assert all(line in everything or ", in short]" in line for line in lines)
+        today = [line for event, line in zip(view.public, view.public_lines, strict=True) if event.day == view.day]
+        assert all(line in shown for line in today)
+
+    play(long_game(TOKENS_MAX), wordy, watch=watch)
+    assert TOKENS_MAX * 0.6 < longest <= TOKENS_MAX
+    assert len(shortened) >= 2
+
+
+def test_short_days_keep_the_facts() -> None:
+    told: dict[int, str] = {}
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        told[game.state.day] = record(prompt)
+        view = prompt.view
+        assert isinstance(view, SeatView)
+        for line in view.public_lines:
+            if any(fact in line for fact in (" died, ", "Ballots: ", " is put on trial", " is acquitted")):
+                assert line in told[game.state.day]
+
+    game = long_game(TOKENS_MAX)
+    play(game, wordy, watch=watch)
+    last = told[max(told)]
+    assert "in short] Claims: " in last
+    assert "in short] Votes: " in last
+
+
+def test_shortened_record_is_the_same_for_all_and_grows_but_where_a_day_is_shortened() -> None:
+    """A day once told in short stays so, in the same words, at the same place."""
+    before, heads = "", set[int]()
+
+    def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
+        nonlocal before
+        now = record(prompt)
+        days, days_before = len(set(_SHORT.findall(now))), len(set(_SHORT.findall(before)))
+        assert days >= days_before
+        assert now.startswith(before) or days > days_before
+        heads.add(days)
+        before = now
+
+    play(long_game(TOKENS_MAX), wordy, watch=watch)
+    assert len(heads) > 1
+
+
+def test_game_that_fits_is_rendered_as_without_a_limit() -> None:
+    bounded: list[str] = []
+    play(long_game(1_000_000), wordy, watch=lambda game, turn, prompt: bounded.append(prompt.sha256))
+    unbounded: list[str] = []
+    play(long_game(None), wordy, watch=lambda game, turn, prompt: unbounded.append(prompt.sha256))
+
+    assert bounded == unbounded
+
+
+def test_game_that_cannot_fit_says_what_to_do() -> None:
+    with pytest.raises(ConversationError, match=r"needs about \d+ tokens .* game.context_tokens_max is 5000; raise it"):
+        play(long_game(5_000), wordy)
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("abc", 1), ("abcd", 2), ("日本", 2), ("\ud800", 1)])
+def test_estimate_of_tokens_counts_bytes(text: str, tokens: int) -> None:
+    assert tokens_of(text) == tokens
