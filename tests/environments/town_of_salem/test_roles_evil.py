@@ -111,6 +111,20 @@ def test_witch_learns_role_and_finding_of_her_puppet() -> None:
     assert table.told("sheriff", EventKind.CONTROLLED)
 
 
+def test_controlled_escort_blocks_whom_the_witch_wants() -> None:
+    table = table_with("witch", "escort")
+    table.night(
+        {
+            "witch": ("control", "escort", "sheriff"),
+            "escort": ("block", "doctor"),
+            "sheriff": ("interrogate", "mafioso"),
+        }
+    )
+
+    assert table.told("sheriff", EventKind.BLOCKED)
+    assert not table.told("doctor", EventKind.BLOCKED)
+
+
 def test_doctor_made_to_heal_himself_keeps_his_self_heal() -> None:
     table = table_with("witch")
     table.night({"witch": ("control", "doctor", "doctor")})

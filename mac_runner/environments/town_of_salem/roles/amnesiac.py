@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.events import EventKind, private, public, team_event
+from mac_runner.environments.town_of_salem.events import EventKind, public
 from mac_runner.environments.town_of_salem.roles import catalogue
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, become
-from mac_runner.environments.town_of_salem.state import TEAMS, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.roles.teams import join_team
+from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.night import Night
@@ -49,18 +50,6 @@ def _remember(night: Night, deed: Deed) -> None:
     if player.quarry is not None:
         night.tell(deed.seat, EventKind.QUARRY, target=night.name_of(player.quarry))
     join_team(night, player)
-
-
-def join_team(night: Night, player: Player) -> None:
-    """Make a new member and the others of the team known to each other."""
-    if player.faction not in TEAMS:
-        return
-    team = [other for other in night.state.players if other.faction is player.faction and other.alive]
-    others = [other.seat for other in team if other.seat != player.seat]
-    if others:
-        role = catalogue.role(player.role).name
-        night.announce(private(night.state, EventKind.TEAM_JOINED, others, player=player.name, role=role))
-        night.announce(team_event(night.state, team, (player.seat,)))
 
 
 ROLE = Role(

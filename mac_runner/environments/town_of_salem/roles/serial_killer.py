@@ -50,11 +50,7 @@ def _meet_jailor(night: Night, seat: int) -> None:
     keeper = night.state.keeper
     is_waiting = seat == night.state.prisoner and CAUTIOUS not in night.player(seat).marks
     if keeper is not None and is_waiting:
-        night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on_jailor(night, seat, keeper))
-
-
-def _turn_on_jailor(night: Night, seat: int, keeper: int) -> None:
-    _turn_on(night, seat, keeper)
+        night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on(night, seat, keeper))
 
 
 ROLE = Role(

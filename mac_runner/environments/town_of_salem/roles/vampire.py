@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.amnesiac import join_team
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, Role, Step, become
+from mac_runner.environments.town_of_salem.roles.teams import join_team
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
