@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView, view_of
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES
+from mac_runner.environments.town_of_salem.lobbies import LOBBIES, deal
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction, GameState, Options, Phase
@@ -24,6 +24,7 @@ from mac_runner.types import Prompt, Turn
 from tests.environments.town_of_salem.table import ELEVEN, open_game, play, random_roles
 
 GAMES = 120
+GAMES_OF_ALL_ROLES = 80
 _MARKER = re.compile(r"Q\d+Q")
 _ROLE = re.compile(rf"\b({'|'.join(role.name for role in ROLES.values())})\b")
 EVERYBODY = frozenset(range(100))
@@ -37,9 +38,11 @@ def hears(state: GameState, channel: str) -> frozenset[int]:
         case "jail":
             jailors = [seat for seat in living if state.players[seat].role == "jailor"]
             return frozenset(jailors) | {state.prisoner if state.prisoner is not None else -1}
-        case "mafia":
-            team = [seat for seat in living if state.players[seat].faction is Faction.MAFIA]
-            return frozenset(team) - {state.prisoner if state.prisoner is not None else -1}
+        case "mafia" | "vampire":
+            team = [seat for seat in living if state.players[seat].faction == channel]
+            hunters = [seat for seat in living if state.players[seat].role == "vampire hunter"]
+            heard = [*team, *(hunters if channel == "vampire" else ())]
+            return frozenset(heard) - {state.prisoner if state.prisoner is not None else -1}
         case "dead":
             return frozenset(mediums) | {player.seat for player in state.players if not player.alive}
         case _:
@@ -50,8 +53,9 @@ def hears(state: GameState, channel: str) -> frozenset[int]:
 class Watch:
     """Plays every seat at random with marked words, and searches every prompt for marks of others."""
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, *, knows_findings: bool = True) -> None:
         self.game = game
+        self.knows_findings = knows_findings
         self.seats = {player.name: player.seat for player in game.state.players}
         self.entitled: dict[str, frozenset[int]] = {}
         self.kinds: dict[str, str] = {}
@@ -75,17 +79,21 @@ class Watch:
             return f"{thought} and no act"
         choices = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
         choice = chance.choice(choices)
-        target = chance.choice(choice.targets or ("",))
+        target, second = chance.choice(choice.targets or ("",)), chance.choice(choice.seconds or ("",))
         channel = chance.choice(choice.choices or ("",))
         heard = EVERYBODY
         if choice.verb == "whisper":
-            heard = me | {self.seats[target]}
+            state = self.game.state
+            blackmailers = {player.seat for player in state.living if player.role == "blackmailer"}
+            heard = me | {self.seats[target]} | blackmailers
         elif choice.verb == "speak" and view.phase is Phase.NIGHT_CHAT:
             heard = hears(self.game.state, channel)
+        if choice.verb == "forge":
+            heard = me
         text = self.mark(choice.verb if heard is EVERYBODY else f"private {choice.verb}", heard)
         sides = [side.verb for side in view.choices if ACTS[side.verb].is_side_act and chance.random() < 0.3]
         beside = "".join(f"<{verb}>{self.mark(verb, me)}</{verb}>" for verb in sides)
-        return write(choice.verb, target=target, choice=channel, text=text, thought=thought) + beside
+        return write(choice.verb, target=target, second=second, choice=channel, text=text, thought=thought) + beside
 
     def look(self, game: Game, turn: Turn, prompt: Prompt) -> None:
         """Search one prompt, and the view it was made of."""
@@ -100,14 +108,21 @@ class Watch:
         assert all(any(marker in text for text in own) for text in said for marker in _MARKER.findall(text))
         assert isinstance(prompt.view, SeatView)
         self.search_view(prompt.view, seat)
-        self.search_roles(first.content, prompt.view, seat)
+        if self.knows_findings:
+            self.search_roles(first.content, prompt.view, seat)
 
     def publish_wills(self) -> None:
         """What a grave shows is known to all from then on."""
         for player in self.game.state.players:
-            if player.death is not None:
-                for text in (player.will, *player.death.notes):
-                    self.entitled.update(dict.fromkeys(_MARKER.findall(text), EVERYBODY))
+            if player.death is None:
+                continue
+            # A bloody will cannot be read; the killer's note can.
+            will = () if player.death.is_bloody else (player.will, player.death.forged_will or "")
+            janitors = frozenset(other.seat for other in self.game.state.players if other.role == "janitor")
+            shown = janitors if player.death.is_cleaned else EVERYBODY
+            for text in (*will, *player.death.notes):
+                for marker in _MARKER.findall(text):
+                    self.entitled[marker] |= shown
 
     def check(self, marker: str, seat: int) -> None:
         assert seat in self.entitled[marker], f"seat {seat} was shown a {self.kinds[marker]} of others: {marker}"
@@ -164,6 +179,24 @@ def test_no_prompt_shows_what_its_seat_may_not_know(part: int) -> None:
 
     # Nothing was found where it must not be, and not because nothing was there to be found.
     assert met == {"speak", "private speak", "private whisper", "will", "death_note", "notes"}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_prompt_of_any_role_shows_words_its_seat_may_not_know(part: int) -> None:
+    met: set[str] = set()
+    for number in range(part, GAMES_OF_ALL_ROLES, 4):
+        chance = Random(number)
+        roles = list(deal(("any",) * chance.randint(8, 15), number))
+        chance.shuffle(roles)
+        game = open_game(roles, seed=number, options=Options(max_days=4, discussion_rounds=1, vote_rounds=2))
+        watch = Watch(game, knows_findings=False)
+        play(game, watch.play, seed=number, watch=watch.look)
+        watch.publish_wills()
+        for seat in watch.seats.values():
+            watch.search_view(view_of(game.state, game.log, seat), seat)
+        met.update(kind for kind, _ in watch.met)
+
+    assert met >= {"speak", "private speak", "private whisper", "will", "notes"}
 
 
 def test_view_tells_the_mafia_its_living_team_and_nobody_else_anything() -> None:
