@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.players.seat import Seat
 from mac_runner.environments.town_of_salem.players.writing import write
 
 _JAIL_FROM = 1.0
+_REVEAL_FROM_DAY = 3
+# How many votes short of a trial a vote is close.
+_CLOSE = 2
 
 
 def use_the_day(seat: Seat) -> str | None:
@@ -17,6 +22,8 @@ def use_the_day(seat: Seat) -> str | None:
         unknown = [name for name in seat.choices["jail"].targets if name not in seat.beliefs.claims]
         target = found[0] if known and found else seat.pick(unknown or seat.choices["jail"].targets)
         return write("jail", target=target, thought=f"I want a word with {target}.", will=seat.will())
+    if "reveal" in seat.choices and (seat.view.day >= _REVEAL_FROM_DAY or _is_vote_close(seat)):
+        return write("reveal", thought="It is time they know me.", will=seat.will())
     if "seance" in seat.choices:
         trusted = min(seat.beliefs.suspicion, key=lambda name: seat.beliefs.suspicion[name])
         return write("seance", target=trusted, thought=f"I trust {trusted} most.")
@@ -25,3 +32,9 @@ def use_the_day(seat: Seat) -> str | None:
 
 def _has_jailed_today(seat: Seat) -> bool:
     return any(event.kind is EventKind.JAIL_CHOSEN and event.day == seat.view.day for event in seat.view.private)
+
+
+def _is_vote_close(seat: Seat) -> bool:
+    """Whether somebody is about to be put on trial."""
+    given = Counter(seat.view.votes.values())
+    return bool(given) and max(given.values()) >= seat.view.votes_needed - _CLOSE

@@ -12,9 +12,10 @@ from random import Random
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
-from mac_runner.environments.town_of_salem.players.beliefs import Beliefs, form_beliefs
+from mac_runner.environments.town_of_salem.players.beliefs import NEEDED, Beliefs, form_beliefs
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
 from mac_runner.limits import WILL_CHARS_MAX
 
@@ -22,6 +23,8 @@ from mac_runner.limits import WILL_CHARS_MAX
 _VOTE_FROM = 1.8
 _EASIER_EACH_DAY = 0.2
 _VOTE_FROM_MIN = 0.7
+# Below this suspicion a claim is taken for true.
+_TRUSTED = 1.0
 
 
 class Seat:
@@ -56,6 +59,40 @@ class Seat:
     def enough(self) -> float:
         """The suspicion it takes today to vote, to judge guilty and to execute."""
         return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
+
+    @cached_property
+    def known_roles(self) -> dict[str, str]:
+        """The exact roles this seat found, or was told by its team at night."""
+        known = {
+            name: role
+            for event in self.view.private
+            if event.kind is EventKind.CHAT and event.data["channel"] == "mafia"
+            for name, role in understand(str(event.data["text"])).roles
+        }
+        for event in self.view.private:
+            role = str(event.data["finding"]).partition(" ")[2] if event.kind is EventKind.RESULT else ""
+            if role.lower() in ROLES:
+                known[str(event.data["about"])] = role
+        return known
+
+    @cached_property
+    def have_doused(self) -> frozenset[str]:
+        """Whom this seat poured petrol over, since it last set fire."""
+        doused: set[str] = set()
+        for event in self.view.private:
+            if event.kind is EventKind.VISITED and isinstance(event.data["visitors"], list):
+                doused.update(map(str, event.data["visitors"]))
+            elif event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "ignite":
+                doused.clear()
+            elif event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "douse":
+                targets = event.data["targets"]
+                doused.update(map(str, targets if isinstance(targets, list) else ()))
+        return frozenset(doused)
+
+    def worth_protecting(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` whom the Town needs most, as far as they can be believed."""
+        claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
+        return [name for name in names if claims.get(name) in NEEDED and suspicion.get(name, _TRUSTED) < _TRUSTED]
 
     def pick(self, names: Sequence[str]) -> str:
         """Any of `names`."""

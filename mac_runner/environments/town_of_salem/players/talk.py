@@ -12,7 +12,7 @@ from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, 
 from mac_runner.environments.town_of_salem.players.by_day import use_the_day
 from mac_runner.environments.town_of_salem.players.prey import prey
 from mac_runner.environments.town_of_salem.players.seat import Seat
-from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, take, tell_roles, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Faction
 
@@ -49,8 +49,8 @@ def discuss(seat: Seat) -> str:
         return seat.say(f"{claim('Sheriff')} {accuse([seat.quarry])}", f"They must lynch {seat.quarry}.")
     if role == "Jester":
         return seat.say(claim("Godfather"), "Let them think the worst of me.")
-    if seat.is_mafia:
-        return seat.say(lie(seat), "They must not see who we are.")
+    if not seat.is_town:
+        return seat.say(lie(seat), "They must not see what I am.")
     role = _claimed_role(seat)
     guilty = [name for name, is_guilty in seat.beliefs.findings.items() if is_guilty and name in view.living]
     heard = _heard_from_the_dead(seat)
@@ -98,7 +98,7 @@ def _is_impersonated(seat: Seat) -> bool:
 
 
 def lie(seat: Seat) -> str:
-    """What a member of the Mafia says by day: little, until accused; then the word of one against the other."""
+    """What whoever is not of the Town says by day: little, until accused; then the word of one against the other."""
     accusers = [name for name in seat.accusers() if name not in seat.view.team]
     if accusers:
         return f"{claim(cover(seat))} {accuse(accusers[:1])}"
@@ -122,12 +122,12 @@ def cover(seat: Seat) -> str:
 
 def defence(seat: Seat) -> str:
     """The words of one on trial."""
-    if seat.is_mafia:
-        return lie(seat) or claim(cover(seat))
     if seat.view.role.name == "Jester":
         return claim("Godfather")
     if seat.quarry is not None:
         return f"{claim('Sheriff')} {accuse([seat.quarry])}"
+    if not seat.is_town:
+        return lie(seat) or claim(cover(seat))
     return f"{claim(_claimed_role(seat))} {seat.findings()}".strip()
 
 
@@ -140,8 +140,9 @@ def chat(seat: Seat) -> str:
     """A word on a night channel."""
     channel = seat.choices["speak"].choices[0]
     match channel:
-        case "mafia":
-            text = f"I say we take {prey(seat)}."
+        case "mafia" | "vampire":
+            told = seat.known_roles if seat.view.role.name == "Consigliere" else {}
+            text = f"{tell_roles(told)} {take(prey(seat))}".strip()
         case "jail":
             text = defence(seat) if seat.is_jailed() else "Who are you?"
         case _:

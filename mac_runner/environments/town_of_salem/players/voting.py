@@ -27,12 +27,16 @@ def _wanted(seat: Seat) -> str | None:
 
 
 def _scapegoat(seat: Seat) -> str | None:
-    """Whom the others already vote for, if not one of ours; else whoever accuses one of us."""
+    """Whom the others already vote for, if not one of ours; else whoever accuses one of us, or the worst."""
     outside = [target for target in seat.view.votes.values() if target not in seat.view.team]
     if outside:
         return max(dict.fromkeys(outside), key=outside.count)
     accusers = [name for name in seat.accusers() if name not in seat.view.team]
-    return accusers[0] if accusers else None
+    if accusers:
+        return accusers[0]
+    found = [(doubt, name) for name, doubt in seat.beliefs.suspicion.items() if name not in seat.view.team]
+    doubt, name = max(found, default=(0.0, ""))
+    return name if doubt >= seat.enough else None
 
 
 def judge(seat: Seat) -> str:
