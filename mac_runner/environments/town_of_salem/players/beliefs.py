@@ -18,21 +18,27 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
 
 # Roles whose word about others has a source.
-INFORMED = frozenset({"Sheriff", "Investigator", "Medium", "Jailor"})
+INFORMED = frozenset({"Sheriff", "Investigator", "Medium", "Jailor", "Lookout", "Spy"})
+# Whom the Town would miss most.
+NEEDED = INFORMED | {"Mayor", "Retributionist"}
 
 _OWN_FINDING = 5.0
 _PROVEN_WORD = 3.5
-_INFORMED_WORD = 2.2
+_INFORMED_WORD = 1.5
 _BARE_WORD = 0.4
 _COUNTERCLAIM = 1.2
 _FALSE_CLAIM = 4.0
 _BAD_ACCUSER = 1.0
+_BAD_INFORMER = 3.0
 _WRONG_BALLOT = 0.4
 _SILENCE = 2.0
 _ODDS = 4.0
 # From this day on everybody of the Town has said what they are; the day after, silence is held against a player.
 CLAIMING_DAY = 3
 _CLEARED = -1.0
+_UNCONTESTED = 1.5
+_SEEN = "visited by "
+_MURDERS = frozenset({"mafia", "serial killer", "werewolf", "vampire"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +59,11 @@ class Beliefs:
 
 def form_beliefs(view: SeatView) -> Beliefs:
     """Weigh everything this seat has seen."""
-    findings = own_findings(view)
     said = [(speaker, understand(text)) for speaker, text in _utterances(view)]
     claims = {speaker: statement.claims for speaker, statement in said if statement.claims}
+    revealed = {str(event.data["player"]): str(event.data["role"]) for event in _revealed(view)}
+    claims.update(revealed)
+    findings = own_findings(view, claims) | dict.fromkeys(revealed.keys() - {view.name}, False)
     score: dict[str, float] = defaultdict(float)
     for name, is_guilty in findings.items():
         score[name] += _OWN_FINDING if is_guilty else -_OWN_FINDING / 2
@@ -68,14 +76,25 @@ def form_beliefs(view: SeatView) -> Beliefs:
     return Beliefs(suspicion={name: score[name] for name in others}, claims=claims, findings=findings)
 
 
-def own_findings(view: SeatView) -> dict[str, bool]:
+def _revealed(view: SeatView) -> Iterator[Event]:
+    return (event for event in view.public if event.kind is EventKind.REVEALED)
+
+
+def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, bool]:
     """What this seat's own investigations say of others: True for guilty, False for innocent; the open are left out."""
     findings: dict[str, bool] = {}
     for event in view.private:
         if event.kind is EventKind.RESULT:
-            verdict = _verdict(view, str(event.data["finding"]))
+            about, finding = str(event.data["about"]), str(event.data["finding"])
+            if finding.startswith(_SEEN):
+                findings.update(_caught(view, event, finding.removeprefix(_SEEN).split(" and ")))
+                continue
+            verdict = _verdict(view, finding, claims.get(about))
             if verdict is not None:
-                findings[str(event.data["about"])] = verdict
+                findings[about] = verdict
+        elif event.kind is EventKind.MAFIA_VISITS and isinstance(event.data["visited"], list):
+            # The Mafia does not call on its own.
+            findings.update((str(name), False) for name in event.data["visited"] if name != view.name)
     return findings
 
 
@@ -85,14 +104,29 @@ def is_town_role(name: str) -> bool:
     return role is not None and role.faction is Faction.TOWN
 
 
-def _verdict(view: SeatView, finding: str) -> bool | None:
+def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]:
+    """The one visitor of a house whose owner was murdered that night; among several it could be any."""
+    murders = (
+        event
+        for event in view.public
+        if event.kind is EventKind.DEATH and event.data["player"] == seen.data["about"] and event.day - seen.day <= 1
+    )
+    causes = {cause for event in murders if isinstance(event.data["causes"], list) for cause in event.data["causes"]}
+    is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _MURDERS)
+    return dict.fromkeys(visitors, True) if is_caught else {}
+
+
+def _verdict(view: SeatView, finding: str, claimed: str | None) -> bool | None:
     if finding in ("suspicious", "not suspicious"):
         return finding == "suspicious"
     if finding == "a member of the mafia":
         return True
     named = [role for role in roles_in_play(view.lobby) if role.name in finding]
-    if not named or len({role.faction is Faction.TOWN for role in named}) > 1:
+    if not named:
         return None
+    if len({role.faction is Faction.TOWN for role in named}) > 1:
+        # Who claims to be none of those is lying.
+        return True if claimed is not None and claimed not in {role.name for role in named} else None
     return named[0].faction is not Faction.TOWN
 
 
@@ -140,6 +174,10 @@ def _weigh_claims(view: SeatView, claims: Mapping[str, str], score: dict[str, fl
         if len(living) > room:
             for name in living:
                 score[name] += _FALSE_CLAIM if room <= 0 else _COUNTERCLAIM
+        elif living and role.lower() in view.lobby and view.day > CLAIMING_DAY:
+            # Somebody holds this role for certain, and by now would have spoken up against a liar.
+            for name in living:
+                score[name] -= _UNCONTESTED
 
 
 def _weigh_word(
@@ -160,7 +198,8 @@ def _weigh_word(
     if shown is not None:
         # The grave tells whether the word was true.
         was_right = is_accusation != is_town_role(shown)
-        score[speaker] += -_BAD_ACCUSER if was_right else _BAD_ACCUSER
+        wrong = _BAD_INFORMER if claims.get(speaker) in INFORMED and is_accusation else _BAD_ACCUSER
+        score[speaker] += -_BAD_ACCUSER if was_right else wrong
         return
     weight = _credit(view, claims, speaker, score[speaker])
     score[about] += weight if is_accusation else _CLEARED * min(weight, 1.0)

@@ -1,0 +1,97 @@
+"""How do whole games end? The heuristic player on all seats of one lobby.
+
+Run `python -m benchmarks.games`. Prints how often each group wins and how often each role's seat wins, with Wilson 95%
+intervals; the last line is one JSON row. An exception ends the run, so a printed table means there was none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from benchmarks.machine import row
+from mac_runner.config import load_experiment
+from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import GameState
+from mac_runner.environments.town_of_salem.victory import has_won
+from mac_runner.plan import plan_tasks, request_seed
+from mac_runner.reports import wilson
+from mac_runner.types import JsonValue, Reply, Task
+
+EXPERIMENT = Path(__file__).parent.parent / "experiments" / "tos_100games.yaml"
+
+
+class Tally(NamedTuple):
+    """How games ended (winning group, draw or capped), and by dealt role how many seats there were and how many won."""
+
+    endings: Counter[str]
+    seats: Counter[str]
+    wins: Counter[str]
+
+    def add(self, state: GameState) -> None:
+        """Count one finished game."""
+        result = state.result
+        if result is None:
+            raise ValueError("cannot count a game that is not over; play it to its end first")
+        self.endings[" and ".join(result.winners) or result.ending] += 1
+        for player in state.players:
+            self.seats[player.dealt] += 1
+            self.wins[player.dealt] += has_won(state, player)
+
+
+def finished(environment: TownOfSalem, task: Task) -> GameState:
+    """Play one game to its end."""
+    game = environment.open(task)
+    policy = environment.policy("heuristic")
+    while game.outcome is None:
+        turns = game.turns()
+        asked = {turn.agent for turn in turns}
+        turn = next(turn for turn in turns if not turn.after & asked)
+        game.receive(turn, Reply(text=policy(game.prompt(turn).view, Random(request_seed(task, turn)))))
+    return game.state
+
+
+def main() -> None:
+    """Play the games and print the tables and the row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--games", type=int, default=1000)
+    parser.add_argument("--lobby", default="classic-15")
+    asked = parser.parse_args()
+    overrides = (f"conversation_config.conversations={asked.games}", f"game.lobby={asked.lobby}")
+    experiment = load_experiment(EXPERIMENT, overrides=overrides).experiment
+    environment = TownOfSalem(experiment)
+    tally = Tally(Counter(), Counter(), Counter())
+    began_s = time.process_time()
+    for task in plan_tasks(experiment, environment.lineup):
+        tally.add(finished(environment, task))
+    cpu_s = time.process_time() - began_s
+    _print(tally, asked.games)
+    endings: dict[str, JsonValue] = {**tally.endings}
+    capped = tally.endings["capped"] / asked.games
+    figures = {"games": asked.games, "exceptions": 0, "capped_share": capped, "cpu_s": round(cpu_s, 1)}
+    print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings))
+
+
+def _print(tally: Tally, games: int) -> None:
+    print(f"{'ending':<16} {'n':>5}  of {games} games")
+    for ending, count in tally.endings.most_common():
+        print(f"{ending:<16} {count:>5}  {_share(count, games)}")
+    print(f"\n{'dealt role':<16} {'seats':>5}  {'won':>5}  share")
+    for role_id, role in ROLES.items():
+        if tally.seats[role_id]:
+            seats, wins = tally.seats[role_id], tally.wins[role_id]
+            print(f"{role.name:<16} {seats:>5}  {wins:>5}  {_share(wins, seats)}")
+
+
+def _share(wins: int, n: int) -> str:
+    interval = wilson(wins, n)
+    return "–" if interval is None else f"{wins / n:.1%} ({interval.lo:.1%} – {interval.hi:.1%})"
+
+
+if __name__ == "__main__":
+    main()

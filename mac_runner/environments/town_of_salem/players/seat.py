@@ -1,0 +1,141 @@
+"""One seat deciding one turn: what it sees, what it makes of it, and the few ways in which it speaks.
+
+All that decides for a scripted player (`talk`, `voting`, `by_day`, `by_night`) is a function of a `Seat`, and a `Seat`
+holds nothing but a view and a source of chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from random import Random
+
+from mac_runner.environments.town_of_salem.events import Event, EventKind
+from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.players.beliefs import NEEDED, Beliefs, form_beliefs
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
+from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import Faction
+from mac_runner.limits import WILL_CHARS_MAX
+
+# How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
+_VOTE_FROM = 1.8
+_EASIER_EACH_DAY = 0.2
+_VOTE_FROM_MIN = 0.7
+# Below this suspicion a claim is taken for true.
+_TRUSTED = 1.0
+
+
+class Seat:
+    """A view, and what follows from it."""
+
+    def __init__(self, view: SeatView, chance: Random) -> None:
+        self.view = view
+        self.chance = chance
+        self.choices: dict[str, Choice] = {choice.verb: choice for choice in view.choices}
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Formed when first asked for: not every turn needs them."""
+        return form_beliefs(self.view)
+
+    @property
+    def is_mafia(self) -> bool:
+        """Whether this seat is of the Mafia."""
+        return self.view.role.faction is Faction.MAFIA
+
+    @property
+    def is_town(self) -> bool:
+        """Whether this seat is of the Town."""
+        return self.view.role.faction is Faction.TOWN
+
+    @property
+    def quarry(self) -> str | None:
+        """An Executioner's target, while there is something to win by it."""
+        return self.view.quarry if self.view.quarry in self.view.living else None
+
+    @property
+    def enough(self) -> float:
+        """The suspicion it takes today to vote, to judge guilty and to execute."""
+        return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
+
+    @cached_property
+    def known_roles(self) -> dict[str, str]:
+        """The exact roles this seat found, or was told by its team at night."""
+        known = {
+            name: role
+            for event in self.view.private
+            if event.kind is EventKind.CHAT and event.data["channel"] == "mafia"
+            for name, role in understand(str(event.data["text"])).roles
+        }
+        for event in self.view.private:
+            role = str(event.data["finding"]).partition(" ")[2] if event.kind is EventKind.RESULT else ""
+            if role.lower() in ROLES:
+                known[str(event.data["about"])] = role
+        return known
+
+    @cached_property
+    def have_doused(self) -> frozenset[str]:
+        """Whom this seat poured petrol over, since it last set fire."""
+        doused: set[str] = set()
+        for event in self.view.private:
+            if event.kind is EventKind.VISITED and isinstance(event.data["visitors"], list):
+                doused.update(map(str, event.data["visitors"]))
+            elif event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "ignite":
+                doused.clear()
+            elif event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "douse":
+                targets = event.data["targets"]
+                doused.update(map(str, targets if isinstance(targets, list) else ()))
+        return frozenset(doused)
+
+    def worth_protecting(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` whom the Town needs most, as far as they can be believed."""
+        claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
+        return [name for name in names if claims.get(name) in NEEDED and suspicion.get(name, _TRUSTED) < _TRUSTED]
+
+    def pick(self, names: Sequence[str]) -> str:
+        """Any of `names`."""
+        return self.chance.choice(list(names))
+
+    def say(self, text: str, thought: str) -> str:
+        """Speak, or wait for want of words."""
+        if not text:
+            return write("wait", thought=thought or "I have nothing to say.", will=self.will())
+        return write("speak", text=text, thought=thought, will=self.will())
+
+    def will(self) -> str:
+        """A new will when there are findings it does not tell yet."""
+        if not self.is_town or "will" not in self.choices:
+            return ""
+        will = f"{claim(self.view.role.name, dead=True)} {self.findings()}".strip()
+        if len(will) > WILL_CHARS_MAX:
+            will = will[:WILL_CHARS_MAX].rpartition(".")[0] + "."
+        return will if will != self.view.will else ""
+
+    def findings(self) -> str:
+        """This seat's findings, in the sentences others understand."""
+        guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty]
+        innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
+        return f"{accuse(guilty)} {clear(innocent)}".strip()
+
+    def is_jailed(self) -> bool:
+        """Whether this seat is in jail tonight."""
+        return any(event.kind is EventKind.JAILED and event.day == self.view.day for event in self.view.private)
+
+    def accusations(self) -> list[Event]:
+        """Everything said in public against oneself."""
+        return [
+            event
+            for event in self.view.public
+            if event.kind is EventKind.SPEECH and self.view.name in understand(str(event.data["text"])).accuses
+        ]
+
+    def is_accused(self) -> bool:
+        """Whether somebody accused this seat today."""
+        return any(event.day == self.view.day for event in self.accusations())
+
+    def accusers(self) -> list[str]:
+        """The living who accused this seat."""
+        names = (str(event.data["player"]) for event in self.accusations())
+        return [name for name in names if name in self.view.living]

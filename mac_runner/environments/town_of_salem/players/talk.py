@@ -1,0 +1,152 @@
+"""What the heuristic player says: by day, on the stand, at night and when it bids for the floor.
+
+The Town tells what it found; everybody else hides behind a role of the Town, says little, and lies when accused.
+"""
+
+from __future__ import annotations
+
+from mac_runner.environments.markup import scan
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play, slot_name
+from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, INFORMED, is_town_role
+from mac_runner.environments.town_of_salem.players.by_day import use_the_day
+from mac_runner.environments.town_of_salem.players.prey import prey
+from mac_runner.environments.town_of_salem.players.seat import Seat
+from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, take, tell_roles, understand
+from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.state import Faction
+
+
+def greet(seat: Seat) -> str:
+    """Look up one's role, then say hello."""
+    if not seat.view.observations:
+        asked = f'<tool_request name="get_role">{seat.view.role.name}</tool_request>'
+        return f"<thinking>Let me look at what I can do.</thinking>\n{asked}"
+    return use_the_day(seat) or seat.say(f"Good day. I am {seat.view.name}.", "Nothing to go on yet.")
+
+
+def bid(seat: Seat) -> str:
+    """Most for an accusation, less for other words, nothing for what it has said today already."""
+    words = next((tag.text for tag in scan(discuss(seat), ("speak",)).tags), "")
+    if not words or _has_said_today(seat, words):
+        return write("bid", choice="0", thought="Let me hear the others.")
+    is_accusing = bool(understand(words).accuses)
+    return write("bid", choice="4" if is_accusing else "2", thought=f"I would say: {words}")
+
+
+def _has_said_today(seat: Seat, words: str) -> bool:
+    said = {"player": seat.view.name, "text": words}
+    return any(
+        event.kind is EventKind.SPEECH and event.day == seat.view.day and event.data == said
+        for event in seat.view.public
+    )
+
+
+def discuss(seat: Seat) -> str:
+    """What to say in the discussion, or nothing."""
+    view, role = seat.view, seat.view.role.name
+    if seat.quarry is not None:
+        return seat.say(f"{claim('Sheriff')} {accuse([seat.quarry])}", f"They must lynch {seat.quarry}.")
+    if role == "Jester":
+        return seat.say(claim("Godfather"), "Let them think the worst of me.")
+    if not seat.is_town:
+        return seat.say(lie(seat), "They must not see what I am.")
+    role = _claimed_role(seat)
+    guilty = [name for name, is_guilty in seat.beliefs.findings.items() if is_guilty and name in view.living]
+    heard = _heard_from_the_dead(seat)
+    if guilty or heard:
+        return seat.say(f"{claim(role)} {accuse(dict.fromkeys(guilty + heard))}", "They must know this.")
+    if seat.is_accused() or _is_impersonated(seat) or _owes_a_claim(seat):
+        return seat.say(f"{claim(role)} {seat.findings()}".strip(), "I must speak up.")
+    return _confide(seat) or seat.say("", "I have nothing to tell yet.")
+
+
+def _confide(seat: Seat) -> str | None:
+    """A whisper to somebody one has found innocent and has not told so yet."""
+    told = {str(event.data["to"]) for event in seat.view.private if event.kind is EventKind.WHISPER}
+    innocent = [name for name, is_guilty in seat.beliefs.findings.items() if not is_guilty]
+    whisper = seat.choices.get("whisper")
+    confidants = [name for name in innocent if whisper and name in whisper.targets and name not in told]
+    if not confidants:
+        return None
+    text = f"{claim(seat.view.role.name)} {clear(confidants[:1])}"
+    return write("whisper", target=confidants[0], text=text, thought="One I can trust.", will=seat.will())
+
+
+def _heard_from_the_dead(seat: Seat) -> list[str]:
+    if seat.view.role.name != "Medium":
+        return []
+    return [name for name, doubt in seat.beliefs.suspicion.items() if doubt >= seat.enough and _is_news(seat, name)]
+
+
+def _is_news(seat: Seat, name: str) -> bool:
+    """Whether one of the dead has accused `name` in the night chat."""
+    return any(
+        name in understand(str(event.data["text"])).accuses
+        for event in seat.view.private
+        if event.kind is EventKind.CHAT and event.data["channel"] == "dead"
+    )
+
+
+def _owes_a_claim(seat: Seat) -> bool:
+    return seat.view.day >= CLAIMING_DAY and seat.view.name not in seat.beliefs.claims
+
+
+def _is_impersonated(seat: Seat) -> bool:
+    role = seat.view.role.name
+    return any(claimed == role and name != seat.view.name for name, claimed in seat.beliefs.claims.items())
+
+
+def lie(seat: Seat) -> str:
+    """What whoever is not of the Town says by day: little, until accused; then the word of one against the other."""
+    accusers = [name for name in seat.accusers() if name not in seat.view.team]
+    if accusers:
+        return f"{claim(cover(seat))} {accuse(accusers[:1])}"
+    return claim(cover(seat)) if _owes_a_claim(seat) else ""
+
+
+def cover(seat: Seat) -> str:
+    """A role of the Town to hide behind: one's earlier claim, else one that nobody has claimed."""
+    mine = seat.beliefs.claims.get(seat.view.name)
+    if mine is not None:
+        return mine
+    dead = set(seat.view.graveyard.values())
+    taken = dead | set(seat.beliefs.claims.values())
+    roles = [role.name for role in roles_in_play(seat.view.lobby) if role.faction is Faction.TOWN]
+    named = [slot_name(slot) for slot in seat.view.lobby if is_town_role(slot)]
+    roles = named or roles or [seat.view.role.name]
+    free = [role for role in roles if role not in taken and not (role == "Jailor" and seat.is_jailed())]
+    informed = [role for role in free if role in INFORMED]
+    return seat.pick(informed or free or [role for role in roles if role not in dead] or roles)
+
+
+def defence(seat: Seat) -> str:
+    """The words of one on trial."""
+    if seat.view.role.name == "Jester":
+        return claim("Godfather")
+    if seat.quarry is not None:
+        return f"{claim('Sheriff')} {accuse([seat.quarry])}"
+    if not seat.is_town:
+        return lie(seat) or claim(cover(seat))
+    return f"{claim(_claimed_role(seat))} {seat.findings()}".strip()
+
+
+def _claimed_role(seat: Seat) -> str:
+    """Who is of the Town has nothing to hide."""
+    return seat.view.role.name if seat.is_town else cover(seat)
+
+
+def chat(seat: Seat) -> str:
+    """A word on a night channel."""
+    channel = seat.choices["speak"].choices[0]
+    match channel:
+        case "mafia" | "vampire":
+            told = seat.known_roles if seat.view.role.name == "Consigliere" else {}
+            text = f"{tell_roles(told)} {take(prey(seat))}".strip()
+        case "jail":
+            text = defence(seat) if seat.is_jailed() else "Who are you?"
+        case _:
+            # The dead have nothing to hide; among the living, whoever lies by day lies to a dead Medium too.
+            dead = f"{claim(seat.view.role.name, dead=True)} {seat.findings()}".strip()
+            text = defence(seat) if seat.view.is_alive else dead
+    return write("speak", text=text, choice=channel, thought="Here I can be open." if channel != "jail" else "")
