@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mac_runner.environments.town_of_salem.acts import Act
+from mac_runner.environments.town_of_salem.claims import role_claims, trials
 from mac_runner.environments.town_of_salem.events import Event
 from mac_runner.environments.town_of_salem.knowledge import GameLog
 from mac_runner.environments.town_of_salem.narration import stamp, tell
@@ -65,7 +66,7 @@ def _player(state: GameState, player: Player, task: Task) -> JsonObject:
 
 
 def record_of(state: GameState, log: GameLog, task: Task, acts: Iterable[ActRecord]) -> JsonObject:
-    """The game for a reader: the cast, what happened in words and data with who learned of it, and every act."""
+    """The game for a reader: cast, events with who learned of each, every act, trial and role claim."""
     names = [player.name for player in state.players]
     return {
         "kind": "town_of_salem",
@@ -76,6 +77,8 @@ def record_of(state: GameState, log: GameLog, task: Task, acts: Iterable[ActReco
         ],
         "events": [_event(event, names) for event in log.events],
         "acts": [_act(act, names) for act in acts],
+        "trials": trials(log.events),
+        "claims": role_claims(log.events, state.players),
     }
 
 
