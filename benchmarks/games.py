@@ -73,7 +73,7 @@ def main() -> None:
     _print(tally, asked.games)
     endings: dict[str, JsonValue] = {**tally.endings}
     capped = tally.endings["capped"] / asked.games
-    figures = {"games": asked.games, "exceptions": 0, "capped_share": capped, "cpu_s": round(cpu_s, 1)}
+    figures = {"games": asked.games, "capped_share": capped, "cpu_s": round(cpu_s, 1)}
     print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings))
 
 
