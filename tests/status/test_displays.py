@@ -27,6 +27,7 @@ HIDE_CURSOR = b"\x1b[?25l"
 # Shows two frames on stderr, says so, and then ends in the way it is told to.
 SCRIPT = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background inherits it ignored.
 from mac_runner.status import Meter, Reading, choose_display
 
 display = choose_display(sys.stderr, live=None if sys.argv[1] == "live" else False)
