@@ -106,11 +106,6 @@ _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
 _SPEAKING = (*_TALKING, Phase.DEFENCE, Phase.LAST_WORDS)
 
 
-def _always(verb: str, phases: Iterable[Phase]) -> OfferRule:
-    allowed = frozenset(phases)
-    return lambda state, player: Offer(verb=verb) if player.alive and state.phase in allowed else None
-
-
 def _offer_speech(state: GameState, player: Player) -> Offer | None:
     if state.phase is Phase.NIGHT_CHAT:
         names = tuple(channel.name for channel in channels_of(state, player.seat))

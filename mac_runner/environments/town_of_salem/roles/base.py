@@ -75,6 +75,11 @@ Uses: TypeAlias = "int | Callable[[Options], int] | None"
 """How often an ability may be used in a game, by the rules of the game where they say; None for always."""
 
 
+def _seats_in_reach(aims: Aims | None, state: GameState, player: Player) -> tuple[int, ...] | None:
+    """The seats an available ability may be aimed at; none for one without a target, None when nobody is in reach."""
+    return () if aims is None else aims(state, player) or None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightAbility:
     """Something a role may choose to do at night.
@@ -114,11 +119,7 @@ class NightAbility:
             and self.is_offered(state, player)
             and (self.second_aims is None or self.second_aims(state, player))
         )
-        if not is_available:
-            return None
-        if self.aims is None:
-            return ()
-        return self.aims(state, player) or None
+        return _seats_in_reach(self.aims, state, player) if is_available else None
 
     def is_ready(self, state: GameState, player: Player) -> bool:
         """Whether the night has come for it and there is a use left."""
@@ -155,11 +156,7 @@ class DayAbility:
             and player.uses.get(self.verb, 1) > 0
             and self.is_offered(state, player)
         )
-        if not is_available:
-            return None
-        if self.aims is None:
-            return ()
-        return self.aims(state, player) or None
+        return _seats_in_reach(self.aims, state, player) if is_available else None
 
 
 Ability: TypeAlias = NightAbility | DayAbility
