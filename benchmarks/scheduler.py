@@ -30,6 +30,7 @@ from mac_runner.types import (
     ReceiptKind,
     RecordedReply,
     Reply,
+    Request,
     Sampling,
     Task,
     TokenCount,
@@ -94,6 +95,7 @@ class _Engine:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.token_budget = None
 
     async def start(self) -> None:
         pass
@@ -101,7 +103,7 @@ class _Engine:
     async def close(self) -> None:
         pass
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         await asyncio.sleep(0)
         return Reply(text="said", tokens=TokenCount(prompt=1000, completion=1))
 

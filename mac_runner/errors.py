@@ -74,13 +74,18 @@ class BackendError(MacRunnerError):
 
 
 class TransientBackendError(BackendError):
-    """Worth asking again: a lost connection, a full queue, a timeout."""
+    """Worth asking again: a lost connection, a full queue, a timeout.
+
+    `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
+    as a whole did not answer, whatever was asked of it.
+    """
 
     verdict = Verdict.RETRY
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = None, is_unreachable: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_unreachable = is_unreachable
 
 
 class RequestRefusedError(BackendError):

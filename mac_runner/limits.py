@@ -27,6 +27,8 @@ OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
 RETRY_AFTER_S_MAX = 60.0
 SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
+# scheduler: an engine that starts within this is not spoken of.
+START_QUIET_S = 1.0
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 

@@ -142,6 +142,7 @@ def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> 
         min_p=definition.min_p,
         presence_penalty=definition.presence_penalty,
         frequency_penalty=definition.frequency_penalty,
+        repetition_penalty=definition.repetition_penalty,
         stop=definition.stop,
     )
     return Agent(

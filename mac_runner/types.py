@@ -38,6 +38,7 @@ class Sampling:
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
 
@@ -149,11 +150,31 @@ class Prompt:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One turn, ready to be sent. Sending it again sends the very same prompt with the very same seed.
+
+    `conversation` is the task's id: requests of one conversation share most of their prompts, so an engine of several
+    copies serves them best from one of those.
+    """
+
+    conversation: str
+    turn: Turn
+    prompt: Prompt
+    sampling: Sampling
+
+    @property
+    def request_id(self) -> str:
+        """The request's name, unique in a run and the same however often it is sent."""
+        return f"{self.conversation}/{self.turn.key}"
+
+
 class FinishReason(StrEnum):
-    """Why the engine stopped."""
+    """Why the engine stopped. With OVERFLOW it never began: the prompt does not fit the model's context."""
 
     STOP = "stop"
     LENGTH = "length"
+    OVERFLOW = "overflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +203,25 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTrace:
+    """A reply token by token, for training: the ids the model was shown, those it drew, and how likely each was.
+
+    `logprobs` are natural logarithms, one for each of `completion_ids`.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What an engine answered."""
+    """What an engine answered. `trace` is there when the model definition asks to record tokens."""
 
     text: str
     finish_reason: FinishReason = FinishReason.STOP
     tokens: TokenCount = TokenCount()
+    trace: TokenTrace | None = None
     timing: Timing = field(default=Timing(), compare=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mac_runner.types import Prompt, Reply, Sampling
+from mac_runner.types import Reply, Request
 
 
 class Backend(Protocol):
@@ -19,12 +19,20 @@ class Backend(Protocol):
         """How many requests the engine serves at once; known after `start`."""
         ...
 
+    @property
+    def token_budget(self) -> int | None:
+        """How many tokens of all requests at once the engine's KV cache holds, to admit by; None: by capacity alone."""
+        ...
+
     async def start(self) -> None:
         """Make the engine ready to generate. Raises ConfigError or EngineDeadError."""
         ...
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError.
+
+        A prompt that does not fit the model's context is answered with FinishReason.OVERFLOW and no text: what to
+        leave out is for the environment to say. A reply whose reasoning was cut off keeps its open `<think>`.
 
         ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError; any other
         error of plain Python counts as EngineDeadError and ends the run.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
 from mac_runner.config import EngineLatency
-from mac_runner.types import Prompt, Reply, Sampling
+from mac_runner.types import Reply, Request
 
 
 class DelayedBackend:
@@ -26,14 +26,19 @@ class DelayedBackend:
         """That of the engine."""
         return self._backend.capacity
 
+    @property
+    def token_budget(self) -> int | None:
+        """That of the engine."""
+        return self._backend.token_budget
+
     async def start(self) -> None:
         """Start the engine."""
         await self._backend.start()
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         """The engine's reply, not before its time. An error of the engine is not held back."""
         sent_at_s = self._clock.monotonic_s()
-        reply = await self._backend.generate(prompt, sampling)
+        reply = await self._backend.generate(request)
         due_at_s = sent_at_s + self._latency.generation_ms(reply) / 1000
         await self._clock.sleep(max(0.0, due_at_s - self._clock.monotonic_s()))
         return reply

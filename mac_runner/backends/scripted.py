@@ -7,14 +7,18 @@ to a program. Token counts are estimates at 4 characters per token, and nothing 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from mac_runner.clock import Clock
 from mac_runner.errors import RequestRefusedError, boundary
-from mac_runner.types import Prompt, Reply, Sampling, TokenCount
+from mac_runner.types import Reply, Request, Sampling, TokenCount
 
 CHARS_PER_TOKEN = 4
+SETTINGS: Final = frozenset(field.name for field in dataclasses.fields(Sampling))
+"""All of them: a program draws no tokens, so there is none it could honour wrongly."""
 
 
 class ScriptedBackend:
@@ -33,16 +37,22 @@ class ScriptedBackend:
         """As configured: a program has no KV cache to run out of."""
         return self._capacity
 
+    @property
+    def token_budget(self) -> None:
+        """None: a program has no KV cache."""
+
     async def start(self) -> None:
         """Nothing to start."""
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         """Ask the policy. What it raises refuses this request: its conversation fails, the run goes on."""
         # Also without a latency the loop gets its turn, so that replies come in one by one as an engine's do.
         await self._clock.sleep(self._latency_s)
         with boundary(RequestRefusedError, "the scripted player failed"):
-            text = self._policy(prompt.view, Random(sampling.seed))  # noqa: S311 - play, not secrecy
-        return Reply(text=text, tokens=TokenCount(prompt=_tokens(prompt.size_chars), completion=_tokens(len(text))))
+            text = self._policy(request.prompt.view, Random(request.sampling.seed))  # noqa: S311 - play, not secrecy
+        return Reply(
+            text=text, tokens=TokenCount(prompt=_tokens(request.prompt.size_chars), completion=_tokens(len(text)))
+        )
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -14,7 +14,7 @@ from mac_runner import __version__
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
-from mac_runner.cli.setup import Request
+from mac_runner.cli.setup import Invocation
 from mac_runner.cli.showing import show
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
@@ -78,7 +78,7 @@ def run(
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
     4 storage failed, 70 a bug of mac_runner.
     """
-    request = Request(
+    invocation = Invocation(
         file=file,
         profile=profile,
         overrides=overrides,
@@ -89,7 +89,7 @@ def run(
         is_quiet=quiet,
         is_live=live,
     )
-    _end(lambda: describe_run(request) if dry_run else run_experiment(request))
+    _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
 
 
 @cli.command(name="verify")

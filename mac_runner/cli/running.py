@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 
+from mac_runner.backends import Backend
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report, say
-from mac_runner.cli.setup import Request, Setup, set_up
+from mac_runner.cli.setup import Invocation, Setup, set_up
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.reports import summarise, write_summary
@@ -17,14 +19,16 @@ from mac_runner.store import Run, RunContents, open_run, read_run, survey
 from mac_runner.types import JsonObject
 
 
-def run_experiment(request: Request) -> Exit:
+def run_experiment(invocation: Invocation) -> Exit:
     """Run, print who won, and say how it ended."""
     clock = SystemClock()
-    setup = set_up(request, clock)
+    setup = set_up(invocation)
     found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
     if found.is_complete:
-        _say(request, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
-        return _report(request, _summary_of(read_run(setup.directory)))
+        _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
+        return _report(invocation, _summary_of(read_run(setup.directory)))
+    display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
+    backends = setup.backends(clock, display.say)
     with open_run(
         setup.directory,
         experiment_name=setup.name,
@@ -32,22 +36,23 @@ def run_experiment(request: Request) -> Exit:
         tasks=setup.tasks,
         clock=clock,
     ) as run:
-        result = asyncio.run(_play(request, setup, run, clock))
+        result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
         summary = _summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts
-    exit_code = _report(request, summary)
+    exit_code = _report(invocation, summary)
     if result.interrupted:
         done = f"{counts.done} of {counts.planned} conversations have ended"
-        _say(request, f"interrupted: {done}; run the same command again to go on")
+        _say(invocation, f"interrupted: {done}; run the same command again to go on")
         return Exit.INTERRUPTED
-    _say(request, f"written to {setup.directory}")
+    _say(invocation, f"written to {setup.directory}")
     return exit_code
 
 
-def describe_run(request: Request) -> Exit:
+def describe_run(invocation: Invocation) -> Exit:
     """`--dry-run`: what would run and how much is left; touches nothing."""
-    setup = set_up(request, SystemClock())
+    setup = set_up(invocation)
+    setup.backends(SystemClock(), lambda line: _say(invocation, line))
     found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
     experiment = setup.experiment
     models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
@@ -65,12 +70,13 @@ def describe_run(request: Request) -> Exit:
     return Exit.OK
 
 
-async def _play(request: Request, setup: Setup, run: Run, clock: Clock) -> RunResult:
+async def _play(
+    invocation: Invocation, setup: Setup, backends: Mapping[str, Backend], run: Run, display: Display, clock: Clock
+) -> RunResult:
     """The scheduler and the status view side by side, until the one is done."""
     stop = asyncio.Event()
     counts = run.counts
     progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
-    display = choose_display(sys.stderr, live=request.is_live, quiet=request.is_quiet)
     with stop_on_signals(stop, display.say):
         showing = asyncio.create_task(_show(display, progress, setup, clock))
         try:
@@ -79,13 +85,14 @@ async def _play(request: Request, setup: Setup, run: Run, clock: Clock) -> RunRe
                 environment_name=setup.experiment.conversation_config.environment,
                 experiment_name=setup.name,
                 work=run.unfinished(),
-                backends=setup.backends,
+                backends=backends,
                 recorder=run,
                 retry=RetryPolicy.of(setup.experiment.retry_config),
-                concurrency=request.concurrency,
+                concurrency=invocation.concurrency,
                 clock=clock,
                 stop=stop,
                 progress=progress,
+                say=display.say,
             )
         finally:
             showing.cancel()
@@ -109,14 +116,14 @@ def _summary_of(contents: RunContents) -> JsonObject:
     )
 
 
-def _report(request: Request, summary: JsonObject) -> Exit:
+def _report(invocation: Invocation, summary: JsonObject) -> Exit:
     """Print the summary; whether conversations failed decides the exit code."""
-    if not request.is_quiet:
+    if not invocation.is_quiet:
         with report() as stream:
             write_summary(summary, stream)
     return Exit.FAILURES if summary["failures"] else Exit.OK
 
 
-def _say(request: Request, text: str) -> None:
-    if not request.is_quiet:
+def _say(invocation: Invocation, text: str) -> None:
+    if not invocation.is_quiet:
         say(text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.config import Experiment, load_experiment
+from mac_runner.config import Experiment, Loaded, load_experiment
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
@@ -19,7 +20,7 @@ from mac_runner.types import JsonObject, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Invocation:
     """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight."""
 
     file: Path
@@ -35,14 +36,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """An experiment ready to run."""
+    """An experiment ready to run, but for its engines."""
 
-    experiment: Experiment
-    resolved: JsonObject
+    loaded: Loaded
     environment: Environment
-    backends: Mapping[str, Backend]
     directory: Path
     limit: int | None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment, resolved and checked."""
+        return self.loaded.experiment
+
+    @property
+    def resolved(self) -> JsonObject:
+        """The experiment as a run directory keeps it."""
+        return self.loaded.resolved
 
     @property
     def name(self) -> str:
@@ -53,31 +62,51 @@ class Setup:
         """The plan of this invocation, anew on each call."""
         return islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
 
+    def backends(self, clock: Clock, say: Callable[[str], None]) -> dict[str, Backend]:
+        """The engines, checked but not started. Raises ConfigError.
 
-def set_up(request: Request, clock: Clock) -> Setup:
+        They are built late because building one may load its whole package: a run with nothing left to do needs none.
+        """
+        with _located(self.loaded):
+            return {
+                name: build_backend(
+                    name,
+                    definition,
+                    agents=self.experiment.agent_definitions,
+                    policy_of=_policies(self.environment, name),
+                    clock=clock,
+                    say=say,
+                )
+                for name, definition in self.experiment.model_definitions.items()
+            }
+
+
+def set_up(invocation: Invocation) -> Setup:
     """Read, resolve and check everything. Raises ConfigError, with the place in the file where there is one."""
-    loaded = load_experiment(request.file, profile=request.profile, overrides=request.overrides, seed=request.seed)
-    experiment = loaded.experiment
+    loaded = load_experiment(
+        invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed
+    )
+    with _located(loaded):
+        environment = build_environment(loaded.experiment)
+        next(plan_tasks(loaded.experiment, environment.lineup))
+    name = loaded.experiment.experiment_metadata.experiment_name
+    return Setup(
+        loaded=loaded,
+        environment=environment,
+        directory=invocation.out or Path("runs") / name,
+        limit=invocation.limit,
+    )
+
+
+@contextmanager
+def _located(loaded: Loaded) -> Iterator[None]:
+    """Whoever refuses a setting inside the block knows its key; the file knows the place."""
     try:
-        environment = build_environment(experiment)
-        backends = {
-            name: build_backend(name, definition, _policies(environment, name), clock)
-            for name, definition in experiment.model_definitions.items()
-        }
-        next(plan_tasks(experiment, environment.lineup))
+        yield
     except ConfigError as error:
         if not error.key:
             raise
         raise ConfigError(f"{loaded.locate(error.key)}: {error}") from error
-    name = experiment.experiment_metadata.experiment_name
-    return Setup(
-        experiment=experiment,
-        resolved=loaded.resolved,
-        environment=environment,
-        backends=backends,
-        directory=request.out or Path("runs") / name,
-        limit=request.limit,
-    )
 
 
 def _policies(environment: Environment, model: str) -> Callable[[str], Policy]:

@@ -39,6 +39,8 @@ class AgentDefinition(Section):
     """How much a token that occurred at all is held back; null leaves it to the engine."""
     frequency_penalty: Annotated[float | None, IDENTITY, Field(ge=-2, le=2)] = None
     """How much a token is held back for each time it occurred; null leaves it to the engine."""
+    repetition_penalty: Annotated[float | None, IDENTITY, Field(gt=0, le=10)] = None
+    """By what factor a token that occurred, in the prompt too, is made less likely; null leaves it to the engine."""
     stop: Annotated[Listed[Text], IDENTITY] = ()
     """Texts that end a reply."""
     role_specific_config: RoleSpecificConfig = RoleSpecificConfig()

@@ -88,5 +88,7 @@ class ModelDefinition(Section):
     """Settings of the backend `ollama`."""
     openai_config: OpenaiConfig | None = None
     """Settings of the backend `openai`."""
+    record_tokens: Annotated[bool, IDENTITY] = False
+    """Whether each reply is recorded with its token ids and log-probabilities, for training on it later."""
     latency: EngineLatency | None = None
     """Makes replies take as long as the latency model says, where the engine is faster; null leaves it alone."""

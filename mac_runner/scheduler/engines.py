@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from mac_runner.backends.base import Backend
+from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError, MacRunnerError, TransientBackendError, boundary
-from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX
-from mac_runner.scheduler.live import Request
-from mac_runner.types import FinishReason, Reply
+from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX, START_QUIET_S
+from mac_runner.types import FinishReason, Reply, Request
 
 
 @asynccontextmanager
-async def started(backends: Mapping[str, Backend], stop: asyncio.Event) -> AsyncIterator[bool]:
+async def started(
+    backends: Mapping[str, Backend], stop: asyncio.Event, *, clock: Clock, say: Callable[[str], None]
+) -> AsyncIterator[bool]:
     """Have all backends running inside the block; yields False when `stop` came before they were ready."""
     try:
-        yield await _start(backends, stop)
+        yield await _start(backends, stop, _Herald(clock, say))
     except BaseException:
         with suppress(EngineDeadError):  # The error under way is the one to show.
             await _close(backends)
@@ -42,7 +44,7 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float) -> 
 async def _asked(backend: Backend, request: Request) -> Reply:
     """The backend's reply; the two errors of plain Python that are known to pass may be raised as they are."""
     try:
-        return await backend.generate(request.prompt, request.sampling)
+        return await backend.generate(request)
     except (ConnectionError, TimeoutError) as fault:
         text = f"model {request.turn.model}: {type(fault).__name__}: {fault}"
         raise TransientBackendError(text) from fault
@@ -62,10 +64,10 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]
             yield error
 
 
-async def _start(backends: Mapping[str, Backend], stop: asyncio.Event) -> bool:
+async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, herald: _Herald) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
-            starting = [group.create_task(_start_one(name, backend)) for name, backend in backends.items()]
+            starting = [group.create_task(_start_one(name, backend, herald)) for name, backend in backends.items()]
             watch = group.create_task(_cancel_when(stop, starting))
             if starting:
                 await asyncio.wait(starting)
@@ -75,9 +77,35 @@ async def _start(backends: Mapping[str, Backend], stop: asyncio.Event) -> bool:
     return not any(task.cancelled() for task in starting)
 
 
-async def _start_one(name: str, backend: Backend) -> None:
+async def _start_one(name: str, backend: Backend, herald: _Herald) -> None:
     with boundary(EngineDeadError, f"model {name} did not start"):
-        await backend.start()
+        async with herald.telling(name, backend):
+            await backend.start()
+
+
+class _Herald:
+    """Tells of an engine that takes its time: that it starts, and that it is ready. A quick one is not spoken of."""
+
+    def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._say = say
+
+    @asynccontextmanager
+    async def telling(self, name: str, backend: Backend) -> AsyncIterator[None]:
+        """Around the start of one engine."""
+        began_at_s = self._clock.monotonic_s()
+        telling = asyncio.create_task(self._tell_later(name))
+        try:
+            yield
+        finally:
+            telling.cancel()
+        took_s = self._clock.monotonic_s() - began_at_s
+        if took_s >= START_QUIET_S:
+            self._say(f"model {name}: ready after {took_s:.1f} s, {backend.capacity} requests at once")
+
+    async def _tell_later(self, name: str) -> None:
+        await self._clock.sleep(START_QUIET_S)
+        self._say(f"model {name}: starting")
 
 
 async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -11,10 +11,10 @@ from mac_runner.errors import BackendError, ConversationError, TransientBackendE
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
-from mac_runner.scheduler.live import LiveConversation, Request, Sendings
+from mac_runner.scheduler.live import LiveConversation, Sendings
 from mac_runner.scheduler.retry import jitter
 from mac_runner.scheduler.wiring import Wiring
-from mac_runner.types import JsonObject, RecordedReply, Reply, Timing, Turn
+from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
 
 
 class Exchange:
@@ -53,7 +53,7 @@ class Exchange:
         deadline_at_s = live.sendings[turn.key].charged_from_s + self._wiring.retry.request_deadline_s
         fields: JsonObject = {
             "prompt_chars": request.prompt.size_chars,
-            "seed": request.seed,
+            "seed": request.sampling.seed,
             "sending": depart.sending,
         }
         self._accounting.departed(turn.model, sent_at_s)
@@ -77,7 +77,7 @@ class Exchange:
                 fault,
                 attempt=depart.sending,
                 elapsed_s=self._clock.monotonic_s() - sendings.charged_from_s,
-                jitter=jitter(request.seed, depart.sending),
+                jitter=jitter(request.request_id, depart.sending),
             )
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)

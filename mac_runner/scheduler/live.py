@@ -20,7 +20,7 @@ from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
 from mac_runner.scheduler.events import BEFORE_ALL, Opened, Place
-from mac_runner.types import JsonObject, Prompt, ReceiptKind, RecordedReply, Sampling, Task, Turn, TurnRecord
+from mac_runner.types import JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
 
 
 class OpenTurns(NamedTuple):
@@ -36,16 +36,6 @@ class Ending(NamedTuple):
     outcome: JsonObject | None
     record: JsonObject
     fingerprint: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One turn, ready to be sent. Sending it again sends the very same prompt with the very same seed."""
-
-    turn: Turn
-    prompt: Prompt
-    sampling: Sampling
-    seed: int
 
 
 @dataclass(slots=True)
@@ -112,10 +102,8 @@ class LiveConversation:
         """Render the prompt of `turn` as things stand now."""
         with boundary(ConversationError, f"turn {turn.key}: prompt"):
             prompt = self._opened().prompt(turn)
-        seed = request_seed(self.task, turn)
-        return Request(
-            turn=turn, prompt=prompt, sampling=replace(self._agents[turn.agent].sampling, seed=seed), seed=seed
-        )
+        sampling = replace(self._agents[turn.agent].sampling, seed=request_seed(self.task, turn))
+        return Request(conversation=self.task.task_id, turn=turn, prompt=prompt, sampling=sampling)
 
     def wants(self, turn: Turn) -> bool:
         """Whether a reply to `turn` still matters."""

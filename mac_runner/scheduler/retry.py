@@ -1,7 +1,7 @@
 """Whether a request that was not answered is sent again, and when. Pure; nothing else in the package retries.
 
 Pauses double from `backoff_s` to `backoff_s_max` and are drawn from the upper half of that, so that requests that
-failed together do not come back together. The draw is derived from the request's seed: a run is as repeatable with
+failed together do not come back together. The draw is derived from the request's name: a run is as repeatable with
 faults as without. An engine that says how long it wants to be left alone is obeyed, up to RETRY_AFTER_S_MAX.
 """
 
@@ -52,6 +52,6 @@ class RetryPolicy:
         return delay_s if elapsed_s + delay_s < self.request_deadline_s else None
 
 
-def jitter(seed: int, attempt: int) -> float:
-    """The draw in [0, 1) for the pause after the `attempt`-th sending of the request with this seed."""
-    return stable_hash("retry", seed, attempt) / _HASHES
+def jitter(request_id: str, attempt: int) -> float:
+    """The draw in [0, 1) for the pause after the `attempt`-th sending of the request of this name."""
+    return stable_hash("retry", request_id, attempt) / _HASHES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mac_runner.backends.base import Backend
@@ -40,13 +40,14 @@ async def run_conversations(
     clock: Clock,
     stop: asyncio.Event,
     progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, going on from its recorded replies.
 
     When `stop` is set nothing new departs, what is in flight is awaited for SHUTDOWN_GRACE_S, and conversations half
     done stay unpublished. Raises the error that ended the run: EngineDeadError, StoreError, ConfigError,
     RunDirectoryError when recorded replies were given to other prompts than this version renders, or a bug as it is.
-    The backends are started here and closed in any case.
+    The backends are started here and closed in any case; `say` is told of those that take their time to start.
     """
     if not backends:
         raise ValueError("a run needs at least one backend")
@@ -65,7 +66,7 @@ async def run_conversations(
         stop=stop,
         progress=progress,
     )
-    async with started(backends, stop) as is_started:
+    async with started(backends, stop, clock=clock, say=say) as is_started:
         is_done = is_started and await Shell(wiring).run()
     return RunResult(
         finished=progress.finished - before_finished,

@@ -22,6 +22,7 @@ from mac_runner.types import (
     Task,
     Timing,
     TokenCount,
+    TokenTrace,
 )
 
 Json = TypeVar("Json", bool, int, str, list[JsonValue], dict[str, JsonValue])
@@ -53,6 +54,16 @@ def number(record: JsonObject, key: str) -> float:
     return float(value)
 
 
+def numbers(record: JsonObject, key: str) -> tuple[float, ...]:
+    """The list of numbers under `key`. Raises ValueError when it is anything else."""
+    return tuple(number({key: value}, key) for value in entry(record, key, list))
+
+
+def integers(record: JsonObject, key: str) -> tuple[int, ...]:
+    """The list of whole numbers under `key`. Raises ValueError when it is anything else."""
+    return tuple(entry({key: value}, key, int) for value in entry(record, key, list))
+
+
 def tokens_json(tokens: TokenCount) -> JsonObject:
     """Token counts as JSON."""
     return {"prompt": tokens.prompt, "cached": tokens.cached, "completion": tokens.completion}
@@ -70,6 +81,7 @@ def tokens_from_json(record: JsonObject) -> TokenCount:
 def recorded_json(recorded: RecordedReply) -> JsonObject:
     """A recorded reply as JSON; times are kept to the microsecond."""
     reply = recorded.reply
+    trace: JsonObject = {} if reply.trace is None else {"trace": _trace_json(reply.trace)}
     return {
         "turn": recorded.turn_key,
         "prompt_sha256": recorded.prompt_sha256,
@@ -77,6 +89,7 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "text": reply.text,
             "finish_reason": str(reply.finish_reason),
             "tokens": tokens_json(reply.tokens),
+            **trace,
         },
         "timing": {
             "queue_s": round(reply.timing.queue_s, 6),
@@ -97,12 +110,29 @@ def recorded_from_json(record: JsonObject) -> RecordedReply:
             text=entry(reply, "text", str),
             finish_reason=FinishReason(entry(reply, "finish_reason", str)),
             tokens=tokens_from_json(entry(reply, "tokens", dict)),
+            trace=_trace_from_json(entry(reply, "trace", dict)) if "trace" in reply else None,
             timing=Timing(
                 queue_s=number(timing, "queue_s"),
                 generate_s=number(timing, "generate_s"),
                 faults=tuple(str(fault) for fault in entry(timing, "faults", list)),
             ),
         ),
+    )
+
+
+def _trace_json(trace: TokenTrace) -> JsonObject:
+    return {
+        "prompt_ids": list(trace.prompt_ids),
+        "completion_ids": list(trace.completion_ids),
+        "logprobs": list(trace.logprobs),
+    }
+
+
+def _trace_from_json(record: JsonObject) -> TokenTrace:
+    return TokenTrace(
+        prompt_ids=integers(record, "prompt_ids"),
+        completion_ids=integers(record, "completion_ids"),
+        logprobs=numbers(record, "logprobs"),
     )
 
 
@@ -172,6 +202,7 @@ def _sampling_from_json(record: JsonObject) -> Sampling:
         min_p=setting("min_p"),
         presence_penalty=setting("presence_penalty"),
         frequency_penalty=setting("frequency_penalty"),
+        repetition_penalty=setting("repetition_penalty"),
         stop=tuple(str(text) for text in entry(record, "stop", list)) if "stop" in record else (),
         seed=entry(record, "seed", int) if "seed" in record else None,
     )

@@ -8,10 +8,10 @@ import pytest
 from mac_runner.backends import Backend, DelayedBackend, ScriptedBackend, build_backend
 from mac_runner.config import EngineLatency, ModelDefinition, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
-from mac_runner.types import Message, Prompt, Reply, Sampling
+from mac_runner.types import Reply
 from tests.sim.loop import SimulatedClock, simulate
+from tests.sim.requests import request
 
-PROMPT = Prompt(messages=(Message(role="user", content="hello"),))
 LATENCY = EngineLatency(prefill_ms=100, kernel_ms=10, quantum=4)
 
 
@@ -23,7 +23,7 @@ def answer(text: str, *, engine_ms: float = 0.0) -> tuple[Reply, float]:
     async def program() -> tuple[Reply, float]:
         backend = DelayedBackend(engine, LATENCY, clock)
         await backend.start()
-        reply = await backend.generate(PROMPT, Sampling(seed=1))
+        reply = await backend.generate(request())
         await backend.close()
         assert backend.capacity == 3
         return reply, asyncio.get_running_loop().time()
@@ -51,7 +51,7 @@ def test_error_of_the_engine_is_not_held_back() -> None:
     async def program() -> float:
         engine = ScriptedBackend(policy=fail, capacity=1, latency_ms=0.0, clock=SimulatedClock())
         with pytest.raises(RequestRefusedError):
-            await DelayedBackend(engine, LATENCY, SimulatedClock()).generate(PROMPT, Sampling())
+            await DelayedBackend(engine, LATENCY, SimulatedClock()).generate(request())
         return asyncio.get_running_loop().time()
 
     assert simulate(program) == 0.0
@@ -61,5 +61,12 @@ def test_error_of_the_engine_is_not_held_back() -> None:
 def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None, kind: type[Backend]) -> None:
     definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="p"), latency=latency)
 
-    backend = build_backend("m", definition, lambda name: lambda view, chance: "", SimulatedClock())
+    backend = build_backend(
+        "m",
+        definition,
+        agents=(),
+        policy_of=lambda name: lambda view, chance: "",
+        clock=SimulatedClock(),
+        say=lambda line: None,
+    )
     assert type(backend) is kind

@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import ScriptedBackend, build_backend
-from mac_runner.config import ModelDefinition, OllamaConfig, ScriptedConfig, VllmConfig
+from mac_runner.backends import Backend, ScriptedBackend, build_backend
+from mac_runner.config import AgentDefinition, ModelDefinition, OllamaConfig, ScriptedConfig, VllmConfig
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
 from tests.sim.loop import SimulatedClock, simulate
+from tests.sim.requests import request
 
 PROMPT = Prompt(messages=(Message(role="user", content="x" * 9),), view=("seat", 3))
 
@@ -21,7 +22,7 @@ def echo(view: object, random: Random) -> str:
 def ask(backend: ScriptedBackend, seed: int) -> tuple[Reply, float]:
     async def program() -> tuple[Reply, float]:
         await backend.start()
-        reply = await backend.generate(PROMPT, Sampling(seed=seed))
+        reply = await backend.generate(request(prompt=PROMPT, sampling=Sampling(seed=seed)))
         await backend.close()
         await backend.close()
         return reply, asyncio.get_running_loop().time()
@@ -32,6 +33,17 @@ def ask(backend: ScriptedBackend, seed: int) -> tuple[Reply, float]:
 def scripted(policy: object = echo, latency_ms: float = 0.0) -> ScriptedBackend:
     assert callable(policy)
     return ScriptedBackend(policy=policy, capacity=5, latency_ms=latency_ms, clock=SimulatedClock())
+
+
+def build(definition: ModelDefinition, *agents: AgentDefinition) -> Backend:
+    return build_backend(
+        "m",
+        definition,
+        agents=agents,
+        policy_of={"echo": echo}.__getitem__,
+        clock=SimulatedClock(),
+        say=lambda line: None,
+    )
 
 
 def test_scripted_player_gets_the_view_and_a_generator_of_the_requests_seed() -> None:
@@ -60,7 +72,7 @@ def test_a_failing_policy_refuses_its_request() -> None:
 
 def test_registry_builds_what_the_definition_says() -> None:
     definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo", capacity=7))
-    backend = build_backend("m", definition, {"echo": echo}.__getitem__, SimulatedClock())
+    backend = build(definition)
 
     assert isinstance(backend, ScriptedBackend)
     assert backend.capacity == 7
@@ -76,4 +88,12 @@ def test_registry_builds_what_the_definition_says() -> None:
 )
 def test_registry_refuses_a_backend_it_cannot_run_and_says_what_to_do(definition: ModelDefinition) -> None:
     with pytest.raises(ConfigError, match=r"model_definitions\.m\.backend: found '.*'; .*--profile embedded"):
-        build_backend("m", definition, lambda name: echo, SimulatedClock())
+        build(definition)
+
+
+def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
+    definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"), record_tokens=True)
+    with pytest.raises(ConfigError, match="does not tell tokens") as caught:
+        build(definition)
+
+    assert caught.value.key == ("model_definitions", "m", "record_tokens")

@@ -60,10 +60,10 @@ def test_retry_after_never_shortens_the_pause_asked_for() -> None:
     assert 20.0 < pause <= 22.0
 
 
-def test_jitter_is_a_function_of_seed_and_attempt() -> None:
-    draws = [jitter(seed, attempt) for seed in range(50) for attempt in range(1, 5)]
+def test_jitter_is_a_function_of_request_and_attempt() -> None:
+    draws = [jitter(f"task/{n}", attempt) for n in range(50) for attempt in range(1, 5)]
 
-    assert draws == [jitter(seed, attempt) for seed in range(50) for attempt in range(1, 5)]
+    assert draws == [jitter(f"task/{n}", attempt) for n in range(50) for attempt in range(1, 5)]
     assert len(set(draws)) == len(draws)
     assert all(0 <= draw < 1 for draw in draws)
 

@@ -14,7 +14,7 @@ from mac_runner.plan import plan_tasks
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
 from mac_runner.store import open_run
 from mac_runner.store.transcripts import without_timing
-from mac_runner.types import JsonValue, Prompt, Reply, Sampling
+from mac_runner.types import JsonValue, Reply, Request
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "discussion_small.yaml"
 
@@ -25,12 +25,12 @@ class StoppingBackend(ScriptedBackend):
     stop: asyncio.Event
     left: int | None = None
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         if self.left is not None:
             self.left -= 1
             if self.left == 0:
                 self.stop.set()
-        return await super().generate(prompt, sampling)
+        return await super().generate(request)
 
 
 def play(loaded: Loaded, directory: Path, *, concurrency: int | None, stop_after: int | None = None) -> RunResult:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 from mac_runner.errors import RequestRefusedError, TransientBackendError
-from mac_runner.types import Prompt, Reply, Sampling, TokenCount
+from mac_runner.types import Reply, Request, TokenCount
 
 
 class SimulatedEngine:
@@ -21,12 +21,14 @@ class SimulatedEngine:
         self,
         *,
         capacity: int = 4,
+        token_budget: int | None = None,
         dice: int = 0,
         fault_rate: float = 0.0,
         latency_s_max: float = 2.0,
         refuses: Callable[[str], bool] = lambda _digest: False,
     ) -> None:
         self.capacity = capacity
+        self.token_budget = token_budget
         self.random = Random(dice)
         self.fault_rate = fault_rate
         self.latency_s_max = latency_s_max
@@ -44,22 +46,22 @@ class SimulatedEngine:
     async def close(self) -> None:
         self.is_closed = True
 
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def generate(self, request: Request) -> Reply:
         assert self.is_started
         assert not self.is_closed
-        self.sent.append((prompt.sha256, sampling.seed))
+        self.sent.append((request.prompt.sha256, request.sampling.seed))
         self.in_flight += 1
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
         try:
-            return await self.answer(prompt, sampling)
+            return await self.answer(request)
         finally:
             self.in_flight -= 1
 
-    async def answer(self, prompt: Prompt, sampling: Sampling) -> Reply:
+    async def answer(self, request: Request) -> Reply:
         await asyncio.sleep(self.random.random() * self.latency_s_max)
         if self.random.random() < self.fault_rate:
             raise TransientBackendError("connection reset", retry_after_s=self.random.choice([None, 3.0]))
-        digest = hashlib.sha256(f"{prompt.sha256} {sampling.seed}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{request.prompt.sha256} {request.sampling.seed}".encode()).hexdigest()
         if self.refuses(digest):
             raise RequestRefusedError("context overflow")
         return Reply(text=f"word {digest[:12]}", tokens=TokenCount(prompt=7, cached=2, completion=3))
