@@ -1,7 +1,7 @@
 """What the engines did with their slots: the numbers behind `slot_utilisation`, tokens and requests.
 
-`busy_slot_s` is the integral of requests in flight over time. It is brought up to date whenever that number
-changes, so it is exact and costs two subtractions per request. Time is told by the caller.
+`busy_slot_s` is the integral of requests in flight over time, `available_slot_s` that of the slots. Both are brought up
+to date whenever one of the numbers changes, so they are exact and cost little. Time is told by the caller.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from mac_runner.types import JsonObject, TokenCount
 
 @dataclass(slots=True, eq=False)
 class ModelAccount:
-    """One model's use; `slots` is its capacity as far as the run's concurrency lets it be used."""
+    """One model's use; `slots` is its capacity in effect, as far as the run's concurrency lets it be used."""
 
     capacity: int
     slots: int
     in_flight: int = 0
     busy_slot_s: float = 0.0
+    available_slot_s: float = 0.0
     requests: int = 0
     faults: int = 0
     prompt_tokens: int = 0
@@ -26,10 +27,16 @@ class ModelAccount:
     completion_tokens: int = 0
     updated_at_s: float = 0.0
 
+    def bring_up_to(self, now_s: float) -> None:
+        """Count the time since the last change."""
+        passed_s = now_s - self.updated_at_s
+        self.busy_slot_s += self.in_flight * passed_s
+        self.available_slot_s += self.slots * passed_s
+        self.updated_at_s = now_s
+
     def change(self, by: int, now_s: float) -> None:
         """`by` more requests are in flight from now on."""
-        self.busy_slot_s += self.in_flight * (now_s - self.updated_at_s)
-        self.updated_at_s = now_s
+        self.bring_up_to(now_s)
         self.in_flight += by
 
 
@@ -43,8 +50,16 @@ class Accounting:
 
     def open(self, model: str, capacity: int) -> None:
         """Begin the account of a model."""
-        slots = capacity if self._concurrency is None else min(capacity, self._concurrency)
+        slots = self._usable(capacity)
         self._models[model] = ModelAccount(capacity=capacity, slots=slots, updated_at_s=self._started_at_s)
+
+    def resize(self, model: str, capacity: int, now_s: float) -> None:
+        """The capacity in effect is another one from now on: a token budget holds more or fewer requests."""
+        account = self._models[model]
+        slots = self._usable(capacity)
+        if slots != account.slots:
+            account.bring_up_to(now_s)
+            account.slots = slots
 
     def departed(self, model: str, now_s: float) -> None:
         """A request took a slot."""
@@ -80,21 +95,27 @@ class Accounting:
     def utilisation(self, model: str, now_s: float) -> float | None:
         """The part of the model's slot time in use since the start; None at the very start."""
         account = self._models[model]
-        available_s = account.slots * (now_s - self._started_at_s)
-        busy_s = account.busy_slot_s + account.in_flight * (now_s - account.updated_at_s)
-        return busy_s / available_s if available_s > 0 else None
+        account.bring_up_to(now_s)
+        return account.busy_slot_s / account.available_slot_s if account.available_slot_s > 0 else None
+
+    def typical_prompt_tokens(self) -> int:
+        """The mean prompt so far, 0 before the first reply."""
+        return self.tokens.prompt // max(1, self.requests)
+
+    def _usable(self, capacity: int) -> int:
+        return capacity if self._concurrency is None else min(capacity, self._concurrency)
 
     def as_json(self, now_s: float) -> JsonObject:
         """The accounts as they stand: per model `slot_utilisation = busy_slot_s / available_slot_s`."""
         wall_s = now_s - self._started_at_s
         models: JsonObject = {}
         for name, account in self._models.items():
-            account.change(0, now_s)
+            account.bring_up_to(now_s)
             models[name] = {
                 "capacity": account.capacity,
                 "slots": account.slots,
                 "busy_slot_s": round(account.busy_slot_s, 6),
-                "available_slot_s": round(account.slots * wall_s, 6),
+                "available_slot_s": round(account.available_slot_s, 6),
                 "requests": account.requests,
                 "faults": account.faults,
                 "tokens": {

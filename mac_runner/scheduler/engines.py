@@ -47,7 +47,7 @@ async def _asked(backend: Backend, request: Request) -> Reply:
         return await backend.generate(request)
     except (ConnectionError, TimeoutError) as fault:
         text = f"model {request.turn.model}: {type(fault).__name__}: {fault}"
-        raise TransientBackendError(text) from fault
+        raise TransientBackendError(text, is_unreachable=isinstance(fault, ConnectionError)) from fault
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -6,8 +6,8 @@ action and turns its result into the next event; nothing else passes between the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mac_runner.types import Turn
@@ -18,13 +18,19 @@ Place: TypeAlias = tuple[int, int, int, int]
 BEFORE_ALL: Place = (-1, -1, -1, -1)
 """The place of no turn: a conversation that failed here wants none of its turns any more."""
 
+Needs: TypeAlias = Mapping[str, int]
+"""How many tokens of KV cache the next turn of each agent is expected to take, prompt and reply together.
+
+Empty while no model admits by tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReady:
-    """A model serves `capacity` requests at once from now on."""
+    """A model serves `capacity` requests at once from now on, and `token_budget` tokens of them if that is bounded."""
 
     model: str
     capacity: int
+    token_budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Opened:
     turns: Sequence[Turn]
     rounds_completed: int
     failed_at: Place | None = None
+    needs: Needs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Answered:
     turn: Turn
     turns: Sequence[Turn]
     rounds_completed: int
+    needs: Needs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

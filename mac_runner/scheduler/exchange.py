@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mac_runner.errors import BackendError, ConversationError, TransientBackendError, Verdict
+from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
 from mac_runner.scheduler.live import LiveConversation, Sendings
-from mac_runner.scheduler.retry import jitter
+from mac_runner.scheduler.retry import RetryBudget, jitter
 from mac_runner.scheduler.wiring import Wiring
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
 
@@ -25,6 +25,7 @@ class Exchange:
         self._clock = wiring.clock
         self._recorder = wiring.recorder
         self._accounting = accounting
+        self._budgets: dict[str, RetryBudget] = {}
 
     async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
         """Send the request and take in the answer. Raises what ends the whole run.
@@ -42,7 +43,7 @@ class Exchange:
             live.fail(turn, str(fault))
             return Faulted(depart.conversation, turn, None)
         sent_at_s = self._clock.monotonic_s()
-        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s))
+        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, self._budget(turn.model).answers))
         sendings.charged_from_s += sent_at_s - departed_at_s
         return await self._send(live, depart, request, sent_at_s)
 
@@ -71,14 +72,7 @@ class Exchange:
     def _unanswered(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> Faulted:
         turn, sendings = depart.turn, live.sendings[depart.turn.key]
         sendings.faults.append(f"{type(fault).__name__}: {fault}")
-        delay_s = None
-        if isinstance(fault, TransientBackendError) and live.wants(turn):
-            delay_s = self._wiring.retry.decide(
-                fault,
-                attempt=depart.sending,
-                elapsed_s=self._clock.monotonic_s() - sendings.charged_from_s,
-                jitter=jitter(request.request_id, depart.sending),
-            )
+        delay_s = self._delay_s(depart, request, fault, sendings) if live.wants(turn) else None
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
@@ -86,11 +80,38 @@ class Exchange:
             live.fail(turn, f"turn {turn.key} got no answer: {sendings.faults[-1]}")
         return Faulted(depart.conversation, turn, delay_s)
 
+    def _delay_s(self, depart: Depart, request: Request, fault: BackendError, sendings: Sendings) -> float | None:
+        """When to send it again, None for never. Raises EngineDeadError when the engine is at fault, not the request.
+
+        That is so when the engine has been silent for long (`RetryBudget.is_silent`), or when it could not be reached
+        in any attempt of the request and has answered nobody meanwhile: the conversation is not to pay for that. With
+        an engine that does answer others, a request without a retry left waits as long as requests may.
+        """
+        if not isinstance(fault, TransientBackendError):
+            return None
+        retry, budget = self._wiring.retry, self._budget(depart.turn.model)
+        elapsed_s = self._clock.monotonic_s() - sendings.charged_from_s
+        draw = jitter(request.request_id, depart.sending)
+        delay_s = retry.decide(fault, attempt=depart.sending, elapsed_s=elapsed_s, jitter=draw)
+        has_retry = budget.unanswered()
+        is_unreached = delay_s is None and fault.is_unreachable and budget.answers == sendings.answers_before
+        if budget.is_silent or is_unreached:
+            raise EngineDeadError(
+                f"model {depart.turn.model} answers nobody any more, at last: {sendings.faults[-1]}"
+            ) from fault
+        return delay_s if delay_s is None or has_retry else max(delay_s, retry.backoff_s_max)
+
+    def _budget(self, model: str) -> RetryBudget:
+        if model not in self._budgets:
+            self._budgets[model] = RetryBudget.of(self._wiring.backends[model].capacity)
+        return self._budgets[model]
+
     def _answered(
         self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, sent_at_s: float
     ) -> Answered | Faulted | Broken:
         turn, now_s = depart.turn, self._clock.monotonic_s()
         self._accounting.landed(turn.model, now_s, reply.tokens)
+        self._budget(turn.model).answered()
         self._wiring.progress.turns += 1
         live.answered += 1
         fields: JsonObject = {
@@ -124,7 +145,7 @@ class Exchange:
         except ConversationError as fault:
             live.break_down(str(fault))
             return Broken(index, turn)
-        return Answered(index, turn, now.turns, now.rounds_completed)
+        return Answered(index, turn, now.turns, now.rounds_completed, now.needs)
 
 
 def about(live: LiveConversation, turn: Turn) -> JsonObject:

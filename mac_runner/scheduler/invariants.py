@@ -43,6 +43,10 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
     living = [entry for entry in pool.heap if entry[-1].entry is entry]
     assert pool.in_flight == sum(turn.pool is Pool.IN_FLIGHT for turn in held), f"{pool.name}: in flight"
     assert 0 <= pool.in_flight <= pool.capacity, f"{pool.name}: {pool.in_flight} in flight on {pool.capacity} slots"
+    charged = sum(turn.charged_tokens for turn in held if turn.pool is Pool.IN_FLIGHT)
+    assert pool.tokens_in_flight == charged, f"{pool.name}: {charged} tokens in flight, {pool.tokens_in_flight} counted"
+    is_bounded = pool.token_budget is not None and pool.in_flight > 1
+    assert not is_bounded or charged <= (pool.token_budget or 0), f"{pool.name}: more tokens in flight than fit"
     assert pool.ready == len(ready), f"{pool.name}: {len(ready)} ready, {pool.ready} counted"
     assert len(living) == len(ready), f"{pool.name}: a ready turn has no entry, or two"
     assert {entry[-1] for entry in living} == ready, f"{pool.name}: the heap holds other turns than the ready ones"

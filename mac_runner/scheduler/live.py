@@ -11,7 +11,7 @@ that order is the failure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
-from mac_runner.scheduler.events import BEFORE_ALL, Opened, Place
+from mac_runner.scheduler.events import BEFORE_ALL, Needs, Opened, Place
 from mac_runner.types import JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
 
 
@@ -28,6 +28,7 @@ class OpenTurns(NamedTuple):
 
     turns: tuple[Turn, ...]
     rounds_completed: int
+    needs: Needs
 
 
 class Ending(NamedTuple):
@@ -43,20 +44,32 @@ class Sendings:
     """The sendings of one turn so far, and what became of those that failed.
 
     `charged_from_s` is the moment that its deadline counts from: the first sending, put off by as long as later ones
-    waited for the disk.
+    waited for the disk. `answers_before` is how many requests its engine had answered by then.
     """
 
     charged_from_s: float
+    answers_before: int = 0
     faults: list[str] = field(default_factory=list)
 
 
 class LiveConversation:
-    """A conversation between its opening and its transcript."""
+    """A conversation between its opening and its transcript.
 
-    def __init__(self, environment: Environment, task: Task, models: Collection[str], opened_at_s: float) -> None:
+    `typical_prompt_tokens` tells what prompts take as a rule; None: no model admits by tokens, so nobody asks.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        task: Task,
+        models: Collection[str],
+        opened_at_s: float,
+        typical_prompt_tokens: Callable[[], int] | None = None,
+    ) -> None:
         self.task = task
         self.opened_at_s = opened_at_s
         self.records: list[TurnRecord] = []
+        self._sizes: dict[str, int] = {}
         self.sendings: dict[str, Sendings] = {}
         self.failure: str | None = None
         self.failed_at: Place | None = None
@@ -65,6 +78,7 @@ class LiveConversation:
         self._environment = environment
         self._agents = {agent.agent_id: agent for agent in task.agents}
         self._models = models
+        self._typical_prompt_tokens = typical_prompt_tokens
 
     def open(self, replies: Iterable[RecordedReply]) -> Opened:
         """Open it and go on from the replies recorded in earlier sessions.
@@ -84,7 +98,7 @@ class LiveConversation:
         except ConversationError as fault:
             self.break_down(str(fault))
             return Opened(index, (), 0)
-        return Opened(index, now.turns, now.rounds_completed, self.failed_at)
+        return Opened(index, now.turns, now.rounds_completed, self.failed_at, now.needs)
 
     def turns(self) -> OpenTurns:
         """The turns open now."""
@@ -96,7 +110,20 @@ class LiveConversation:
                 raise ConversationError(
                     f"turn {turn.key} asks agent {turn.agent!r} on model {turn.model!r}; no such pair"
                 )
-        return OpenTurns(turns, rounds)
+        return OpenTurns(turns, rounds, self._needs(turns))
+
+    def _needs(self, turns: Iterable[Turn]) -> Needs:
+        """What the next turn of each agent is expected to take: its last prompt and reply, and a whole reply more.
+
+        An agent that has not spoken yet is taken to read what others read, in this conversation or in any.
+        """
+        if self._typical_prompt_tokens is None:
+            return {}
+        unknown = max(self._sizes.values(), default=0) or self._typical_prompt_tokens()
+        return {
+            turn.agent: self._sizes.get(turn.agent, unknown) + self._agents[turn.agent].sampling.max_tokens
+            for turn in turns
+        }
 
     def request(self, turn: Turn) -> Request:
         """Render the prompt of `turn` as things stand now."""
@@ -112,10 +139,14 @@ class LiveConversation:
     def receive(self, turn: Turn, recorded: RecordedReply) -> TurnRecord:
         """Apply a reply; a FAILURE receipt fails the conversation at this turn."""
         record = receive(self._opened(), turn, recorded)
-        self.records.append(record)
+        self._keep(record)
         if record.receipt.kind is ReceiptKind.FAILURE:
             self.fail(turn, record.receipt.detail)
         return record
+
+    def _keep(self, record: TurnRecord) -> None:
+        self.records.append(record)
+        self._sizes[record.turn.agent] = record.reply.tokens.prompt + record.reply.tokens.completion
 
     def fail(self, turn: Turn, reason: str) -> None:
         """The conversation failed at `turn`; the first turn in canonical order gives the reason."""
@@ -186,7 +217,7 @@ class LiveConversation:
                 "--out DIR for a new one"
             )
         (record,) = replayed.records
-        self.records.append(record)
+        self._keep(record)
         if record.receipt.kind is ReceiptKind.FAILURE:
             self.fail(record.turn, record.receipt.detail)
 

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from mac_runner.limits import READY_HEAP_DEAD_MAX
-from mac_runner.scheduler.events import Place
+from mac_runner.scheduler.events import Needs, Place
 from mac_runner.types import Turn
 
 Entry: TypeAlias = "tuple[int, int, int, int, int, int, HeldTurn]"
@@ -39,7 +39,10 @@ class Pool(Enum):
 
 @dataclass(slots=True, eq=False)
 class HeldTurn:
-    """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any."""
+    """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any.
+
+    `charged_tokens` is what it takes of its model's token budget while it is in flight.
+    """
 
     conversation: OpenConversation
     turn: Turn
@@ -47,6 +50,12 @@ class HeldTurn:
     sendings: int = 0
     ready_at_s: float = 0.0
     entry: Entry | None = None
+    charged_tokens: int = 0
+
+    @property
+    def needed_tokens(self) -> int:
+        """What it is expected to take of its model's token budget."""
+        return self.conversation.needs.get(self.turn.agent, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +71,7 @@ class OpenConversation:
     turns: dict[str, HeldTurn] = field(default_factory=dict)
     speaking: dict[int, set[str]] = field(default_factory=dict)
     failed_at: Place | None = None
+    needs: Needs = field(default_factory=dict)
 
     def wants(self, turn: Turn) -> bool:
         """Whether `turn` still matters: it always does, unless the conversation failed at it or before it."""
@@ -70,11 +80,18 @@ class OpenConversation:
 
 @dataclass(slots=True, eq=False)
 class ModelPool:
-    """One model: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more)."""
+    """One model: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more).
+
+    A model with a token budget has a slot for its next turn only while what that turn needs fits beside the tokens in
+    flight. No turn overtakes one that waits for tokens, or a long one would wait for ever; a turn that alone needs
+    more than the budget departs when nothing else is in flight.
+    """
 
     name: str
     capacity: int = 0
+    token_budget: int | None = None
     in_flight: int = 0
+    tokens_in_flight: int = 0
     ready: int = 0
     dead: int = 0
     heap: list[Entry] = field(default_factory=list)
@@ -86,6 +103,23 @@ class ModelPool:
             heapq.heappop(heap)
             self.dead -= 1
         return heap[0] if heap else None
+
+    def next_to_depart(self) -> Entry | None:
+        """The entry that a slot is free for, None when there is none."""
+        if not self.ready or self.in_flight >= self.capacity:
+            return None
+        entry = self.first()
+        return entry if entry is not None and self._has_tokens_for(entry[-1]) else None
+
+    @property
+    def effective_capacity(self) -> int:
+        """How many requests are served at once as things stand: those in flight, when the next one lacks tokens."""
+        entry = self.first() if self.token_budget is not None and self.in_flight < self.capacity else None
+        return self.capacity if entry is None or self._has_tokens_for(entry[-1]) else self.in_flight
+
+    def _has_tokens_for(self, held: HeldTurn) -> bool:
+        budget = self.token_budget
+        return budget is None or not self.in_flight or self.tokens_in_flight + held.needed_tokens <= budget
 
     def bury(self) -> None:
         """One more entry is dead; rebuild the heap when the dead outnumber the living."""
@@ -123,7 +157,10 @@ class Pools:
             self.queue(held)
             self.model(held.turn.model).ready += 1
         elif to is Pool.IN_FLIGHT:
-            self.model(held.turn.model).in_flight += 1
+            pool = self.model(held.turn.model)
+            held.charged_tokens = held.needed_tokens
+            pool.tokens_in_flight += held.charged_tokens
+            pool.in_flight += 1
             self.in_flight += 1
         elif to is Pool.BLOCKED:
             self.blocked[held] = None
@@ -156,7 +193,9 @@ class Pools:
             pool.ready -= 1
             pool.bury()
         elif held.pool is Pool.IN_FLIGHT:
-            self.model(held.turn.model).in_flight -= 1
+            pool = self.model(held.turn.model)
+            pool.tokens_in_flight -= held.charged_tokens
+            pool.in_flight -= 1
             self.in_flight -= 1
         elif held.pool is Pool.BLOCKED:
             del self.blocked[held]

@@ -56,6 +56,7 @@ class Shell:
         self._over = asyncio.Event()
         self._fatal: MacRunnerError | None = None
         self._is_closing = False
+        self._budgeted: tuple[str, ...] = ()
         self._checkpoint_at_s = self._clock.monotonic_s() + CHECKPOINT_INTERVAL_S
 
     async def run(self) -> bool:
@@ -82,14 +83,16 @@ class Shell:
         return self._scheduler.is_done
 
     def _begin(self) -> None:
-        capacities = {name: backend.capacity for name, backend in self._wiring.backends.items()}
+        backends = self._wiring.backends
+        capacities = {name: backend.capacity for name, backend in backends.items()}
+        self._budgeted = self._wiring.budgeted_models
         models: JsonObject = dict(capacities)
         self._recorder.event("EVENT_RUN_START", {"models": models, "concurrency": self._wiring.concurrency})
         for name, capacity in capacities.items():
             if capacity < 1:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
             self._accounting.open(name, capacity)
-            self._feed(ModelReady(name, capacity))
+            self._feed(ModelReady(name, capacity, backends[name].token_budget))
 
     def _conclude(self) -> None:
         if self._recorder.failure is None:
@@ -139,7 +142,13 @@ class Shell:
         if item is None:
             return TasksExhausted()
         task, replies = item
-        live = LiveConversation(self._wiring.environment, task, self._wiring.backends, self._clock.monotonic_s())
+        live = LiveConversation(
+            self._wiring.environment,
+            task,
+            self._wiring.backends,
+            self._clock.monotonic_s(),
+            self._accounting.typical_prompt_tokens if self._budgeted else None,
+        )
         self._live[task.index] = live
         return live.open(replies)
 
@@ -150,6 +159,8 @@ class Shell:
         now_s = self._clock.monotonic_s()
         for action in self._scheduler.handle(event, now_s):
             self._perform(action, now_s)
+        for model in self._budgeted:
+            self._accounting.resize(model, self._scheduler.effective_capacity(model), now_s)
         self._checkpoint_if_due(now_s)
 
     def _perform(self, action: Action, now_s: float) -> None:

@@ -17,7 +17,7 @@ from mac_runner.types import Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounts:
-    """One model's slots and queue."""
+    """One model's slots and queue; `capacity` is the one in effect now, which a token budget may lower."""
 
     model: str
     in_flight: int
@@ -59,7 +59,7 @@ class PoolSnapshot:
 def take(pools: Pools, slots: int, rows: int) -> PoolSnapshot:
     """The pools as they stand, with the first `rows` turns in order of departure and the first `rows` pending."""
     models = tuple(
-        ModelCounts(model=pool.name, in_flight=pool.in_flight, capacity=pool.capacity, ready=pool.ready)
+        ModelCounts(model=pool.name, in_flight=pool.in_flight, capacity=pool.effective_capacity, ready=pool.ready)
         for pool in pools.models.values()
     )
     return PoolSnapshot(

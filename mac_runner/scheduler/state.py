@@ -8,6 +8,7 @@ Promises:
 - a turn departs only when it is wanted, when no agent it waits for has an open turn in its round, and when its model
   and the run as a whole have a free slot; among those that may, the least priority departs (see `pools.Entry`);
 - the heads of all models are compared, so a full model never holds up another;
+- of a model with a token budget no more departs than its tokens allow (see `pools.ModelPool`);
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and never more than
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
@@ -84,6 +85,10 @@ class RequestScheduler:
         """How many requests are in flight."""
         return self._pools.in_flight
 
+    def effective_capacity(self, model: str) -> int:
+        """How many requests of `model` are served at once as things stand: its capacity, or what its tokens allow."""
+        return self._pools.model(model).effective_capacity
+
     @property
     def open_conversations(self) -> int:
         """How many conversations are open."""
@@ -135,7 +140,8 @@ class RequestScheduler:
             raise AssertionError("\n  ".join([str(broken), *map(str, list(self._log)[-20:])])) from None
 
     def _model_ready(self, event: ModelReady) -> None:
-        self._pools.model(event.model).capacity = event.capacity
+        pool = self._pools.model(event.model)
+        pool.capacity, pool.token_budget = event.capacity, event.token_budget
         capacity = sum(pool.capacity for pool in self._pools.models.values())
         self._slots = capacity if self._concurrency is None else min(self._concurrency, capacity)
 
@@ -143,13 +149,14 @@ class RequestScheduler:
         if event.conversation in self._pools.conversations:
             raise self._invalid(event.conversation, "was opened twice")
         self._open_outstanding = False
-        conversation = OpenConversation(event.conversation, failed_at=event.failed_at)
+        conversation = OpenConversation(event.conversation, failed_at=event.failed_at, needs=event.needs)
         self._pools.conversations[event.conversation] = conversation
         self._adopt(conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(conversation, actions)
 
     def _answered(self, event: Answered, actions: list[Action], now_s: float) -> None:
         held = self._land(event.conversation, event.turn)
+        held.conversation.needs = event.needs
         self._adopt(held.conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(held.conversation, actions)
 
@@ -261,13 +268,15 @@ class RequestScheduler:
             actions.append(Depart(held.conversation.index, held.turn, held.sendings, waited_s))
 
     def _open_more(self, actions: list[Action]) -> None:
-        # After `_depart` a free slot is one that no ready turn can fill.
+        # After `_depart` a free slot is one that no ready turn can fill; where the next turn waits for tokens there is
+        # none, and another conversation would only wait too.
         pools = self._pools
         if (
             pools.in_flight < self._slots
             and self._tasks_remain
             and not self._stopped
             and not self._open_outstanding
+            and any(pool.in_flight < pool.effective_capacity for pool in pools.models.values())
             and len(pools.conversations) < OPEN_CONVERSATIONS_PER_SLOT_MAX * self._slots
         ):
             self._open_outstanding = True
@@ -293,8 +302,7 @@ def _least(models: Iterable[ModelPool]) -> Entry | None:
     """The first of all ready turns whose model has a free slot."""
     least: Entry | None = None
     for pool in models:
-        if pool.ready and pool.in_flight < pool.capacity:
-            entry = pool.first()
-            if entry is not None and (least is None or entry < least):
-                least = entry
+        entry = pool.next_to_depart()
+        if entry is not None and (least is None or entry < least):
+            least = entry
     return least

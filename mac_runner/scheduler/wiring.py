@@ -30,3 +30,8 @@ class Wiring:
     clock: Clock
     stop: asyncio.Event
     progress: Progress
+
+    @property
+    def budgeted_models(self) -> tuple[str, ...]:
+        """The models that admit by tokens."""
+        return tuple(name for name, backend in self.backends.items() if backend.token_budget is not None)

@@ -31,6 +31,7 @@ class Stage:
     progress: Progress = field(default_factory=lambda: Progress(planned=0))
     beside: Callable[[], Awaitable[None]] | None = None
     ended_at_s: float = 0.0
+    said: list[str] = field(default_factory=list)
 
     def engines(self, **settings: object) -> tuple[SimulatedEngine, SimulatedEngine]:
         """Two simulated engines of the same kind, and have the run use them."""
@@ -62,6 +63,7 @@ class Stage:
                 clock=SimulatedClock(),
                 stop=stop,
                 progress=self.progress,
+                say=self.said.append,
             )
         finally:
             self.ended_at_s = loop.time()

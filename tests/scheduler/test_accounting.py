@@ -40,6 +40,17 @@ def test_requests_still_in_flight_count_up_to_now() -> None:
     assert accounting.utilisation("m", 8.0) == 0.5
 
 
+def test_slots_that_come_and_go_count_while_they_are_there() -> None:
+    accounting = Accounting(started_at_s=0.0, concurrency=8)
+    accounting.open("m", 64)
+    accounting.departed("m", 0.0)
+    accounting.resize("m", 2, 1.0)
+    accounting.resize("m", 64, 3.0)
+
+    # Eight slots for 1 s, two for 2 s, eight for 1 s.
+    assert accounting.utilisation("m", 4.0) == 4 / 20
+
+
 def test_utilisation_is_unknown_at_the_very_start() -> None:
     accounting = Accounting(started_at_s=0.0, concurrency=None)
     accounting.open("m", 1)

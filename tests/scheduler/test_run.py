@@ -14,7 +14,7 @@ from mac_runner.errors import (
     StoreError,
     TransientBackendError,
 )
-from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX, SHUTDOWN_GRACE_S
+from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX, RETRIES_PER_SLOT, SHUTDOWN_GRACE_S
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.types import JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
@@ -41,6 +41,12 @@ class Hanging(SimulatedEngine):
     async def answer(self, request: Request) -> Reply:
         await asyncio.sleep(1e9)
         raise AssertionError
+
+
+def accounts(recorder: MemoryRecorder) -> list[JsonObject]:
+    models = recorder.checkpoints[-1]["models"]
+    assert isinstance(models, dict)
+    return [account for account in models.values() if isinstance(account, dict)]
 
 
 def failures(recorder: MemoryRecorder) -> list[str]:
@@ -186,13 +192,11 @@ def test_waiting_for_the_disk_is_not_charged_to_the_engine(first: int) -> None:
     stage = Stage(work=tasks(2), recorder=SlowDisk(first=first, times=3), retry=RetryPolicy(max_attempts=50))
     stage.engines(dice=first, fault_rate=0.3)
     result = stage.play()
-    models = stage.recorder.checkpoints[-1]["models"]
-    assert isinstance(models, dict)
-    accounts = [account for account in models.values() if isinstance(account, dict)]
+    busy_slot_s = [float(str(account["busy_slot_s"])) for account in accounts(stage.recorder)]
 
     assert (result.finished, result.failed) == (2, 0)
     assert stage.ended_at_s > 700.0
-    assert sum(float(str(account["busy_slot_s"])) for account in accounts) < 200.0
+    assert sum(busy_slot_s) < 200.0
 
 
 def test_a_turn_whose_conversation_failed_while_it_waited_for_the_disk_is_not_sent() -> None:
@@ -226,6 +230,65 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: TransientBackendError: connection reset"]
     assert stage.recorder.named("EVENT_GIVE_UP")[0]["sending"] == 3
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
+
+
+def test_an_engine_that_cannot_be_reached_ends_the_run_and_fails_no_conversation() -> None:
+    stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3))
+    engine = Raising(ConnectionRefusedError("nobody listens"))
+    stage.backends = {"model-0": engine}
+
+    with pytest.raises(EngineDeadError, match=r"model model-0 answers nobody any more.*nobody listens"):
+        stage.play()
+    assert len(engine.sent) == 3
+    assert stage.recorder.transcripts == {}
+
+
+def test_an_engine_that_answers_nobody_is_not_asked_on_and_on() -> None:
+    stage = Stage(work=tasks(100, agents=1, models=1))
+    engine = Raising(TransientBackendError("busy"), capacity=8)
+    stage.backends = {"model-0": engine}
+
+    with pytest.raises(EngineDeadError, match="answers nobody any more"):
+        stage.play()
+    assert len(engine.sent) <= 8 + RETRIES_PER_SLOT * 8
+    assert stage.recorder.transcripts == {}
+
+
+def test_a_request_without_a_retry_left_waits_while_others_are_answered() -> None:
+    """Two of three sendings fail: the run slows down to what its answers allow, and loses nothing."""
+    stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=50))
+    engine = SimulatedEngine(capacity=3, dice=4, fault_rate=0.6)
+    stage.backends = {"model-0": engine}
+    result = stage.play()
+
+    assert (result.finished, result.failed) == (6, 0)
+    pauses = [float(str(fields["delay_s"])) for fields in stage.recorder.named("EVENT_RETRY")]
+    assert any(pause == stage.retry.backoff_s_max for pause in pauses)
+
+
+def test_a_token_budget_bounds_what_is_in_flight_by_what_prompts_turn_out_to_need() -> None:
+    stage = Stage(work=tasks(12, agents=1, models=1))
+    engine = SimulatedEngine(capacity=50, token_budget=2000)
+    stage.backends = {"model-0": engine}
+    stage.play()
+    (account,) = accounts(stage.recorder)
+
+    # 512 tokens of a reply and 10 of what was read before: three fit. The first round is admitted unseen.
+    assert account["capacity"] == 50
+    assert engine.in_flight_max <= 4
+    assert float(str(account["available_slot_s"])) < 50 * stage.ended_at_s / 2
+
+
+def test_an_engine_that_takes_its_time_to_start_is_spoken_of() -> None:
+    stage = Stage(work=tasks(1))
+    stage.engines(capacity=3)
+    stage.play()
+
+    assert sorted(stage.said[:2]) == ["model model-0: starting", "model model-1: starting"]
+    assert sorted(stage.said[2:]) == [
+        "model model-0: ready after 5.0 s, 3 requests at once",
+        "model model-1: ready after 5.0 s, 3 requests at once",
+    ]
 
 
 def test_a_refused_request_fails_its_conversation_only() -> None:
@@ -364,7 +427,8 @@ def test_stop_waits_no_longer_than_the_grace() -> None:
 
 def test_stop_does_not_wait_for_pauses_between_sendings() -> None:
     stage = Stage(stop_at_s=7.0)
-    stage.backends = {f"model-{n}": Raising(TransientBackendError("busy", retry_after_s=55.0)) for n in range(2)}
+    busy = TransientBackendError("busy", retry_after_s=55.0)
+    stage.backends = {f"model-{n}": Raising(busy, capacity=40) for n in range(2)}
 
     assert stage.play().interrupted
     assert stage.ended_at_s < 8.0

@@ -150,6 +150,51 @@ def test_a_full_model_holds_up_no_other() -> None:
     scheduler.validate()
 
 
+def budgeted(tokens: int) -> RequestScheduler:
+    """One model with ten slots and a token budget."""
+    scheduler = RequestScheduler()
+    scheduler.handle(ModelReady("m", 10, tokens))
+    return scheduler
+
+
+def test_a_token_budget_admits_what_fits_beside_the_tokens_in_flight() -> None:
+    scheduler = budgeted(100)
+    needs = {"a0": 60, "a1": 40, "a2": 1}
+
+    assert len(departed(scheduler.handle(Opened(0, (turn(0), turn(1), turn(2)), 0, needs=needs)))) == 2
+    assert scheduler.effective_capacity("m") == 2
+    left = (turn(1), turn(2), turn(0, round=1))
+    assert departed(scheduler.handle(Answered(0, turn(0), left, 0, needs))) == [(0, "0/a2/0/0")]
+    scheduler.validate()
+
+
+def test_no_turn_overtakes_one_that_waits_for_tokens() -> None:
+    scheduler = budgeted(100)
+    scheduler.handle(Opened(0, (turn(0),), 0, needs={"a0": 60}))
+
+    assert departed(scheduler.handle(Opened(1, (turn(0),), 0, needs={"a0": 50}))) == []
+    assert departed(scheduler.handle(Opened(2, (turn(0),), 0, needs={"a0": 5}))) == []
+    assert departed(scheduler.handle(Answered(0, turn(0), (), 1))) == [(1, "0/a0/0/0"), (2, "0/a0/0/0")]
+    scheduler.validate()
+
+
+def test_a_turn_that_needs_more_than_the_budget_departs_alone() -> None:
+    scheduler = budgeted(100)
+
+    assert departed(scheduler.handle(Opened(0, (turn(0), turn(1)), 0, needs={"a0": 500, "a1": 1}))) == [(0, "0/a0/0/0")]
+    assert departed(scheduler.handle(Answered(0, turn(0), (turn(1),), 0, {"a1": 1}))) == [(0, "0/a1/0/0")]
+    scheduler.validate()
+
+
+def test_no_conversation_is_opened_to_wait_for_tokens() -> None:
+    scheduler = budgeted(100)
+    actions = scheduler.handle(Opened(0, (turn(0), turn(1)), 0, needs={"a0": 90, "a1": 20}))
+
+    assert Open() not in actions
+    assert Open() in scheduler.handle(Answered(0, turn(0), (turn(1),), 0, {"a1": 20}))
+    scheduler.validate()
+
+
 def test_the_least_of_all_models_departs_when_slots_are_scarce() -> None:
     scheduler = RequestScheduler(concurrency=1)
     for model in ("x", "y"):

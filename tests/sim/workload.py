@@ -37,6 +37,7 @@ class Shape:
     agents_max: int = 5
     rounds_max: int = 4
     capacities: tuple[int, ...] = (2, 3)
+    token_budgets: tuple[int | None, ...] = (None, None)
     concurrency: int | None = None
     followup_rate: float = 0.2
     fault_rate: float = 0.2
@@ -44,12 +45,14 @@ class Shape:
 
     @staticmethod
     def draw(random: Random) -> Shape:
-        """Any shape."""
+        """Any shape. A turn needs 1 to 100 tokens, so some budgets are too small for any two, or even for one."""
+        models = random.randint(1, 4)
         return Shape(
             conversations=random.randint(0, 25),
             agents_max=random.randint(1, 7),
             rounds_max=random.randint(1, 5),
-            capacities=tuple(random.randint(1, 6) for _ in range(random.randint(1, 4))),
+            capacities=tuple(random.randint(1, 6) for _ in range(models)),
+            token_budgets=tuple(random.choice([None, None, 50, 200]) for _ in range(models)),
             concurrency=random.choice([None, 1, 2, 5, 100]),
             followup_rate=random.choice([0.0, 0.3]),
             fault_rate=random.choice([0.0, 0.2, 0.6]),
@@ -99,7 +102,7 @@ class World:
         self.trace: list[Event | Action] = []
         self.now_s = 0.0
         for number, capacity in enumerate(self.shape.capacities):
-            self.send(ModelReady(f"model-{number}", capacity))
+            self.send(ModelReady(f"model-{number}", capacity, self.shape.token_budgets[number]))
 
     def send(self, event: Event) -> list[Action]:
         """One event, its actions performed, everything validated."""
@@ -163,7 +166,7 @@ class World:
             return
         index, self.opened = self.opened, self.opened + 1
         self.asking[index] = asking = self._new()
-        self.send(Opened(index, tuple(asking.open.values()), 0))
+        self.send(Opened(index, tuple(asking.open.values()), 0, needs=self._needs(asking)))
 
     def _new(self) -> Asking:
         random, shape = self.random, self.shape
@@ -183,6 +186,9 @@ class World:
         asking.begin_round()
         return asking
 
+    def _needs(self, asking: Asking) -> dict[str, int]:
+        return {turn.agent: self.random.randint(1, 100) for turn in asking.open.values()}
+
     def _wake(self) -> None:
         pause = self.pausing.pop(self.random.randrange(len(self.pausing)))
         self.send(RetryDue(pause.conversation, pause.turn))
@@ -199,4 +205,4 @@ class World:
         else:
             asking = self.asking[conversation]
             asking.answer(turn, goes_on=random.random() < shape.followup_rate)
-            self.send(Answered(conversation, turn, tuple(asking.open.values()), asking.round))
+            self.send(Answered(conversation, turn, tuple(asking.open.values()), asking.round, self._needs(asking)))

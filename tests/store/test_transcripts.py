@@ -29,6 +29,7 @@ from mac_runner.types import (
     Task,
     Timing,
     TokenCount,
+    TokenTrace,
     Turn,
     TurnRecord,
 )
@@ -70,6 +71,7 @@ def record(round_: int, seat: int, kind: ReceiptKind = ReceiptKind.ACT, generate
             text=f"r{round_}\ud800\0\u2028",
             finish_reason=FinishReason.LENGTH,
             tokens=TokenCount(prompt=5, cached=2, completion=1),
+            trace=TokenTrace(prompt_ids=(1, 2), completion_ids=(3,), logprobs=(-0.25,)) if round_ == 2 else None,
             timing=Timing(queue_s=0.5, generate_s=generate_s, faults=("429",)),
         ),
         receipt=Receipt(kind=kind, detail="because"),
