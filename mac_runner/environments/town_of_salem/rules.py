@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
-from mac_runner.environments.town_of_salem.calendar import end_game, end_round
+from mac_runner.environments.town_of_salem.calendar import end_round
+from mac_runner.environments.town_of_salem.deaths import end_game
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public, team_event
 from mac_runner.environments.town_of_salem.lobbies import slot_name
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed

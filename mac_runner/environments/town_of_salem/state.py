@@ -236,6 +236,11 @@ class GameState:
         return tuple([player for player in self.players if player.death is None])
 
     @property
+    def living_seats(self) -> tuple[int, ...]:
+        """Seats of the living, in order."""
+        return tuple([player.seat for player in self.players if player.death is None])
+
+    @property
     def is_lagged(self) -> bool:
         """Whether the seats queue for speaking slots: each turn is a round of its own, and any of them may take it."""
         return self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.INFORMATION_LAG

@@ -9,6 +9,7 @@ import pytest
 
 from mac_runner.environments.town_of_salem import calendar, channels, context, conversation
 from mac_runner.environments.town_of_salem.channels import Channel
+from mac_runner.environments.town_of_salem.deaths import announcement
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.knowledge import Choice, GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.night import Night
@@ -80,13 +81,11 @@ def buried(change: Callable[[Death], Death]) -> Leak:
     """A grave shows what its body hides."""
 
     def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = calendar._announcement
-
-        def announcement(state: GameState, victim: Player) -> Event:
+        def told(state: GameState, victim: Player) -> Event:
             assert victim.death is not None
-            return honest(state, replace(victim, death=change(victim.death)))
+            return announcement(state, replace(victim, death=change(victim.death)))
 
-        monkeypatch.setattr(calendar, "_announcement", announcement)
+        monkeypatch.setattr(calendar, "announcement", told)
 
     return plant
 
