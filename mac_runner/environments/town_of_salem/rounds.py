@@ -22,7 +22,7 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
     if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
         if _is_drawn(state.options, phase):
             state.chance("order", state.round + 1).shuffle(order)
-        order = gated(order, state.speak_after)
+        order = gated(order, state.speak_after) if state.speak_after else order
     return replace(
         state,
         phase=phase,
