@@ -55,11 +55,6 @@ class Progress:
             self.finished += 1
 
     @property
-    def is_running(self) -> bool:
-        """Whether the engines are up and conversations are being played."""
-        return self._accounting is not None
-
-    @property
     def elapsed_s(self) -> float:
         """Seconds since the engines were up."""
         return 0.0 if self._clock is None else self._clock.monotonic_s() - self._started_at_s

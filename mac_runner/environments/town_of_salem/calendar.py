@@ -1,26 +1,22 @@
-"""The calendar: which round follows which, dusk, dawn and trials (rules, sections 4 and 5).
+"""The calendar: which round follows which, and what dawn brings (rules, section 4).
 
 `end_round` is called when everybody asked in a round has answered. It opens the next round, and on the way does what
-happens between two rounds: the verdict, the lynch, the night, the dawn, the end of the game.
+happens between two rounds: the verdict and the lynch (`trials`), nightfall, the night, the dawn, the end of the game.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
-from mac_runner.environments.town_of_salem.channels import channels
-from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind, Events, private, public
-from mac_runner.environments.town_of_salem.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.deaths import after_deaths, announcement, end_if_over
+from mac_runner.environments.town_of_salem.events import EventKind, public
 from mac_runner.environments.town_of_salem.night import resolve
-from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility
-from mac_runner.environments.town_of_salem.roles.mafia import promote
-from mac_runner.environments.town_of_salem.roles.moon import is_full_moon
+from mac_runner.environments.town_of_salem.nightfall import dusk, open_night
+from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, joined
 from mac_runner.environments.town_of_salem.rounds import next_of_discussion, open_discussion, open_round
-from mac_runner.environments.town_of_salem.state import TEAMS, Ballot, Death, GameState, Phase, Player, Result
-from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY, check
-from mac_runner.types import JsonValue
+from mac_runner.environments.town_of_salem.state import GameState, Phase
+from mac_runner.environments.town_of_salem.trials import lynch, open_voting, verdict
+from mac_runner.environments.town_of_salem.victory import QUIET_FROM_DAY
 
 
 def end_round(state: GameState) -> Changed:
@@ -28,212 +24,36 @@ def end_round(state: GameState) -> Changed:
     match state.phase:
         case Phase.GREETING:
             if state.round_in_phase < state.options.greeting_rounds:
-                return Changed(open_round(state, Phase.GREETING, _living(state), is_first=False))
-            return _dusk(state)
+                return Changed(open_round(state, Phase.GREETING, state.living_seats, is_first=False))
+            return dusk(state)
         case Phase.BIDDING | Phase.DISCUSSION:
             following = next_of_discussion(state)
             if following is not None:
                 return Changed(following)
             state = replace(state, bids={}, turns_left={})
-            return _open_voting(replace(state, vote_rounds_left=state.options.vote_rounds, trials=0))
+            return open_voting(replace(state, vote_rounds_left=state.options.vote_rounds, trials=0))
         case Phase.VOTING:
             left = state.vote_rounds_left - 1
             if left > 0 and not state.is_silent:
                 return Changed(
-                    open_round(replace(state, vote_rounds_left=left), Phase.VOTING, _living(state), is_first=False)
+                    open_round(replace(state, vote_rounds_left=left), Phase.VOTING, state.living_seats, is_first=False)
                 )
-            return _dusk(state)
+            return dusk(state)
         case Phase.DEFENCE:
-            judges = [seat for seat in _living(state) if seat != state.accused]
+            judges = [seat for seat in state.living_seats if seat != state.accused]
             return Changed(open_round(state, Phase.JUDGEMENT, judges, is_first=True))
         case Phase.JUDGEMENT:
-            return _verdict(state)
+            return verdict(state)
         case Phase.LAST_WORDS:
-            return _lynch(state)
+            return lynch(state)
         case Phase.NIGHT_CHAT:
             if state.round_in_phase < state.options.night_chat_rounds:
                 return Changed(open_round(state, Phase.NIGHT_CHAT, state.order, is_first=False))
-            return Changed(_open_night(state))
+            return Changed(open_night(state))
         case Phase.NIGHT:
             return _dawn(state)
         case Phase.OVER:
             raise ValueError("the game is over: there is no round to end")
-
-
-def open_trial(state: GameState, accused: int) -> Changed:
-    """Put a player on the stand: votes are wiped, and the vote round that nominated them counts as used."""
-    state = replace(
-        state,
-        accused=accused,
-        votes={},
-        ballots={},
-        trials=state.trials + 1,
-        vote_rounds_left=max(1, state.vote_rounds_left - 1),
-    )
-    name = state.players[accused].name
-    events: Events = (public(state, EventKind.TRIAL, accused=name, trial=state.trials),)
-    if state.players[accused].is_blackmailed:
-        events += (public(state, EventKind.BLACKMAILED_ON_STAND, accused=name),)
-    return Changed(open_round(state, Phase.DEFENCE, (accused,), is_first=True), events)
-
-
-def _living(state: GameState) -> tuple[int, ...]:
-    return tuple(player.seat for player in state.living)
-
-
-def _open_voting(state: GameState) -> Changed:
-    state = open_round(replace(state, votes={}, accused=None), Phase.VOTING, _living(state), is_first=True)
-    event = public(state, EventKind.VOTING_START, needed=state.votes_needed, trials_left=_trials_left(state))
-    return Changed(state, (event,))
-
-
-def _trials_left(state: GameState) -> int:
-    return state.options.trials_per_day - state.trials
-
-
-def _verdict(state: GameState) -> Changed:
-    """Count the ballots: strictly more guilty than innocent condemns; who cast none abstains (rules, section 5.5)."""
-    if state.accused is None:
-        raise ValueError("a judgement without an accused")
-    accused = state.players[state.accused]
-    judges = (seat for seat in _living(state) if seat != accused.seat)
-    state = replace(state, ballots={seat: state.ballots.get(seat, Ballot.ABSTAIN) for seat in judges})
-    by_ballot: dict[str, JsonValue] = {
-        ballot.value: [state.players[seat].name for seat in sorted(state.ballots) if state.ballots[seat] is ballot]
-        for ballot in Ballot
-    }
-    cast: Counter[Ballot] = Counter()
-    for seat, ballot in state.ballots.items():
-        cast[ballot] += ROLES[state.players[seat].role].votes(state.players[seat])
-    is_guilty = cast[Ballot.GUILTY] > cast[Ballot.INNOCENT]
-    events = (
-        public(state, EventKind.BALLOTS, **by_ballot),
-        public(state, EventKind.VERDICT, accused=accused.name, is_guilty=is_guilty),
-    )
-    if is_guilty:
-        return Changed(open_round(state, Phase.LAST_WORDS, (accused.seat,), is_first=True), events)
-    state = replace(state, accused=None, ballots={})
-    after = _open_voting(state) if _trials_left(state) > 0 else _dusk(state)
-    return Changed(after.state, events + after.events)
-
-
-def _lynch(state: GameState) -> Changed:
-    if state.accused is None:
-        raise ValueError("a lynch without an accused")
-    death = Death(day=state.day, at_night=False, causes=("lynch",))
-    victim = replace(state.players[state.accused], death=death)
-    state = replace(state.with_player(victim), had_change=True)
-    events: Events = (_announcement(state, victim),)
-    lynched = ROLES[victim.role].when_lynched(state, victim)
-    after = _after_deaths(lynched.state, (victim,))
-    state = replace(after.state, accused=None, ballots={})
-    ended = _end_if_over(state)
-    return _join(Changed(state, events), lynched, after, ended or _dusk(state))
-
-
-def _join(*changes: Changed) -> Changed:
-    """The last state, and the events of all in order."""
-    return Changed(changes[-1].state, tuple(event for change in changes for event in change.events))
-
-
-def _announcement(state: GameState, victim: Player) -> Event:
-    death = victim.death
-    if death is None:
-        raise ValueError(f"{victim.name} is not dead")
-    role = victim.shown_role
-    will = victim.will if death.forged_will is None else death.forged_will
-    return public(
-        state,
-        EventKind.DEATH,
-        player=victim.name,
-        role=UNKNOWN_ROLE if role is None else ROLES[role].name,
-        causes=list(death.causes),
-        will="" if death.is_cleaned or death.is_bloody else will,
-        is_bloody=death.is_bloody and not death.is_cleaned,
-        death_notes=[] if death.is_cleaned else list(death.notes),
-    )
-
-
-def _after_deaths(state: GameState, fallen: Sequence[Player]) -> Changed:
-    """What the living do about deaths just announced: conversions by role, then the Mafia closes its ranks."""
-    events: Events = ()
-    for seat in range(len(state.players)):
-        player = state.players[seat]
-        state, happened = ROLES[player.role].after_deaths(state, player)
-        events += happened
-    state, happened = promote(state, ROLES, fallen)
-    return Changed(state, events + happened)
-
-
-def _end_if_over(state: GameState) -> Changed | None:
-    result = check(state)
-    return None if result is None else end_game(state, result)
-
-
-def end_game(state: GameState, result: Result) -> Changed:
-    """The game is over, with this result."""
-    state = replace(state, keeper=None, prisoner=None, jail_choice=None)
-    event = public(state, EventKind.GAME_END, ending=result.ending, reason=result.reason, winners=list(result.winners))
-    return Changed(replace(state, phase=Phase.OVER, order=(), acted=frozenset(), result=result), (event,))
-
-
-def _dusk(state: GameState) -> Changed:
-    """Night falls: the prisoner is taken, private channels open if there are any, else everybody acts."""
-    pair = (state.keeper, state.jail_choice)
-    is_jailed = all(seat is not None and state.players[seat].alive for seat in pair)
-    keeper, prisoner = pair if is_jailed else (None, None)
-    state = replace(
-        state,
-        phase=Phase.NIGHT_CHAT,
-        players=tuple(_unmuted(player) for player in state.players),
-        votes={},
-        accused=None,
-        keeper=keeper,
-        prisoner=prisoner,
-        jail_choice=None,
-    )
-    events: list[Event] = [public(state, EventKind.NIGHT_START)]
-    if is_full_moon(state) and any(role.minds_the_moon for role in roles_in_play(state.lobby)):
-        events.append(public(state, EventKind.FULL_MOON))
-    events += _jailing(state)
-    if state.seance is not None and state.players[state.seance.target].alive:
-        events.append(private(state, EventKind.SEANCE, (state.seance.target,)))
-    speakers = sorted({seat for channel in channels(state) for seat in channel.speakers})
-    if speakers and state.options.night_chat_rounds > 0:
-        return Changed(open_round(state, Phase.NIGHT_CHAT, speakers, is_first=True), tuple(events))
-    return Changed(_open_night(state), tuple(events))
-
-
-def _unmuted(player: Player) -> Player:
-    return replace(player, is_blackmailed=False) if player.is_blackmailed else player
-
-
-def _jailing(state: GameState) -> Events:
-    if state.keeper is None or state.prisoner is None:
-        return ()
-    prisoner = state.players[state.prisoner]
-    events: Events = (
-        private(state, EventKind.JAILING, (state.keeper,), prisoner=prisoner.name),
-        private(state, EventKind.JAILED, (prisoner.seat,)),
-    )
-    team = [player.seat for player in state.living if player.faction is prisoner.faction and player != prisoner]
-    if prisoner.faction in TEAMS and team:
-        events += (private(state, EventKind.TEAMMATE_JAILED, team, player=prisoner.name),)
-    return events
-
-
-def _open_night(state: GameState) -> GameState:
-    """Ask everybody who has something to choose tonight, the haunting dead included."""
-    state = replace(state, phase=Phase.NIGHT)
-    seats = [
-        player.seat
-        for player in state.players
-        if any(
-            isinstance(ability, NightAbility) and ability.offer(state, player) is not None
-            for ability in ROLES[player.role].abilities
-        )
-    ]
-    return open_round(state, Phase.NIGHT, seats, is_first=True)
 
 
 def _dawn(state: GameState) -> Changed:
@@ -246,15 +66,15 @@ def _dawn(state: GameState) -> Changed:
         (old.role, old.alive) != (new.role, new.alive) for old, new in zip(before, state.players, strict=True)
     )
     announced = [public(state, EventKind.DAY_START)]
-    announced += [_announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
+    announced += [announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
     told = tuple(event for event in night.events if event.audience is not None)
     news = (event for event in night.events if event.audience is None)
     announced += [replace(event, day=state.day, phase=state.phase) for event in news]
     is_quiet = not has_changed and not state.had_change and state.day > QUIET_FROM_DAY
     state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_change=False)
-    after = _after_deaths(state, dead)
-    opened = _end_if_over(after.state) or Changed(open_discussion(after.state, _day_speakers(after.state)))
-    return _join(Changed(state, told), Changed(state, tuple(announced)), after, opened)
+    after = after_deaths(state, dead)
+    opened = end_if_over(after.state) or Changed(open_discussion(after.state, _day_speakers(after.state)))
+    return joined(Changed(state, told), Changed(state, tuple(announced)), after, opened)
 
 
 def _day_speakers(state: GameState) -> list[int]:

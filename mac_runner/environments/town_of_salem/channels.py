@@ -38,7 +38,7 @@ def channels(state: GameState) -> tuple[Channel, ...]:
 
 def channels_of(state: GameState, seat: int) -> tuple[Channel, ...]:
     """The channels `seat` may speak in."""
-    return tuple(channel for channel in channels(state) if seat in channel.speakers)
+    return tuple([channel for channel in channels(state) if seat in channel.speakers])
 
 
 def _jail(state: GameState) -> Channel | None:
@@ -49,14 +49,11 @@ def _jail(state: GameState) -> Channel | None:
 
 
 def _team(state: GameState, faction: Faction) -> Channel | None:
-    team = tuple(player.seat for player in state.living if player.faction is faction and player.seat != state.prisoner)
+    free = [player for player in state.players if player.death is None and player.seat != state.prisoner]
+    team = tuple([player.seat for player in free if player.faction is faction])
     if len(team) < 2:
         return None
-    overhearers = frozenset(
-        player.seat
-        for player in state.living
-        if ROLES[player.role].overhears(state.options) is faction and player.seat != state.prisoner
-    )
+    overhearers = frozenset([player.seat for player in free if ROLES[player.role].overhears(state.options) is faction])
     return Channel(
         name=faction.value,
         speakers=team,
@@ -67,9 +64,9 @@ def _team(state: GameState, faction: Faction) -> Channel | None:
 
 
 def _dead(state: GameState) -> Channel | None:
-    mediums = tuple(player.seat for player in state.living if ROLES[player.role].talks_with_dead)
-    ghosts = tuple(player.seat for player in state.players if not player.alive)
-    if not mediums or not ghosts:
+    ghosts = tuple([player.seat for player in state.players if player.death is not None])
+    mediums = tuple([player.seat for player in state.living if ROLES[player.role].talks_with_dead]) if ghosts else ()
+    if not mediums:
         return None
     # A jailed Medium still hears the dead but can only talk to the Jailor.
     speaking = tuple(seat for seat in mediums if seat != state.prisoner)

@@ -18,7 +18,7 @@ from mac_runner.environments.town_of_salem.digest import private_digest, public_
 from mac_runner.environments.town_of_salem.events import Event
 from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.prompts import turn_text
-from mac_runner.environments.town_of_salem.structured import enumerated, reply_schema
+from mac_runner.environments.town_of_salem.structured import ReplySchema, enumerated
 from mac_runner.errors import ConversationError
 from mac_runner.limits import CONTEXT_BYTES_PER_TOKEN, CONTEXT_PUBLIC_SHARE_MAX
 from mac_runner.types import Message, Prompt
@@ -48,7 +48,7 @@ class Context:
             messages=(self._system, Message(role="user", content=text), *said),
             view=view,
             choices=enumerated(view),
-            schema=reply_schema(view, may_ask=may_ask),
+            schema=ReplySchema(view, may_ask=may_ask),
         )
 
     def _fitting(self, view: SeatView, said: Sequence[Message], tokens_max: int) -> str:

@@ -54,6 +54,8 @@ class _Told(dict[str, str]):
             self["a_role"] = _a(str(data["role"]))
         if "legacy" in data:
             self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
+        if "target" in data:
+            self["attacked"] = self["target"] or "Somebody you met"
         if "happened" in data:
             self["heard"] = _HEARD[EventKind(str(data["happened"]))]
         if "is_cautious" in data:
@@ -158,7 +160,7 @@ _WORDS: dict[EventKind, str] = {
     EventKind.RESULT: "You found that {about} is {finding}.",
     EventKind.ATTACKED: "You were attacked, and {saved_by} saved you.",
     EventKind.PATIENT_ATTACKED: "Your patient {target} was attacked.",
-    EventKind.DEFENCE_TOO_STRONG: "{target} was too well defended against your attack.",
+    EventKind.DEFENCE_TOO_STRONG: "{attacked} was too well defended against your attack.",
     EventKind.EXECUTIONS_LOST: "{target} was of the Town: you may execute no more.",
     EventKind.GOAL_MET: "You have reached your goal: you have won.",
     EventKind.CONVERTED: "You are now a {role}.",

@@ -22,7 +22,7 @@ def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first
     if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
         if _is_drawn(state.options, phase):
             state.chance("order", state.round + 1).shuffle(order)
-        order = gated(order, state.speak_after)
+        order = gated(order, state.speak_after) if state.speak_after else order
     return replace(
         state,
         phase=phase,
@@ -70,15 +70,11 @@ def next_of_discussion(state: GameState) -> GameState | None:
             return open_round(state, Phase.DISCUSSION, sorted(left), is_first=False) if left else None
         case _:
             is_over = state.round_in_phase >= state.options.discussion_rounds
-            return None if is_over else open_round(state, Phase.DISCUSSION, _living(state), is_first=False)
-
-
-def _living(state: GameState) -> tuple[int, ...]:
-    return tuple(player.seat for player in state.living)
+            return None if is_over else open_round(state, Phase.DISCUSSION, state.living_seats, is_first=False)
 
 
 def _ask_for_bids(state: GameState) -> GameState | None:
-    return open_round(state, Phase.BIDDING, _living(state), is_first=False) if state.floors_left else None
+    return open_round(state, Phase.BIDDING, state.living_seats, is_first=False) if state.floors_left else None
 
 
 def _give_floor(state: GameState) -> GameState | None:

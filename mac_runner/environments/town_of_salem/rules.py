@@ -8,11 +8,12 @@ draw.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form, Offer, offers
-from mac_runner.environments.town_of_salem.calendar import end_game, end_round
+from mac_runner.environments.town_of_salem.calendar import end_round
+from mac_runner.environments.town_of_salem.deaths import end_game
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private, public, team_event
 from mac_runner.environments.town_of_salem.lobbies import slot_name
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
@@ -143,7 +144,7 @@ def apply(state: GameState, move: Move) -> Changed:
 
 def _apply_act(state: GameState, act: Act) -> Changed:
     spec = ACTS.get(act.verb)
-    if spec is not None and not spec.is_side_act and act.seat in state.order and act.seat not in state.due:
+    if spec is not None and not spec.is_side_act and act.seat in state.order and state.has_answered(act.seat):
         raise IllegalActError("you have already acted in this round")
     check(state, act)
     spec = ACTS[act.verb]
@@ -151,8 +152,7 @@ def _apply_act(state: GameState, act: Act) -> Changed:
     if spec.is_side_act or changed.state.round != state.round:
         return changed
     is_silent = changed.state.is_silent and act.verb == "wait"
-    acted = changed.state.acted | {act.seat}
-    return Changed(replace(changed.state, acted=acted, is_silent=is_silent), changed.events)
+    return Changed(changed.state.answered(act.seat, is_silent=is_silent), changed.events)
 
 
 def validate(state: GameState) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from mac_runner.environments.markup import Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS, ActSpec, Form
@@ -24,6 +25,30 @@ _BEGINNING = re.compile(r'\{\s*["}]')
 
 class NotJsonError(Exception):
     """The reply begins as a JSON object and is none that can be read; the text says why, to the player."""
+
+
+class ReplySchema(Mapping[str, JsonValue]):
+    """The schema of the legal replies to a view, built when it is first looked into: many engines never do.
+
+    It stands on what of a view stays as it is, whatever happens in the game meanwhile.
+    """
+
+    def __init__(self, view: SeatView, *, may_ask: bool) -> None:
+        self._view = view
+        self._may_ask = may_ask
+
+    @cached_property
+    def _schema(self) -> JsonObject:
+        return reply_schema(self._view, may_ask=self._may_ask)
+
+    def __getitem__(self, key: str) -> JsonValue:
+        return self._schema[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schema)
+
+    def __len__(self) -> int:
+        return len(self._schema)
 
 
 def reply_schema(view: SeatView, *, may_ask: bool) -> JsonObject:

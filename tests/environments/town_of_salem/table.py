@@ -201,20 +201,19 @@ def open_game(
     options: Options | None = None,
     max_retries: int = 2,
     speak_after: Mapping[int, frozenset[int]] | None = None,
+    lobby: Sequence[str] = (),
 ) -> Game:
-    """A Conversation at its beginning, `roles` by seat."""
-    task, rules = make_task(roles, seed=seed), options or Options()
+    """A Conversation at its beginning, `roles` by seat; the public list of slots is `lobby`, else the roles."""
+    task, rules, slots = make_task(roles, seed=seed), options or Options(), tuple(lobby) or tuple(sorted(roles))
     state, opening = new_game(
         seed=seed,
         names=[agent.agent_id for agent in task.agents],
         roles=roles,
-        lobby=sorted(roles),
+        lobby=slots,
         options=rules,
         speak_after=speak_after,
     )
-    return Game(
-        task=task, state=state, opening=opening, system=system_text(sorted(roles), rules), max_retries=max_retries
-    )
+    return Game(task=task, state=state, opening=opening, system=system_text(slots, rules), max_retries=max_retries)
 
 
 def play(

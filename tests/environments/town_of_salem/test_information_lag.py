@@ -100,7 +100,7 @@ def test_three_agents_on_two_slots_speak_at_the_times_of_the_timeline_and_hear_w
         seen[key] = heard(game, turn)
         turn_of[turn.agent] += 1
         say(game, turn, f"<speak>{WORDS[key]}</speak>", tokens=RUNTIMES_S[turn.agent][key[1]])
-        queue = game._queue
+        queue = game._game._queue
         if queue is not None:
             state = [f"A{seat + 1}" for seat in queue.waiting], [f"A{turn.seat + 1}" for turn in queue.active]
             queues += [state] if not queues or queues[-1] != state else []

@@ -290,3 +290,30 @@ def test_mafia_may_not_aim_at_its_own() -> None:
         for other in ("godfather", "mafioso", "framer"):
             with pytest.raises(IllegalActError, match="must name one of"):
                 table.act(member, verb, other)
+
+
+def test_attacker_is_told_whom_they_chose_and_not_whom_they_met() -> None:
+    """Nobody learns from their own deed who stood in another's place, who visited, or who the Jailor is."""
+    table = Table(("serial killer", "jailor", "doctor", "sheriff", "godfather"))
+    table.go_to(Phase.GREETING)
+    table.act("jailor", "jail", "serial killer")
+    table.night({"doctor": ("heal", "jailor")})
+
+    assert table.told("serial killer", EventKind.DEFENCE_TOO_STRONG) == [{"target": ""}]
+
+
+def test_swap_is_not_told_to_those_whom_it_led_astray() -> None:
+    table = Table(("escort", "transporter", "sheriff", "veteran", "doctor", "godfather"))
+    table.night(
+        {
+            "transporter": ("swap", "sheriff", "veteran"),
+            "escort": ("block", "sheriff"),
+            "doctor": ("heal", "sheriff"),
+            "godfather": ("kill", "sheriff"),
+        }
+    )
+
+    sheriff = {"target": table.name("sheriff")}
+    assert table.told("escort", EventKind.BLOCK_FAILED) == [sheriff]
+    assert table.told("doctor", EventKind.PATIENT_ATTACKED) == [sheriff]
+    assert table.told("godfather", EventKind.DEFENCE_TOO_STRONG) == [sheriff]

@@ -247,6 +247,17 @@ def test_amnesiac_who_joins_the_mafia_is_made_known_to_it_and_it_to_him() -> Non
     assert len(table.told("mafioso", EventKind.TEAM)) == 1
 
 
+def test_amnesiac_who_is_bitten_becomes_a_vampire_and_remembers_nothing() -> None:
+    table = table_with("amnesiac", "framer", "vampire")
+    table.bury("framer")
+    table.night({})
+    table.night({"amnesiac": ("remember", "framer"), "vampire": ("bite", "amnesiac")})
+
+    assert table.player("amnesiac").role == "vampire"
+    assert not table.shown(EventKind.REMEMBERED)
+    assert all("Framer" not in str(data) for data in table.told("amnesiac", EventKind.TEAM))
+
+
 @pytest.mark.parametrize(("flag", "is_free"), [("any_free", True), ("no_unique_town", False)])
 def test_amnesiac_may_remember_a_free_unique_role_by_the_flag(flag: str, is_free: bool) -> None:
     table = Table(("amnesiac", "veteran", *CROWD), options=Options(amnesiac=flag))

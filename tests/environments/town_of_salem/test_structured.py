@@ -137,7 +137,7 @@ def test_schema_offers_no_tool_once_the_limit_is_reached() -> None:
         assert len(tools) == len(TOOLS)
         assert game.receive(game.turns()[0], Reply(text='{"tool": "get_lobby"}')).kind is ReceiptKind.OBSERVATION
 
-    assert "tool" not in json.dumps(game.prompt(game.turns()[0]).schema)
+    assert "tool" not in str(dict(game.prompt(game.turns()[0]).schema or {}))
 
 
 def test_choices_list_every_reply_where_all_acts_can_be_listed() -> None:
@@ -206,3 +206,17 @@ def test_json_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
 
 def test_reply_that_only_begins_with_a_brace_is_read_as_markup(day: GameState) -> None:
     assert answer(day, "{sighs} <speak>hello</speak>") == Chosen(act=Act(seat=0, verb="speak", text="hello"))
+
+
+def test_schema_is_that_of_the_moment_of_its_prompt() -> None:
+    game = open_game(ELEVEN, options=Options(max_days=3))
+    kept: list[tuple[Prompt, JsonObject]] = []
+
+    def keep(game: Game, turn: Turn, prompt: Prompt) -> None:
+        fresh = game.prompt(turn)
+        assert fresh.schema is not None
+        kept.append((prompt, dict(fresh.schema)))
+
+    play(game, clumsy, watch=keep)
+
+    assert all(prompt.schema == schema for prompt, schema in kept)

@@ -30,7 +30,7 @@ def judge(night: Night) -> None:
     attacked = sorted({attack.victim for attack in attacks})
     for victim in attacked:
         for healer in night.healers[victim]:
-            night.tell(healer, EventKind.PATIENT_ATTACKED, target=night.name_of(victim))
+            night.tell(healer, EventKind.PATIENT_ATTACKED, target=night.chosen_for(healer, victim))
     # Only now: what an attack takes away still counts against every attack of the night.
     for victim in attacked:
         night.role_of(victim).when_attacked(night, victim)
@@ -90,7 +90,8 @@ def _tell_survival(night: Night, attack: Attack) -> None:
     is_healed = bool(night.healers[attack.victim])
     night.tell(attack.victim, EventKind.ATTACKED, saved_by="a Doctor" if is_healed else "your own defence")
     if attack.attacker != attack.victim and (is_healed or not role.is_defence_secret):
-        night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=night.name_of(attack.victim))
+        chosen = night.chosen_for(attack.attacker, attack.victim)
+        night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
 
 
 def _overcome(night: Night, seat: int, attacks: list[Attack]) -> None:
@@ -101,7 +102,9 @@ def _overcome(night: Night, seat: int, attacks: list[Attack]) -> None:
                 attack.instead()
         return
     night.fatal[seat] = deadly
-    notes = (night.player(attack.attacker).death_note for attack in deadly)
+    # Who has changed roles keeps the note, and may hold a role now that leaves none.
+    killers = (attack.attacker for attack in deadly if night.role_of(attack.attacker).leaves_notes)
+    notes = (night.player(killer).death_note for killer in killers)
     posed_as = night.disguises.get(seat)
     death = Death(
         day=night.state.day,

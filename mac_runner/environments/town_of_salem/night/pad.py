@@ -93,6 +93,15 @@ class Night:
         target = deed.targets[ability.visited]
         return self._places.get(target, target) if ability.is_moved else target
 
+    def chosen_for(self, seat: int, house: int) -> str:
+        """Whom `seat` chose, the choice having led to `house`; "" when they only met who is there.
+
+        What a player is told of their own deed names the one they chose: neither whom a Transporter put in that place,
+        nor a visitor, nor a keeper who is nobody's to know.
+        """
+        chosen = (deed for deed in self.deeds if deed.seat == seat and deed.targets and self.house(deed) == house)
+        return next((self.name_of(deed.targets[self.ability(deed).visited]) for deed in chosen), "")
+
     def visitors(self, house: int) -> tuple[int, ...]:
         """Who came to a house, in seat order, each once."""
         return tuple(sorted({visit.visitor for visit in self.visits if visit.house == house}))
@@ -159,7 +168,7 @@ class Night:
         """Role-block `target` (step 5); the immune are told, and so is their visitor."""
         role = self.role_of(target)
         if role.is_block_immune:
-            self.tell(blocker, EventKind.BLOCK_FAILED, target=self.name_of(target))
+            self.tell(blocker, EventKind.BLOCK_FAILED, target=self.chosen_for(blocker, target))
             self.tell(target, EventKind.BLOCK_RESISTED)
             return
         if not role.when_blocked(self, target, blocker):

@@ -13,6 +13,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     Role,
     Step,
     become,
+    joined,
 )
 from mac_runner.environments.town_of_salem.roles.catalogue import roles
 
@@ -28,6 +29,7 @@ __all__ = [
     "Role",
     "Step",
     "become",
+    "joined",
 ]
 
 

@@ -8,6 +8,7 @@ from mac_runner.environments.town_of_salem.events import EventKind, public
 from mac_runner.environments.town_of_salem.roles import catalogue
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, become
 from mac_runner.environments.town_of_salem.roles.teams import join_team
+from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _dead(state: GameState, player: Player) -> tuple[int, ...]:
 def _remember(night: Night, deed: Deed) -> None:
     player = night.player(deed.seat)
     role_id = _remembered_as(night.state, night.player(deed.targets[0]))
-    if not player.alive:
+    if not player.alive or BITTEN in night.tonight[deed.seat]:
         return
     if role_id is None:
         night.tell(deed.seat, EventKind.FAILED, target=night.name_of(deed.targets[0]))

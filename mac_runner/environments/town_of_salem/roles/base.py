@@ -70,6 +70,11 @@ class Changed(NamedTuple):
     events: Events = ()
 
 
+def joined(*changes: Changed) -> Changed:
+    """Changes made one after another as one: the last state, and the events of all in order."""
+    return Changed(changes[-1].state, tuple(event for change in changes for event in change.events))
+
+
 Aims: TypeAlias = "Callable[[GameState, Player], tuple[int, ...]]"
 Uses: TypeAlias = "int | Callable[[Options], int] | None"
 """How often an ability may be used in a game, by the rules of the game where they say; None for always."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.night import Night
 
 BITE = "bite"
+BITTEN = "bitten"
 # So many Vampires are enough: from then on they kill.
 VAMPIRES_MAX = 4
 
@@ -53,8 +54,14 @@ def _bite(night: Night, deed: Deed) -> None:
         return
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
     turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
-    instead = (lambda: night.later(Step.REPORT, lambda: _turn(night, victim))) if turns else None
+    instead = (lambda: _infect(night, victim)) if turns else None
     night.attack(deed.seat, victim, Level.BASIC, "vampire", instead=instead)
+
+
+def _infect(night: Night, seat: int) -> None:
+    """Whoever is bitten becomes a Vampire at the end of the night, and nothing else in it."""
+    night.tonight[seat].add(BITTEN)
+    night.later(Step.REPORT, lambda: _turn(night, seat))
 
 
 def _turn(night: Night, seat: int) -> None:

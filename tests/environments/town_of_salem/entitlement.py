@@ -1,0 +1,455 @@
+"""Who may learn what, written down from the rules of the game alone: the knowledge matrix as a table.
+
+Nothing here reads an audience, a channel, a role's hooks or what a seat was shown. It knows what the players chose,
+what they were on that day, and from that says for each kind of private notice whether a seat may be told it, and
+whether it may hold the names it holds. A condition is necessary, not sufficient: where a Transporter or a Witch was
+about, whoever could have been meant counts as meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.state import Options, Player
+from mac_runner.types import JsonObject
+
+MAFIA = frozenset(
+    {
+        *("godfather", "mafioso", "framer", "janitor", "forger", "disguiser"),
+        *("blackmailer", "consigliere", "consort"),
+    }
+)
+VAMPIRES = frozenset({"vampire"})
+TOWN = frozenset(
+    {
+        *("investigator", "lookout", "sheriff", "spy", "bodyguard", "doctor", "jailor", "veteran", "vigilante"),
+        *("vampire hunter", "escort", "mayor", "medium", "retributionist", "transporter"),
+    }
+)
+NEUTRAL = frozenset(
+    {
+        *("amnesiac", "survivor", "executioner", "jester", "witch", "arsonist", "serial killer", "werewolf"),
+        *VAMPIRES,
+    }
+)
+ALL_ROLES = MAFIA | TOWN | NEUTRAL
+KILLERS_BY_CAUSE: Mapping[str, frozenset[str]] = {
+    "mafia": frozenset({"godfather", "mafioso"}),
+    "guilt": frozenset({"vigilante"}),
+    "guarding": frozenset({"godfather", "mafioso", "serial killer", "vigilante", "werewolf"}),
+    **{role: frozenset({role}) for role in ("serial killer", "arsonist", "werewolf", "vigilante", "veteran", "jailor")},
+}
+"""Whose death notes are found with a body, by the cause of death."""
+
+_ROLE = re.compile(rf"\b({'|'.join(sorted((role.title() for role in ALL_ROLES), key=len, reverse=True))})\b")
+_CAME_FROM = {
+    "vigilante": frozenset({"vampire hunter"}),
+    "jester": frozenset({"executioner"}),
+    "godfather": MAFIA,
+    "mafioso": MAFIA,
+}
+"""What somebody may have been for a moment of a dawn on the way to a role."""
+_VERBS = {
+    "sheriff": "interrogate",
+    "investigator": "investigate",
+    "lookout": "watch",
+    "consigliere": "look_into",
+    "vampire hunter": "check",
+    "spy": "bug",
+    "escort": "block",
+    "consort": "block",
+    "doctor": "heal",
+    "bodyguard": "guard",
+    "vigilante": "shoot",
+    "godfather": "kill",
+    "mafioso": "kill",
+    "serial killer": "stab",
+    "werewolf": "rampage",
+    "vampire": "bite",
+    "arsonist": "douse",
+    "blackmailer": "blackmail",
+    "janitor": "clean",
+    "amnesiac": "remember",
+}
+"""What a role does to one player at night."""
+_KILLERS = frozenset({"shoot", "kill", "stab", "rampage", "bite", "check"})
+
+
+def article(role: str) -> str:
+    """The role as a finding names it."""
+    return f"{'an' if role[0] in 'aeiou' else 'a'} {role.title()}"
+
+
+class Choice(NamedTuple):
+    """What a seat chose in a night: the verb and the seats, in order."""
+
+    verb: str
+    targets: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Day:
+    """What is so on one day and in its night, as the game itself knows it.
+
+    `held` are the roles each seat was seen to hold; `ghosts` who was dead when night had fallen; `chosen` what each
+    chose at night; `jail_choices` whom each meant to jail; `keeper` and `prisoner` are those of the night; `seances`
+    says which of the dead will talk with whom.
+    """
+
+    held: dict[int, set[str]] = field(default_factory=dict)
+    ghosts: set[int] = field(default_factory=set)
+    chosen: dict[int, Choice] = field(default_factory=dict)
+    jail_choices: dict[int, set[int]] = field(default_factory=dict)
+    keeper: int | None = None
+    prisoner: int | None = None
+    seances: dict[int, int] = field(default_factory=dict)
+
+    def is_one_of(self, seat: int, roles: Collection[str]) -> bool:
+        """Whether `seat` held one of `roles`."""
+        return not self.held.get(seat, set()).isdisjoint(roles)
+
+    def may_hit(self, verbs: Collection[str]) -> set[int]:
+        """Whom what is called `verbs` may have reached this night, with everything that could have sent it astray."""
+        hit: set[int] = set()
+        for seat in self.held:
+            hit |= self.may_aim(seat, verbs)
+        return self.swapped(hit)
+
+    def may_aim(self, seat: int, verbs: Collection[str]) -> set[int]:
+        """Whom `seat` may have done `verbs` to, by its own choice or by that of a Witch or a Retributionist."""
+        aimed: set[int] = set()
+        mine = self.chosen.get(seat)
+        if mine is not None and mine.verb in verbs:
+            aimed |= set(mine.targets)
+        for verb, targets in self.chosen.values():
+            if verb in ("control", "raise") and seat in self.swapped({targets[0]}):
+                aimed.add(targets[1])
+        return aimed
+
+    def swapped(self, seats: set[int]) -> set[int]:
+        """`seats`, and those a Transporter may have put in their places."""
+        moved = {seat for verb, targets in self.chosen.values() if verb == "swap" for seat in targets}
+        return seats | moved if seats & moved else seats
+
+    def may_clean(self, body: int) -> frozenset[int]:
+        """Who may have cleaned a body this night."""
+        cleaners = (seat for seat in self.chosen if self.is_one_of(seat, {"janitor"}))
+        return frozenset(seat for seat in cleaners if body in self.swapped(self.may_aim(seat, {"clean"})))
+
+    def puppeteers(self, seat: int) -> list[int]:
+        """Those who may have made `seat` act this night: Witches, and for one of the dead Retributionists."""
+        return [
+            other
+            for other, (verb, targets) in self.chosen.items()
+            if verb in ("control", "raise") and seat in self.swapped({targets[0]})
+        ]
+
+
+@dataclass(slots=True, kw_only=True)
+class Notice:
+    """A private notice as a seat finds it in its view: `day` is when it was given, `morrow` the day after."""
+
+    kind: EventKind
+    seat: int
+    data: JsonObject
+    day: Day
+    morrow: Day
+    names: tuple[str, ...]
+    options: Options
+
+    def about(self, key: str = "target") -> int:
+        """The seat of the player named under `key`."""
+        return self.names.index(str(self.data[key]))
+
+    def is_one_of(self, *roles: str) -> bool:
+        """Whether the reader held one of `roles` on that day."""
+        return self.day.is_one_of(self.seat, roles)
+
+    def becomes(self, *roles: str) -> bool:
+        """Whether the reader held one of `roles` on that day or came to hold it by the next."""
+        next_held = self.morrow.held.get(self.seat, set())
+        held = next_held.union(*(_CAME_FROM.get(role, frozenset[str]()) for role in next_held))
+        return self.is_one_of(*roles) or not held.isdisjoint(roles)
+
+    def has_teammate(self, seat: int) -> bool:
+        """Whether the reader and `seat` are of one team, by what they are or have just become."""
+        held = [self.day.held.get(who, set()) | self.morrow.held.get(who, set()) for who in (self.seat, seat)]
+        return any(all(not roles.isdisjoint(team) for roles in held) for team in (MAFIA, VAMPIRES))
+
+
+Rule: TypeAlias = Callable[[Notice], bool]
+
+
+def seats_that_hear(channel: str, players: Collection[Player], day: Day, options: Options) -> frozenset[int]:
+    """Who may hear what is said in a night channel (rules, sections 7.1, 7.10, 8.1, 10, 15)."""
+    free = {player.seat: player.role for player in players if player.alive and player.seat != day.prisoner}
+    match channel:
+        case "jail":
+            assert day.keeper is not None
+            assert day.prisoner is not None
+            return frozenset({day.keeper, day.prisoner})
+        case "mafia":
+            spies = {"spy"} if options.spy == "ears" else set()
+            return frozenset(seat for seat, role in free.items() if role in MAFIA | spies)
+        case "vampire":
+            return frozenset(seat for seat, role in free.items() if role in VAMPIRES | {"vampire hunter"})
+        case "dead":
+            return frozenset(player.seat for player in players if not player.alive or player.role == "medium")
+        case _:
+            assert channel == "seance"
+            return frozenset(seat for pair in day.seances.items() for seat in pair)
+
+
+def seats_that_read_whispers(players: Collection[Player], options: Options) -> frozenset[int]:
+    """Who reads the whispers of others (rules, sections 5.9 and 7.8)."""
+    readers = {"blackmailer", *({"spy"} if options.spy == "ears" else ())}
+    return frozenset(player.seat for player in players if player.alive and player.role in readers)
+
+
+def _finding(notice: Notice) -> bool:
+    """A result belongs to who looked, names whom they aimed at, and is of the kind their role gets (7.5 to 7.11)."""
+    about, finding = notice.about("about"), str(notice.data["finding"])
+    mine = notice.day.chosen.get(notice.seat)
+    if notice.is_one_of("witch") and mine is not None and mine.verb == "control":
+        puppet = mine.targets[0]
+        if about == puppet and finding in {article(role) for role in ALL_ROLES}:
+            return True
+    for looker in (notice.seat, *_puppets(notice)):
+        roles = notice.day.held.get(looker, set())
+        if any(_is_finding_of(role, finding, notice.options) for role in roles):
+            verbs = {_VERBS[role] for role in roles if role in _VERBS}
+            if about in notice.day.may_aim(looker, verbs):
+                return True
+    return False
+
+
+def _puppets(notice: Notice) -> list[int]:
+    """Whom the reader made act this night."""
+    day = notice.day
+    return [seat for seat in day.held if notice.seat in day.puppeteers(seat)]
+
+
+def _is_finding_of(role: str, finding: str, options: Options) -> bool:
+    match role:
+        case "sheriff":
+            answers = {"suspicious", "not suspicious"}
+            if options.sheriff == "typed":
+                answers = {"not suspicious", "a member of the mafia", "a serial killer", "a werewolf"}
+            return finding in answers
+        case "investigator":
+            return finding.count(",") == 1 and finding.count(" or ") == 1
+        case "lookout":
+            return finding.startswith("visited by ")
+        case "consigliere":
+            return finding in {article(known) for known in ALL_ROLES}
+        case "vampire hunter":
+            return finding in ("a Vampire", "not a Vampire")
+        case _:
+            return False
+
+
+def _own_aim(*verbs: str) -> Rule:
+    """The player named is one the reader chose, or was made to choose: not whoever was found in their place."""
+    return lambda notice: notice.about() in notice.day.may_aim(notice.seat, verbs)
+
+
+def _may_be_hit(*verbs: str) -> Rule:
+    """Something called so may have reached the reader."""
+    return lambda notice: notice.seat in notice.day.may_hit(verbs)
+
+
+def _is_one_of(*roles: str) -> Rule:
+    return lambda notice: notice.is_one_of(*roles)
+
+
+def _names_own_team(notice: Notice) -> bool:
+    """Members of the reader's team and their roles, and nobody else's (rules, sections 8.1, 10, 15)."""
+    members = notice.data["members"]
+    assert isinstance(members, dict)
+    return all(notice.has_teammate(notice.names.index(name)) for name in members)
+
+
+def _defence(notice: Notice) -> bool:
+    """An attacker learns that the one they chose was too strong; of others they met, not who it was."""
+    if not notice.data["target"]:
+        return notice.is_one_of("serial killer", "werewolf", "veteran", "bodyguard", "jailor", "vampire hunter")
+    return notice.about() in notice.day.may_aim(notice.seat, _KILLERS) | _orders(notice)
+
+
+def _orders(notice: Notice) -> set[int]:
+    """Where the reader's team may send the one who carries out its kill or its bite."""
+    team = next((team for team in (MAFIA, VAMPIRES) if notice.is_one_of(*team)), ())
+    comrades = (seat for seat in notice.day.held if notice.day.is_one_of(seat, team))
+    return set[int]().union(*(notice.day.may_aim(seat, {"kill", "bite"}) for seat in comrades))
+
+
+def _own_deed(notice: Notice) -> bool:
+    mine = notice.day.chosen.get(notice.seat)
+    if mine is None:
+        return False
+    return (notice.data["verb"], notice.data["targets"]) == (mine.verb, [notice.names[seat] for seat in mine.targets])
+
+
+def _jailed_aim(notice: Notice) -> bool:
+    """That somebody is in jail those learn who set out for them."""
+    mine = notice.day.chosen.get(notice.seat)
+    verbs = set() if mine is None else {mine.verb}
+    return notice.about() in notice.day.may_aim(notice.seat, verbs) | _orders(notice)
+
+
+def _attacked(notice: Notice) -> bool:
+    """The attacked learn what saved them and not who came; only who stays at home and is nobody's aim is safe."""
+    day, seat = notice.day, notice.seat
+    is_met = seat in day.may_hit({*_KILLERS, "guard"}) or seat in day.chosen or seat == day.keeper
+    return is_met and notice.data["saved_by"] in ("a Doctor", "a Bodyguard", "your own defence")
+
+
+def _team_news(notice: Notice) -> bool:
+    return notice.has_teammate(notice.about("player")) and notice.about("player") != notice.seat
+
+
+_STRANGERS = {"mafia": "A member of the Mafia", "vampire": "A Vampire"}
+
+
+def _speaker(notice: Notice) -> bool:
+    """Under which name somebody is heard; who hears the words is settled by their markers (7.1, 7.10, 10)."""
+    player, day = str(notice.data["player"]), notice.day
+    seat = notice.names.index(player) if player in notice.names else None
+    match notice.data["channel"]:
+        case "jail":
+            return player == "Jailor" or seat == day.prisoner
+        case "dead":
+            return player == "Medium" or seat in day.ghosts
+        case "seance":
+            return player == "Medium" or seat in day.seances.values()
+        case channel:
+            return player == _STRANGERS[str(channel)] if seat is None else notice.has_teammate(seat)
+
+
+def _spy_report(notice: Notice) -> bool:
+    looker_aims = [notice.day.may_aim(seat, {"bug"}) for seat in (notice.seat, *_puppets(notice))]
+    return any(notice.about() in aims for aims in looker_aims)
+
+
+def _cleaned(notice: Notice) -> bool:
+    """A Janitor reads what is hidden of the body they went to, in whosever place that one slept."""
+    reached = notice.day.swapped(notice.day.may_aim(notice.seat, {"clean"}))
+    return notice.is_one_of("janitor") and notice.about() in reached
+
+
+MAY_BE_TOLD: Mapping[EventKind, Rule] = {
+    EventKind.ROLE_CARD: lambda notice: notice.is_one_of(str(notice.data["role"]).lower()),
+    EventKind.TEAM: _names_own_team,
+    EventKind.QUARRY: lambda notice: notice.becomes("executioner") and notice.about() != notice.seat,
+    EventKind.WHISPER: lambda notice: (
+        notice.seat in (notice.about("player"), notice.about("to")) or notice.is_one_of("blackmailer", "spy")
+    ),
+    EventKind.CHAT: _speaker,
+    EventKind.JAIL_CHOSEN: lambda notice: notice.about() in notice.day.jail_choices.get(notice.seat, ()),
+    EventKind.JAILED: lambda notice: notice.seat == notice.day.prisoner,
+    EventKind.JAILING: lambda notice: (
+        notice.seat == notice.day.keeper and notice.about("prisoner") == notice.day.prisoner
+    ),
+    EventKind.TEAMMATE_JAILED: lambda notice: (
+        notice.about("player") == notice.day.prisoner
+        and notice.has_teammate(notice.about("player"))
+        and notice.about("player") != notice.seat
+    ),
+    EventKind.SEANCE_CHOSEN: lambda notice: notice.day.seances.get(notice.seat) == notice.about(),
+    EventKind.SEANCE: lambda notice: notice.seat in notice.day.seances.values(),
+    EventKind.DEED_CHOSEN: _own_deed,
+    EventKind.HAUNT_OFFERED: _is_one_of("jester"),
+    EventKind.BLOCKED: _may_be_hit("block"),
+    EventKind.BLOCK_RESISTED: _may_be_hit("block"),
+    EventKind.BLOCK_FAILED: _own_aim("block"),
+    EventKind.TARGET_JAILED: _jailed_aim,
+    EventKind.RESULT: _finding,
+    EventKind.ATTACKED: _attacked,
+    EventKind.PATIENT_ATTACKED: _own_aim("heal"),
+    EventKind.DEFENCE_TOO_STRONG: _defence,
+    EventKind.EXECUTIONS_LOST: lambda notice: (
+        notice.seat == notice.day.keeper and notice.about() == notice.day.prisoner
+    ),
+    EventKind.GOAL_MET: _is_one_of("executioner", "jester"),
+    EventKind.CONVERTED: lambda notice: notice.becomes(str(notice.data["role"]).lower()),
+    EventKind.TEAM_CHANGED: _team_news,
+    EventKind.TEAM_JOINED: _team_news,
+    EventKind.FAILED: lambda notice: (
+        notice.about() in notice.day.may_aim(notice.seat, {"heal", "raise", "revive", "remember"})
+    ),
+    EventKind.CONTROLLED: _may_be_hit("control"),
+    EventKind.CONTROL_FAILED: _own_aim("control"),
+    EventKind.CONTROL_RESISTED: _may_be_hit("control"),
+    EventKind.TRANSPORTED: _may_be_hit("swap"),
+    EventKind.DOUSED: _is_one_of("arsonist"),
+    EventKind.VISITED: _is_one_of("arsonist"),
+    EventKind.BLACKMAILED: _may_be_hit("blackmail"),
+    EventKind.GUILT: lambda notice: (
+        notice.is_one_of("vigilante")
+        and notice.about() in notice.day.swapped(notice.day.may_aim(notice.seat, {"shoot"}))
+    ),
+    EventKind.CLEANED: _cleaned,
+    EventKind.MAFIA_VISITS: _is_one_of("spy"),
+    EventKind.BUGGED: _spy_report,
+    EventKind.CAUTION: _is_one_of("serial killer"),
+}
+"""Whether a seat may be told a notice of that kind, with what stands in it."""
+
+_TELLS_ROLES = frozenset(
+    {
+        *(EventKind.ROLE_CARD, EventKind.TEAM, EventKind.RESULT, EventKind.CONVERTED, EventKind.TEAM_CHANGED),
+        *(EventKind.TEAM_JOINED, EventKind.CLEANED, EventKind.ATTACKED, EventKind.CHAT),
+    }
+)
+_NAMES_NOBODY = frozenset(
+    {
+        *(EventKind.ROLE_CARD, EventKind.JAILED, EventKind.SEANCE, EventKind.BLOCKED, EventKind.BLOCK_RESISTED),
+        *(EventKind.ATTACKED, EventKind.GOAL_MET, EventKind.CONVERTED, EventKind.CONTROLLED, EventKind.TRANSPORTED),
+        *(EventKind.CONTROL_RESISTED, EventKind.DOUSED, EventKind.BLACKMAILED, EventKind.CAUTION),
+    }
+)
+
+
+def may_be_told(notice: Notice) -> bool:
+    """Whether the reader of a notice may know it, the names in it included."""
+    if notice.kind in _NAMES_NOBODY and any(name in str(notice.data) for name in notice.names):
+        return False
+    if notice.kind not in _TELLS_ROLES and roles_named(str(notice.data)):
+        return False
+    return MAY_BE_TOLD[notice.kind](notice)
+
+
+def roles_named(text: str) -> set[str]:
+    """The roles `text` names, in lower case."""
+    return {found.lower() for found in _ROLE.findall(text)}
+
+
+_NAMELESS = frozenset(
+    {
+        *(EventKind.REMEMBERED, EventKind.NO_DEATH, EventKind.FULL_MOON, EventKind.VOTING_START),
+        *(EventKind.DAY_START, EventKind.NIGHT_START),
+    }
+)
+
+
+def may_be_public(kind: EventKind, data: JsonObject, names: Collection[str], slots: Collection[str]) -> bool:
+    """Whether everybody may learn this: no role of the living, and of a death not who did it (rules, section 15)."""
+    named = {name for name in names if name in str(data)}
+    roles = roles_named(str(data))
+    match kind:
+        case EventKind.GAME_START:
+            return data["lobby"] == list(slots)
+        case EventKind.GAME_END:
+            return True
+        case EventKind.DEATH:
+            return named == {data["player"]} and roles <= {str(data["role"]).lower()}
+        case EventKind.REMEMBERED:
+            return not named
+        case EventKind.REVEALED:
+            return roles == {"mayor"}
+        case _:
+            return not roles and not (kind in _NAMELESS and named)
