@@ -17,6 +17,8 @@ OBSERVATION_CHARS_MAX = 8_000
 # record may take before its oldest days are told in short.
 CONTEXT_BYTES_PER_TOKEN = 3
 CONTEXT_PUBLIC_SHARE_MAX = 0.6
+# What is kept of a prompt that an engine found too long, before it is asked again.
+CONTEXT_SHRINK = 0.9
 TOOL_CALLS_PER_TURN_MAX = 3
 
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.

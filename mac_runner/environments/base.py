@@ -44,7 +44,11 @@ class Conversation(Protocol):
         ...
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Apply the reply to an open turn. Raises ConversationError when the conversation cannot go on."""
+        """Apply the reply to an open turn. Raises ConversationError when the conversation cannot go on.
+
+        FinishReason.OVERFLOW says that the prompt was too long for the engine: the turn may be opened again as another
+        attempt with a shorter one.
+        """
         ...
 
     def record(self) -> JsonObject:

@@ -20,7 +20,7 @@ from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
 from mac_runner.scheduler.events import BEFORE_ALL, Needs, Opened, Place
-from mac_runner.types import JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
+from mac_runner.types import FinishReason, JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
 
 
 class OpenTurns(NamedTuple):
@@ -146,7 +146,8 @@ class LiveConversation:
 
     def _keep(self, record: TurnRecord) -> None:
         self.records.append(record)
-        self._sizes[record.turn.agent] = record.reply.tokens.prompt + record.reply.tokens.completion
+        if record.reply.finish_reason is not FinishReason.OVERFLOW:
+            self._sizes[record.turn.agent] = record.reply.tokens.prompt + record.reply.tokens.completion
 
     def fail(self, turn: Turn, reason: str) -> None:
         """The conversation failed at `turn`; the first turn in canonical order gives the reason."""

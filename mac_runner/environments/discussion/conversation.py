@@ -7,7 +7,11 @@ import json
 
 from mac_runner.environments.discussion.prompts import CORRECTION, render
 from mac_runner.environments.discussion.rules import Discussion, Participant, Statement, spoken
-from mac_runner.types import JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
+from mac_runner.types import FinishReason, JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
+
+OVERFLOW = (
+    "the discussion has outgrown the context of the engine; have fewer rounds or participants, or shorter replies"
+)
 
 
 class DiscussionConversation:
@@ -53,6 +57,8 @@ class DiscussionConversation:
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Put down the statement; an empty one is asked for again, and in the end the agent passes."""
+        if reply.finish_reason is FinishReason.OVERFLOW:
+            return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
         participant = self._by_agent[turn.agent]
         text = spoken(reply.text)
         if text:

@@ -3,7 +3,8 @@
 Days are shortened from the first on, whole days only, and never the one under way; what is kept of a message is kept
 whole. How many days of the public record are short follows from the public record alone and never goes down, so that
 all seats of a game go on sharing it as a prefix; how many of the seat's own lines are follows from what room they have.
-Tokens are estimated, to the cautious side, from bytes: the engine's tokenizer is not known here.
+Tokens are estimated, to the cautious side, from bytes: the engine's tokenizer is not known here. An engine that finds a
+prompt too long all the same is asked again with a shorter one (`shorter_than`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.prompts import turn_text
 from mac_runner.environments.town_of_salem.structured import ReplySchema, enumerated
 from mac_runner.errors import ConversationError
-from mac_runner.limits import CONTEXT_BYTES_PER_TOKEN, CONTEXT_PUBLIC_SHARE_MAX
+from mac_runner.limits import CONTEXT_BYTES_PER_TOKEN, CONTEXT_PUBLIC_SHARE_MAX, CONTEXT_SHRINK
 from mac_runner.types import Message, Prompt
 
 Digest: TypeAlias = "Callable[[Sequence[tuple[Event, str]], tuple[str, ...]], list[str]]"
@@ -40,10 +41,16 @@ class Context:
         # A day that is over never changes, so it is shortened once for each record it stands in.
         self._shortened: dict[tuple[str, int], list[str]] = {}
 
-    def prompt(self, view: SeatView, thread: Sequence[Message], *, may_ask: bool) -> Prompt:
-        """The prompt of this view and this turn so far. Raises ConversationError when it cannot be made to fit."""
+    def prompt(
+        self, view: SeatView, thread: Sequence[Message], *, may_ask: bool, tokens_max: int | None = None
+    ) -> Prompt:
+        """The prompt of this view and this turn so far. Raises ConversationError when it cannot be made to fit.
+
+        `tokens_max` is the limit of this seat, where its engine turned out to take less than the experiment says.
+        """
         said = tuple(_sent_back(message) for message in thread)
-        text = turn_text(view) if self._tokens_max is None else self._fitting(view, said, self._tokens_max)
+        limit = self._tokens_max if tokens_max is None else tokens_max
+        text = turn_text(view) if limit is None else self._fitting(view, said, limit)
         return Prompt(
             messages=(self._system, Message(role="user", content=text), *said),
             view=view,
@@ -64,7 +71,8 @@ class Context:
         least = around + public.tokens(view.day - 1) + private.tokens(view.day - 1)
         raise ConversationError(
             f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
-            f"and game.context_tokens_max is {tokens_max}; raise it, or play shorter games"
+            f"and the limit is {tokens_max} (game.context_tokens_max, or what the engine takes); raise it, or play "
+            "shorter games"
         )
 
     def _days(self, whose: str, events: Sequence[Event], lines: Sequence[str], view: SeatView, digest: Digest) -> _Days:
@@ -78,6 +86,11 @@ class Context:
             short.append(self._shortened[whose, number])
         whole = [[line for _, line in day] for day in days]
         return _Days(whole, short, [_tokens(day) for day in whole], [_tokens(day) for day in short])
+
+
+def shorter_than(prompt: Prompt) -> int:
+    """The limit for a seat whose engine found `prompt` too long, in tokens as they are estimated here."""
+    return int(CONTEXT_SHRINK * sum(tokens_of(message.content) for message in prompt.messages))
 
 
 @dataclass(frozen=True, slots=True)

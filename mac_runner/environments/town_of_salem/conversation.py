@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from mac_runner.config import GameLatency
 from mac_runner.environments.town_of_salem.acts import Act
-from mac_runner.environments.town_of_salem.context import Context
+from mac_runner.environments.town_of_salem.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.events import Events
 from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedings
@@ -22,18 +22,19 @@ from mac_runner.environments.town_of_salem.state import GameState
 from mac_runner.environments.town_of_salem.telling import outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
-from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 
 @dataclass(slots=True)
 class _Asked:
     """How far a seat has come in its turn: what was said back and forth since it was first asked.
 
-    `took_ms` is how long that took by the latency model.
+    `took_ms` is how long that took by the latency model. `attempt` counts the corrections and the `overflows` together.
     """
 
     step: int = 0
     attempt: int = 0
+    overflows: int = 0
     took_ms: int = 0
     thread: list[Message] = field(default_factory=list)
     observations: tuple[str, ...] = ()
@@ -58,6 +59,8 @@ class Game:
         self._max_retries = max_retries
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._asked: dict[int, _Asked] = {}
+        # Of each seat by itself: which of two seats learns of its limit first may not show in the other's prompt.
+        self._windows: dict[int, int] = {}
         self._latency = latency or GameLatency()
         self._open: tuple[Turn, ...] | None = None
         self._game = Proceedings(state, opening)
@@ -110,13 +113,17 @@ class Game:
         seat = self._seats[turn.agent]
         asked = self._asked.get(seat)
         view = view_of(self._game.state, self._game.log, seat, asked.observations if asked else ())
-        return self._context.prompt(view, asked.thread if asked else (), may_ask=self._may_ask(asked))
+        return self._context.prompt(
+            view, asked.thread if asked else (), may_ask=self._may_ask(asked), tokens_max=self._windows.get(seat)
+        )
 
     def _may_ask(self, asked: _Asked | None) -> bool:
         return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (the default one when all else failed)."""
+        if reply.finish_reason is FinishReason.OVERFLOW:
+            return self._shorten(turn)
         self._open = None
         self._game.completion_tokens += reply.tokens.completion
         seat = self._seats[turn.agent]
@@ -128,7 +135,7 @@ class Game:
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
         if isinstance(reading, Problem):
-            if asked.attempt < self._max_retries:
+            if asked.attempt - asked.overflows < self._max_retries:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
@@ -137,6 +144,17 @@ class Game:
             return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})")
         self._game.take(reading, took_ms=self._asked.pop(seat).took_ms)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
+
+    def _shorten(self, turn: Turn) -> Receipt:
+        """Ask again with a shorter prompt. One that cannot be made any shorter fails when it is rendered."""
+        seat = self._seats[turn.agent]
+        self._windows[seat] = limit = shorter_than(self.prompt(turn))
+        self._open = None
+        asked = self._asked.setdefault(seat, _Asked())
+        asked.attempt += 1
+        asked.overflows += 1
+        reason = f"the prompt does not fit the engine's context; it is asked again with about {limit} tokens"
+        return Receipt(kind=ReceiptKind.CORRECTION, detail=reason)
 
     def _observe(self, seat: int, asked: _Asked, request: ToolRequest, reply: Reply) -> Receipt:
         observation = observe(view_of(self._game.state, self._game.log, seat), request.name, request.argument)
@@ -157,5 +175,5 @@ class Game:
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""
         asked = {str(seat): asdict(asked) for seat, asked in sorted(self._asked.items())}
-        whole = {**self._game.as_json(), "asked": asked}
+        whole = {**self._game.as_json(), "asked": asked, "windows": sorted(self._windows.items())}
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=sorted).encode()).hexdigest()

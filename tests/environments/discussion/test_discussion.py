@@ -12,7 +12,7 @@ from mac_runner.environments.discussion import DiscussionEnvironment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError
 from mac_runner.limits import SPEECH_CHARS_MAX
-from mac_runner.types import Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Task, Turn
+from mac_runner.types import FinishReason, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Task, Turn
 
 
 def turn_of(conversation: Conversation, agent: str) -> Turn:
@@ -90,6 +90,14 @@ def test_an_empty_reply_is_corrected_then_passed_and_counted(experiment: Experim
     assert say(conversation, "ann", "").kind is ReceiptKind.DEFAULT
     assert "ann" not in [turn.agent for turn in conversation.turns()]
     assert 'speaker="ann" passes/>' in shown(conversation.prompt(turn_of(conversation, "mod")))
+
+
+def test_a_discussion_that_outgrew_the_engine_fails(experiment: Experiment, plan: list[Task]) -> None:
+    conversation = DiscussionEnvironment(experiment).open(plan[0])
+    receipt = conversation.receive(conversation.turns()[0], Reply(text="", finish_reason=FinishReason.OVERFLOW))
+
+    assert receipt.kind is ReceiptKind.FAILURE
+    assert "outgrown the context" in receipt.detail
 
 
 def test_it_ends_after_its_rounds_and_tells_the_outcome(experiment: Experiment, plan: list[Task]) -> None:

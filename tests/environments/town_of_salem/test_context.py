@@ -15,7 +15,7 @@ from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rules import new_game
 from mac_runner.environments.town_of_salem.state import Options
 from mac_runner.errors import ConversationError
-from mac_runner.types import Prompt, Turn
+from mac_runner.types import FinishReason, Prompt, Receipt, ReceiptKind, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, make_task, play
 
 ROLES = ELEVEN[:9]
@@ -115,10 +115,61 @@ def test_game_that_fits_is_rendered_as_without_a_limit() -> None:
 
 
 def test_game_that_cannot_fit_says_what_to_do() -> None:
-    with pytest.raises(ConversationError, match=r"needs about \d+ tokens .* game.context_tokens_max is 5000; raise it"):
+    with pytest.raises(ConversationError, match=r"needs about \d+ tokens .* the limit is 5000 .*; raise it"):
         play(long_game(5_000), wordy)
 
 
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("abc", 1), ("abcd", 2), ("日本", 2), ("\ud800", 1)])
 def test_estimate_of_tokens_counts_bytes(text: str, tokens: int) -> None:
     assert tokens_of(text) == tokens
+
+
+class _Engine:
+    """Takes prompts of so many estimated tokens; a `wordy` player answers those that it takes."""
+
+    def __init__(self, tokens_max: int) -> None:
+        self.tokens_max = tokens_max
+        self.receipts: list[Receipt] = []
+
+    def answer(self, game: Game) -> None:
+        turn = game.turns()[0]
+        prompt = game.prompt(turn)
+        if tokens(prompt) > self.tokens_max:
+            reply = Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        else:
+            reply = Reply(text=wordy(prompt.view, Random(turn.key)))
+        self.receipts.append(game.receive(turn, reply))
+
+
+def test_game_goes_on_with_shorter_prompts_when_the_engine_takes_no_longer_ones() -> None:
+    game, engine = long_game(None), _Engine(8_000)
+    while game.outcome is None:
+        engine.answer(game)
+
+    overflows = [receipt for receipt in engine.receipts if "engine's context" in receipt.detail]
+    assert 0 < len(overflows) <= 2 * len(game.state.players)
+    assert {receipt.kind for receipt in overflows} == {ReceiptKind.CORRECTION}
+    assert ReceiptKind.DEFAULT not in {receipt.kind for receipt in engine.receipts}
+
+
+def test_what_a_seat_learns_of_its_engine_changes_no_other_seats_prompt() -> None:
+    game = long_game(None)
+    other = game.turns()[1]
+    before = game.prompt(other).sha256
+    game.receive(game.turns()[0], Reply(text="", finish_reason=FinishReason.OVERFLOW))
+
+    assert game.prompt(other).sha256 == before
+
+
+def test_overflow_takes_no_correction_from_the_seat() -> None:
+    game, overflow = long_game(None), Reply(text="", finish_reason=FinishReason.OVERFLOW)
+    kinds = [game.receive(game.turns()[0], reply).kind for reply in (overflow, *[Reply(text="")] * 3)]
+
+    assert kinds == [ReceiptKind.CORRECTION] * 3 + [ReceiptKind.DEFAULT]
+
+
+def test_engine_too_small_for_the_shortest_prompt_fails_the_game_and_says_so() -> None:
+    game, engine = long_game(None), _Engine(500)
+    engine.answer(game)
+    with pytest.raises(ConversationError, match="what the engine takes"):
+        engine.answer(game)
