@@ -7,6 +7,7 @@ import json
 
 from mac_runner.environments.discussion.prompts import CORRECTION, render
 from mac_runner.environments.discussion.rules import Discussion, Participant, Statement, spoken
+from mac_runner.environments.markup import defuse
 from mac_runner.types import FinishReason, JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
 
 OVERFLOW = (
@@ -63,7 +64,7 @@ class DiscussionConversation:
         text = spoken(reply.text)
         if text:
             self._discussion.say(participant, text)
-            return Receipt(kind=ReceiptKind.ACT, detail=text)
+            return Receipt(kind=ReceiptKind.ACT, detail=defuse(text))
         if turn.attempt < self._corrections_max:
             self._discussion.attempts[participant.place] = turn.attempt + 1
             return Receipt(kind=ReceiptKind.CORRECTION, detail=CORRECTION)
@@ -93,7 +94,7 @@ def _event(said: Statement) -> JsonObject:
     return {
         "when": f"Round {said.round + 1}",
         "audience": "all",
-        "text": f"{said.agent} passes." if said.text is None else f"{said.agent}: {said.text}",
+        "text": f"{said.agent} passes." if said.text is None else f"{said.agent}: {defuse(said.text)}",
         "data": {"round": said.round, "agent": said.agent, "text": said.text},
     }
 

@@ -2,7 +2,8 @@
 
 The parts that are alike for many requests come first: the rules (alike for all), the topic and the statements so far
 (only ever appended to), and at the end what concerns the seat alone. Who speaks is told by us; what was said stands
-quoted with its angle brackets escaped, so that no statement can open a part of its own.
+defused, as everywhere (`markup.defuse`), so that no statement can open a part of its own. The topic and the roles are
+the experiment's own words.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mac_runner.environments.discussion.rules import Discussion, Participant, Statement
+from mac_runner.environments.markup import defuse
 from mac_runner.types import Message, Prompt
 
 CORRECTION = "your reply was empty; say something"
@@ -38,10 +40,10 @@ def render(discussion: Discussion, participant: Participant, attempt: int) -> Pr
     """The prompt of `participant` as things stand now."""
     heard = discussion.heard_by(participant)
     now = discussion.round
-    earlier = [f"Topic: {_escaped(discussion.topic)}", *_lines(said for said in heard if said.round < now)]
+    earlier = [f"Topic: {discussion.topic}", *_lines(said for said in heard if said.round < now)]
     ask = [
         *_lines(said for said in heard if said.round == now),
-        f"You are {_escaped(participant.agent)} ({_escaped(participant.role)}). "
+        f"You are {participant.agent} ({participant.role}). "
         f"It is round {now + 1} of {discussion.rounds}. What do you say?",
     ]
     if attempt:
@@ -65,9 +67,5 @@ def _lines(statements: Iterable[Statement]) -> list[str]:
 
 
 def _line(said: Statement) -> str:
-    place = f'<statement round="{said.round + 1}" speaker="{_escaped(said.agent)}"'
-    return f"{place} passes/>" if said.text is None else f"{place}>{_escaped(said.text)}</statement>"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    place = f'<statement round="{said.round + 1}" speaker="{said.agent}"'
+    return f"{place} passes/>" if said.text is None else f"{place}>{defuse(said.text)}</statement>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mac_runner.environments.markup import defuse
 from mac_runner.limits import SPEECH_CHARS_MAX
 
 
@@ -25,7 +26,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What one agent said in one round; `text` is None when it passed."""
+    """What one agent said in one round, in its own words; `text` is None when it passed."""
 
     round: int
     agent: str
@@ -69,6 +70,6 @@ class Discussion:
 
 
 def spoken(reply: str) -> str:
-    """A reply as one line of speech: whatever is not plainly visible is a space, and its length is bounded."""
-    visible = "".join(char if char.isprintable() else " " for char in reply)
-    return " ".join(visible.split())[:SPEECH_CHARS_MAX].rstrip()
+    """A reply as a statement: the words as they are, up to a bound; "" when nothing of them would be seen."""
+    said = reply.strip()[:SPEECH_CHARS_MAX].rstrip()
+    return said if defuse(said) else ""

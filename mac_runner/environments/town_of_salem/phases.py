@@ -9,14 +9,11 @@ from mac_runner.environments.town_of_salem.state import Phase
 
 _TABLE = {
     Phase.GREETING: "The first day. Everybody may speak or whisper; there is no vote and no trial.",
-    Phase.BIDDING: (
-        "Only where the floor is bid for: all living players bid from 0 to 4 at once; the highest bidder speaks. Among "
-        "equals those go first whom the last words named. Nobody is shown the bids."
-    ),
     Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
     Phase.BIDDING: (
-        "Everybody bids for the floor at once, and the highest bidder alone speaks next. When nobody bids more than 0, "
-        "the discussion is over."
+        "Only where the floor is bid for: all living players bid from 0 to 4 at once, and the highest bidder alone "
+        "speaks next. Among equals those go first whom the last words named. Nobody is shown the bids. When nobody "
+        "bids more than 0, the discussion is over."
     ),
     Phase.VOTING: (
         "Each living player may have one standing vote and may change it or take it back. As soon as more than half of "
@@ -30,8 +27,8 @@ _TABLE = {
     ),
     Phase.LAST_WORDS: "The condemned speaks once more and can change the will no longer. Then role and will are shown.",
     Phase.NIGHT_CHAT: (
-        "Those who share a private channel talk, all at once, round by round: the Mafia, the Jailor with the prisoner, "
-        "the dead with a Medium."
+        "Those who share a private channel talk, all at once, round by round: the Mafia, the Vampires, the Jailor with "
+        "the prisoner, the dead with a living Medium, and a dead Medium with the one they chose."
     ),
     Phase.NIGHT: (
         "All who have something to choose do so at once, without seeing the others' choices. What became of it is told "

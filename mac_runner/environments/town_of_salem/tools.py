@@ -94,7 +94,9 @@ def _get_lobby(view: SeatView, argument: str) -> JsonObject:
 
 
 def _get_graveyard(view: SeatView, argument: str) -> JsonObject:
-    graves = [_grave(event) for event in view.public if event.kind is EventKind.DEATH]
+    # Whoever came back from the dead has no grave, and who died again has one.
+    last = {str(event.data["player"]): event for event in view.public if event.kind is EventKind.DEATH}
+    graves = [_grave(event) for name, event in last.items() if name in view.graveyard]
     return {"dead": graves, "living": list(view.living)}
 
 

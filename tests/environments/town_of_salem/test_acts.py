@@ -11,7 +11,7 @@ import pytest
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, Offer, offers
 from mac_runner.environments.town_of_salem.lobbies import LOBBIES
 from mac_runner.environments.town_of_salem.reading import Chosen, read
-from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility
+from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES, Changed, DayAbility
 from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, check
 from mac_runner.environments.town_of_salem.state import Ballot, GameState, Options, Phase
 from mac_runner.types import Reply
@@ -49,32 +49,40 @@ def illegal_acts(state: GameState, seat: int) -> Iterator[Act]:
                     yield act
 
 
-def with_role(role: str, phase: Phase) -> GameState:
-    """A state in which seat 0 holds `role` and its abilities of `phase` are on offer."""
-    table = Table((role, *(other for other in ELEVEN if other != role)))
+def with_role(role: str, verb: str, phase: Phase) -> GameState:
+    """A state of the second day in which seat 0 holds `role` and `verb` is on offer."""
+    options = Options(retri="revive") if verb == "revive" else Options()
+    # A Vampire Hunter without Vampires would not stay one.
+    table = Table((role, *(other for other in (*ELEVEN, "vampire") if other != role)), options=options)
+    if role in ("amnesiac", "retributionist"):
+        table.bury("escort")
+    if role == "arsonist":
+        table.mark(0, DOUSED)
     if role == "medium":
         table.bury(0)
     if role == "jester":
         table.lynch(0)
-    if role == "jailor" and phase is Phase.NIGHT:
+    if verb == "execute":
         table.night(day=1)
         table.act(0, "jail", 1)
-    table.go_to(phase)
+    table.go_to(phase, day=2)
     return table.state
 
 
 ABILITIES = [(role.id, ability) for role in ROLES.values() for ability in role.abilities]
 
 
-@pytest.mark.parametrize(("role", "verb"), [(role, ability.verb) for role, ability in ABILITIES if role in ELEVEN])
+@pytest.mark.parametrize(("role", "verb"), [(role, ability.verb) for role, ability in ABILITIES])
 def test_advertised_ability_parses_to_its_act(role: str, verb: str) -> None:
     ability = next(ability for owner, ability in ABILITIES if (owner, ability.verb) == (role, verb))
-    state = with_role(role, Phase.DISCUSSION if isinstance(ability, DayAbility) else Phase.NIGHT)
+    state = with_role(role, verb, Phase.DISCUSSION if isinstance(ability, DayAbility) else Phase.NIGHT)
     offer = next(offer for offer in offers(state, 0) if offer.verb == verb)
-    name = state.players[offer.targets[0]].name if offer.targets else ""
+    targets = (*offer.targets[:1], *offer.seconds[-1:])
+    names = [state.players[target].name for target in targets]
 
-    reading = read(Reply(text=ACTS[verb].example(name)), state, 0)
-    assert reading == Chosen(act=Act(seat=0, verb=verb, targets=offer.targets[:1]))
+    reading = read(Reply(text=ACTS[verb].example(*names)), state, 0)
+    text = "your words" if ability.takes_text else ""
+    assert reading == Chosen(act=Act(seat=0, verb=verb, targets=targets, text=text))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ everybody are drawn from what is legal, and the night is played. Whole games of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -14,9 +15,10 @@ import pytest
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, offers
 from mac_runner.environments.town_of_salem.lobbies import LOBBIES, NAMES, deal
+from mac_runner.environments.town_of_salem.nightfall import dusk
 from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
 from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, new_game, validate
-from mac_runner.environments.town_of_salem.state import Death, GameState, Options, Phase
+from mac_runner.environments.town_of_salem.state import Death, Deed, GameState, Options, Phase
 
 NIGHTS = 1_200
 GAMES = 60
@@ -77,13 +79,22 @@ def unsettle(state: GameState, chance: Random) -> GameState:
     return state
 
 
+def words_for(verb: str) -> str:
+    return "words" if ACTS[verb].form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
+
+
 def act_at_random(state: GameState, seat: int, chance: Random) -> Act:
     """Any legal act of a seat, waiting being the last thing it thinks of."""
     legal = [offer for offer in offers(state, seat) if not ACTS[offer.verb].is_side_act]
     offer = chance.choice([offer for offer in legal if offer.verb != "wait" or chance.random() < 0.2] or legal)
     targets = chance.choice(list(product(*filter(None, (offer.targets, offer.seconds)))))
-    text = "words" if ACTS[offer.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) else ""
-    return Act(seat=seat, verb=offer.verb, targets=targets, text=text, choice=chance.choice(offer.choices or ("",)))
+    return Act(
+        seat=seat,
+        verb=offer.verb,
+        targets=targets,
+        text=words_for(offer.verb),
+        choice=chance.choice(offer.choices or ("",)),
+    )
 
 
 def step(state: GameState, chance: Random) -> GameState:
@@ -110,6 +121,61 @@ def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
         assert state.prisoner is None
 
     assert met == set(ROLES)
+
+
+ACTOR, TARGET, JAILOR, TRANSPORTER, WITCH, ESCORT, KILLER = range(7)
+CONDITIONS: dict[str, tuple[Deed, ...]] = {
+    "target jailed": (),
+    "actor jailed": (),
+    "transported with each other": (Deed(seat=TRANSPORTER, verb="swap", targets=(ACTOR, TARGET)),),
+    "transported away": (Deed(seat=TRANSPORTER, verb="swap", targets=(TARGET, WITCH)),),
+    "blocked and doused": (Deed(seat=ESCORT, verb="block", targets=(ACTOR,)),),
+    "controlled": (Deed(seat=WITCH, verb="control", targets=(ACTOR, TARGET)),),
+    "made to turn on oneself": (Deed(seat=WITCH, verb="control", targets=(ACTOR, ACTOR)),),
+    "target made to turn on the actor": (Deed(seat=WITCH, verb="control", targets=(TARGET, ACTOR)),),
+    "target killed": (Deed(seat=KILLER, verb="stab", targets=(TARGET,)),),
+}
+
+
+def night_of(role: str, other: str, condition: str) -> GameState | None:
+    """The second night at a table of the two and their helpers; None where nobody could hold them in jail."""
+    pair = (role, other)
+    keeper = pair.index("jailor") if "jailor" in pair else JAILOR
+    jailed = {"target jailed": TARGET, "actor jailed": ACTOR}.get(condition)
+    if (role == other and ROLES[role].is_unique) or jailed == keeper:
+        return None
+    helper = "sheriff" if "jailor" in pair else "jailor"
+    roles = (*pair, helper, "transporter", "witch", "escort", "serial killer", "framer", "vampire")
+    options = Options(night_chat_rounds=0, max_days=12)
+    state = new_game(seed=7, names=NAMES[: len(roles)], roles=roles, lobby=roles, options=options).state
+    if condition == "blocked and doused":
+        for seat in (ACTOR, TARGET):
+            state = state.with_player(replace(state.players[seat], marks=frozenset({DOUSED})))
+    if jailed is not None:
+        state = replace(state, keeper=keeper, jail_choice=jailed)
+    return dusk(replace(state, day=2)).state
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_every_role_may_act_on_every_role_in_every_state(condition: str) -> None:
+    """Each ability of each role, aimed at each role: the night ends, and every invariant holds at dawn."""
+    for role, other in product(ROLES, ROLES):
+        night = night_of(role, other, condition)
+        if night is None:
+            continue
+        for act in acts_on_target(night):
+            state = apply(night, act).state
+            state = replace(state, deeds=(*state.deeds, *CONDITIONS[condition]))
+            validate(apply(state, EndRound()).state)
+
+
+def acts_on_target(night: GameState) -> Iterator[Act]:
+    """Everything the actor may do tonight that is aimed at the target, or at nobody."""
+    for offer in offers(night, ACTOR) if ACTOR in night.order else ():
+        if not ACTS[offer.verb].is_side_act:
+            for targets in product(*filter(None, (offer.targets, offer.seconds))):
+                if TARGET in targets or not targets:
+                    yield Act(seat=ACTOR, verb=offer.verb, targets=targets, text=words_for(offer.verb))
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -13,7 +13,8 @@ from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import view_of
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
-from tests.environments.town_of_salem.entitlement import ALL_ROLES, MAY_BE_TOLD
+from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
+from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game
 from tests.environments.town_of_salem.watch import watch_game
 

@@ -119,6 +119,16 @@ def test_graves_show_role_cause_and_will_on_one_line(table: Table) -> None:
     assert dead[1]["will"] == "my will / in two lines"
 
 
+def test_who_came_back_from_the_dead_has_no_grave() -> None:
+    table = Table(("retributionist", "escort", "doctor", "mafioso", "sheriff"), options=Options(retri="revive"))
+    table.night({"mafioso": ("kill", "escort")})
+    table.night({"retributionist": ("revive", "escort")})
+
+    graves = ask(seen(table, "doctor"), "get_graveyard")
+    assert graves["dead"] == []
+    assert table.name("escort") in str(graves["living"])
+
+
 def test_chat_of_a_day_is_what_the_seat_heard_and_no_more(table: Table) -> None:
     told = {who: json.dumps(ask(seen(table, who), "get_chat", "2")) for who in ("doctor", "jailor")}
 

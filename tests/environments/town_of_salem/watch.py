@@ -22,7 +22,8 @@ from mac_runner.environments.town_of_salem.state import Death, DiscussionMode, O
 from mac_runner.environments.town_of_salem.tools import TOOLS
 from mac_runner.types import Prompt, Turn
 from tests.environments.town_of_salem import entitlement
-from tests.environments.town_of_salem.entitlement import KILLERS_BY_CAUSE, MAFIA, VAMPIRES, Day, Notice, roles_named
+from tests.environments.town_of_salem.entitlement import KILLERS_BY_CAUSE, roles_named
+from tests.environments.town_of_salem.facts import MAFIA, VAMPIRES, Day, Deed, Notice
 from tests.environments.town_of_salem.table import open_game, play
 
 EVERYBODY = frozenset(range(100))
@@ -150,7 +151,7 @@ class Watch:
     def note_choice(self, seat: int, view: SeatView, verb: str, targets: Iterable[str]) -> None:
         day, seats = self.days[view.day], tuple(self.names.index(name) for name in targets)
         if view.phase is Phase.NIGHT:
-            day.chosen[seat] = entitlement.Choice(verb, seats)
+            day.chosen[seat] = Deed(verb, seats)
         elif verb == "jail":
             day.jail_choices.setdefault(seat, set()).update(seats)
         elif verb == "seance":

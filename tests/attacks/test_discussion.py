@@ -1,0 +1,86 @@
+"""In a discussion too, what an agent says is its words, in its own place, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mac_runner.config import (
+    AgentDefinition,
+    ConversationConfig,
+    DiscussionConfig,
+    Experiment,
+    ExperimentMetadata,
+    ModelDefinition,
+    ScriptedConfig,
+)
+from mac_runner.config.agent_definition import RoleSpecificConfig
+from mac_runner.environments.discussion import DiscussionEnvironment
+from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.markup import defuse
+from mac_runner.plan import plan_tasks
+from mac_runner.types import Reply
+from tests.attacks.strings import ATTACKS
+
+HARMLESS = "hello"
+_FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
+
+
+@pytest.fixture
+def conversation() -> DiscussionConversation:
+    """A discussion in which a moderator hears a speaker."""
+    definitions = (
+        AgentDefinition(agent_id="ann", role="participant", model="m"),
+        AgentDefinition(
+            agent_id="mod",
+            role="moderator",
+            model="m",
+            role_specific_config=RoleSpecificConfig(speak_after_within_round=("ann",)),
+        ),
+    )
+    experiment = Experiment(
+        experiment_metadata=ExperimentMetadata(experiment_name="talk"),
+        model_definitions={
+            "m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="statement"))
+        },
+        agent_definitions=definitions,
+        conversation_config=ConversationConfig(environment="discussion", conversations=1),
+        discussion=DiscussionConfig(topics=("rain",), rounds=2),
+    )
+    (task,) = plan_tasks(experiment, None)
+    return DiscussionEnvironment(experiment).open(task)
+
+
+def heard(conversation: DiscussionConversation, text: str) -> list[str]:
+    """The lines the moderator is sent after ann has said `text`."""
+    ann, mod = conversation.turns()
+    conversation.receive(ann, Reply(text=text))
+    if conversation.turns()[0].agent == "ann":
+        conversation.receive(conversation.turns()[0], Reply(text=HARMLESS))
+    return [line for message in conversation.prompt(mod).messages for line in message.content.split("\n")]
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_statement_stays_in_its_frame_under_its_speaker(conversation: DiscussionConversation, text: str) -> None:
+    lines = heard(conversation, text)
+
+    framed = [found for line in lines if (found := _FRAME.match(line))]
+    assert [found.group(1) for found in framed] == ["ann"]
+    assert not re.search(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]", framed[0].group(2))
+    assert sum("<" in line for line in lines) == 2, "the frame, and the rule that speaks of it"
+    assert len("\n".join(lines).splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_statement_is_raw_in_the_record_and_defused_for_readers(
+    conversation: DiscussionConversation, text: str
+) -> None:
+    heard(conversation, text)
+    (event,) = list(conversation.record()["events"])  # type: ignore[arg-type]
+    assert isinstance(event, dict)
+    assert isinstance(event["data"], dict)
+    said = str(event["data"]["text"])
+
+    assert said == (text.strip() if defuse(text.strip()) else HARMLESS)
+    assert event["text"] == f"ann: {defuse(said)}"

@@ -1,0 +1,113 @@
+"""What models wrote, and whatever else may stand in a run directory, moves nothing on a terminal and fakes no line."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from mac_runner.environments.markup import defuse
+from mac_runner.reports import render_summary, summarise, tell_transcript, tell_turns
+from mac_runner.status import ModelSlots, TurnRow, wording
+from mac_runner.types import JsonObject
+from tests.attacks.strings import ATTACKS
+
+HARMLESS = "hello"
+COLUMNS = 4_000
+
+
+def controls(text: str) -> set[str]:
+    """The characters of `text` that do something on a terminal, line ends of our own left out."""
+    return {char for char in text if char != "\n" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+
+
+def transcript(text: str) -> JsonObject:
+    """A game of two in which everything that is text is `text`, but for what a player said in words of the record."""
+    agents: list[JsonObject] = [{"agent_id": "Abel"}, {"agent_id": "Beatrice"}]
+    event: JsonObject = {"when": text, "audience": ["Abel"], "text": text, "data": {}}
+    said: JsonObject = {"when": "Day 1", "audience": "all", "text": f"Abel says: “{defuse(text)}”", "data": {}}
+    player: JsonObject = {
+        "agent": text,
+        "role": text,
+        "final_role": HARMLESS,
+        "won": True,
+        "alive": False,
+        "death": text,
+    }
+    turn: JsonObject = {"turn": text, "receipt": {"kind": "correction", "detail": text}}
+    return {
+        "task": {"task_id": text, "agents": [*agents]},
+        "status": "failed",
+        "failure": text,
+        "record": {"events": [said, event]},
+        "outcome": {"players": [player]},
+        "turns": [turn],
+    }
+
+
+def summary(text: str) -> JsonObject:
+    """A summary in which every name and reason is `text`."""
+    player: JsonObject = {
+        "definition": text,
+        "model": text,
+        "role": text,
+        "faction": text,
+        "won": True,
+    }
+    counts: JsonObject = {
+        "turns": 1,
+        "corrections": 0,
+        "defaults": 0,
+        "tokens": {"prompt": 1, "cached": 0, "completion": 1},
+    }
+    game: JsonObject = {"kind": "game", "ending": "win", "days": 2, "winners": [text], "players": [player, player]}
+    rows: list[JsonObject] = [
+        {"task_id": text, "index": 0, "status": "finished", "counts": counts, "outcome": game},
+        {"task_id": text, "index": 1, "status": "failed", "counts": counts, "failure": text, "outcome": None},
+    ]
+    return summarise(experiment_name=text, rows=rows, planned=2, accounting={"models": {text: {}}})
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_transcript_has_the_lines_it_has_with_harmless_words(text: str) -> None:
+    for seat in (None, "Abel"):
+        harmless, hostile = (tell_transcript(transcript(words), seat=seat) for words in (HARMLESS, text))
+
+        assert not controls(hostile)
+        assert len(hostile.splitlines()) == len(harmless.splitlines())
+        for before, after in zip(harmless.splitlines(), hostile.splitlines(), strict=True):
+            # Where a line begins and who alone learned of it is ours to say.
+            assert after.startswith(before.partition(HARMLESS)[0])
+            assert after.endswith(before.rpartition(HARMLESS)[2])
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_turns_are_a_line_each(text: str) -> None:
+    told = tell_turns(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
+
+    assert not controls(told)
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_summary_has_the_rows_it_has_with_harmless_names(text: str) -> None:
+    harmless, hostile = (render_summary(summary(words), width=COLUMNS) for words in (HARMLESS, text))
+
+    assert not controls(hostile)
+    # A name too long for its column goes on in it, and never in a row with figures of its own.
+    assert len(rows_with_figures(hostile)) == len(rows_with_figures(harmless))
+
+
+def rows_with_figures(table: str) -> list[str]:
+    """The lines of the tables of wins: those that end in an interval."""
+    return [line for line in table.splitlines() if line.rstrip(" *").endswith("100.0%")]
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_status_is_a_line_each(text: str) -> None:
+    row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
+    slots = (ModelSlots(name=text, in_flight=1, capacity=2, utilisation=0.5),)
+
+    for shown in (wording.turn(row), wording.in_flight(slots)):
+        assert not controls(shown)
+        assert len(shown.splitlines()) == 1
