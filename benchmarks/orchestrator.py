@@ -33,7 +33,6 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import aiohttp  # noqa: E402
 import yaml  # noqa: E402
 
-from benchmarks.machine import row  # noqa: E402
 from mac_runner.backends.openai import OpenaiBackend  # noqa: E402
 from mac_runner.cli.running import run_experiment  # noqa: E402
 from mac_runner.cli.setup import Invocation  # noqa: E402

@@ -12,87 +12,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
-import json
 import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from mac_runner.types import JsonObject
+from tests.sim.behaviour import Behaviour, Drip, Flood, Hang, Received, Reset, Say, Send, completion, encoded, head
 
 _BREAK: Final = b"\r\n\r\n"
-
-
-@dataclass(frozen=True)
-class Received:
-    """One request. `number` counts those for completions, from 0."""
-
-    number: int
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @cached_property
-    def json(self) -> JsonObject:
-        """The body."""
-        return cast("JsonObject", json.loads(self.body))
-
-    @property
-    def is_canary(self) -> bool:
-        """Whether this asks for one token only."""
-        return self.json.get("max_tokens") == 1
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """A completion with this text."""
-
-    text: str = "So be it."
-    finish_reason: str = "stop"
-    latency_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """These bytes, with this status and these headers."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """The connection is torn down; with `is_done` after the work, with `sent` after that many bytes of the reply."""
-
-    is_done: bool = False
-    sent: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Hang:
-    """Nothing, for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drip:
-    """A good reply, one byte at a time."""
-
-    interval_s: float = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Flood:
-    """A body of this many bytes."""
-
-    size: int = 1 << 30
-
-
-Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +50,7 @@ class Account:
             self.requests += 1
             self.last_at_s = now_s
 
-    def as_json(self) -> JsonObject:
+    def asencoded(self) -> JsonObject:
         """The account from the first request to the last reply."""
         span_s = self.last_at_s - self.first_at_s
         return {
@@ -181,7 +110,7 @@ class OpenaiServer:
     def take(self, connection: _Connection, received: Received) -> None:
         """A request has come in whole."""
         if received.method == "GET":
-            connection.reply(200, _json(self._page(received.path)))
+            connection.reply(200, encoded(self._page(received.path)))
             return
         self.requests += 1
         if self.keeps:
@@ -195,7 +124,7 @@ class OpenaiServer:
 
     def _page(self, path: str) -> JsonObject:
         if path.endswith("/account"):
-            return self.account.as_json()
+            return self.account.asencoded()
         return {"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]}
 
     def _serve(
@@ -270,21 +199,21 @@ class _Connection(asyncio.Protocol):
             case Send():
                 self.reply(behaviour.status, behaviour.body, behaviour.headers)
             case Reset():
-                self._write(_head(200, 1_000_000)[: behaviour.sent])
+                self._write(head(200, 1_000_000)[: behaviour.sent])
                 self.abort()
             case Hang():
                 pass
             case Drip():
                 body = completion(Say(), received)
                 self._task = asyncio.get_running_loop().create_task(
-                    self._drip(_head(200, len(body)) + body, behaviour.interval_s)
+                    self._drip(head(200, len(body)) + body, behaviour.interval_s)
                 )
             case Flood():
                 self._task = asyncio.get_running_loop().create_task(self._flood(behaviour.size))
 
     def reply(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
         """A whole reply."""
-        self._write(_head(status, len(body), headers) + body)
+        self._write(head(status, len(body), headers) + body)
 
     def abort(self) -> None:
         """Tear the connection down."""
@@ -301,47 +230,12 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(interval_s)
 
     async def _flood(self, size: int) -> None:
-        self._write(_head(200, size))
+        self._write(head(200, size))
         chunk = b"x" * 65_536
         for _ in range(size // len(chunk)):
             await self._can_write.wait()
             self._write(chunk)
             await asyncio.sleep(0)
-
-
-def completion(said: Say, received: Received) -> bytes:
-    """The body of a completion, as the path wants it."""
-    choice: JsonObject = {"index": 0, "finish_reason": said.finish_reason}
-    if received.path.endswith("/chat/completions"):
-        choice["message"] = {"role": "assistant", "content": said.text}
-    else:
-        choice["text"] = said.text
-    usage: JsonObject = {
-        "prompt_tokens": len(received.body) // 4,
-        "completion_tokens": len(said.text) // 4,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-    return _json({"id": "c", "object": "chat.completion", "model": "stub", "choices": [choice], "usage": usage})
-
-
-def failure(status: int, message: str, *, code: str | None = None, headers: tuple[tuple[str, str], ...] = ()) -> Send:
-    """An error as servers of this protocol tell it."""
-    return Send(status, _json({"error": {"message": message, "type": "error", "code": code}}), headers)
-
-
-def squeezed(body: bytes) -> Send:
-    """A body that comes compressed, asked for or not."""
-    return Send(200, gzip.compress(body), (("Content-Encoding", "gzip"),))
-
-
-def _json(value: JsonObject) -> bytes:
-    return json.dumps(value).encode("utf-8")
-
-
-def _head(status: int, size: int, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-    more = "".join(f"{name}: {value}\r\n" for name, value in headers)
-    text = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
-    return text.encode("latin-1")
 
 
 async def _serve(slots: int, latency_ms: float, model: str) -> None:

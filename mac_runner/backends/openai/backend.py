@@ -187,8 +187,9 @@ class OpenaiBackend:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
-        is_lost = fault.standing is not Standing.SOUND and not self._endpoints.has_other_up(endpoint)
-        return TransientBackendError(text, retry_after_s=fault.retry_after_s, is_unreachable=is_lost)
+        return TransientBackendError(
+            text, retry_after_s=fault.retry_after_s, is_unreachable=not self._endpoints.is_any_up
+        )
 
     def _nobody(self) -> BackendError:
         """No endpoint is up."""

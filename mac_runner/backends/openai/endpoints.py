@@ -74,9 +74,10 @@ class Endpoints:
         rests = [endpoint.rest_until_s - now_s for endpoint in self.all if endpoint.rest_until_s is not None]
         return max(0.0, min(rests, default=0.0))
 
-    def has_other_up(self, than: Endpoint) -> bool:
-        """Whether another endpoint is up."""
-        return any(endpoint.is_up for endpoint in self.all if endpoint is not than)
+    @property
+    def is_any_up(self) -> bool:
+        """Whether there is an endpoint to send to."""
+        return any(endpoint.is_up for endpoint in self.all)
 
     @property
     def denials(self) -> tuple[str, ...] | None:
