@@ -19,7 +19,20 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from mac_runner.types import JsonObject
-from tests.sim.behaviour import Behaviour, Drip, Flood, Hang, Received, Reset, Say, Send, completion, encoded, head
+from tests.sim.behaviour import (
+    Behaviour,
+    Drip,
+    Flood,
+    Hang,
+    Received,
+    Reset,
+    Say,
+    Send,
+    completion,
+    echo,
+    encoded,
+    head,
+)
 
 _BREAK: Final = b"\r\n\r\n"
 
@@ -71,7 +84,7 @@ class OpenaiServer:
     slots: int = 64
     latency_s: float = 0.0
     models: tuple[str, ...] = ("stub",)
-    script: Callable[[Received], Behaviour] = lambda received: Say()
+    script: Callable[[Received], Behaviour] = echo
     keeps: bool = True
     port: int = 0
     received: list[Received] = field(default_factory=list)
@@ -105,7 +118,7 @@ class OpenaiServer:
             self._server = None
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)  # Whoever was connected has seen it by then.
 
     def take(self, connection: _Connection, received: Received) -> None:
         """A request has come in whole."""

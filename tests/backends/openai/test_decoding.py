@@ -172,6 +172,7 @@ def test_compressed_body_is_unpacked(encoding: str) -> None:
         (b'{"a": 1}', "br", "was not asked for"),
         (gzip.compress(b" " * (HTTP_BODY_BYTES_MAX + 1)), "gzip", "unpacked"),
     ],
+    ids=["cut short", "plain", "another encoding", "a bomb"],
 )
 def test_body_that_cannot_be_unpacked_is_malformed(body: bytes, encoding: str, what: str) -> None:
     with pytest.raises(SendingError, match=f"malformed reply: .*{what}"):
