@@ -38,6 +38,19 @@ START_QUIET_S = 1.0
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 
+# backends: what an answer over HTTP may take, in bytes, in time and in what is quoted of it.
+HTTP_BODY_BYTES_MAX = 8 << 20
+HTTP_ERROR_CHARS_MAX = 300
+HTTP_CONNECT_S_MAX = 10.0
+# Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
+HTTP_KEEP_ALIVE_S = 4.0
+# backends: when an endpoint is set aside, for how long, and how many conversations are remembered to live at one.
+CANARY_S_MAX = 10.0
+ENDPOINT_STRIKES_MAX = 3
+ENDPOINT_REST_S = 1.0
+ENDPOINT_REST_S_MAX = 30.0
+ENDPOINT_CONVERSATIONS_MAX = 65_536
+
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01

@@ -68,10 +68,11 @@ def test_room_imports_what_it_may(room: str) -> None:
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
         library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
-        for library in ("click", "filelock", "pydantic", "rich", "tqdm", "yaml")
+        for library in ("aiohttp", "click", "filelock", "pydantic", "rich", "tqdm", "yaml")
     }
 
     assert users == {
+        "aiohttp": {"backends"},
         "click": {"cli"},
         "filelock": {"store"},
         "pydantic": {"config", "cli"},

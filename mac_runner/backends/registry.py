@@ -6,6 +6,7 @@ experiment asks of a backend is checked here, before a run directory is touched:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from random import Random
@@ -33,7 +34,7 @@ def build_backend(
     `agents` are all of the experiment's; `policy_of` finds a scripted player by its name and raises ConfigError for
     none; `say` is told what takes long, a line at a time.
     """
-    backend = _build(name, definition, agents, policy_of, clock)
+    backend = _build(name, definition, agents, policy_of, clock, say)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 
@@ -43,6 +44,7 @@ def _build(
     agents: Sequence[AgentDefinition],
     policy_of: Callable[[str], Callable[[object, Random], str]],
     clock: Clock,
+    say: Callable[[str], None],
 ) -> Backend:
     if definition.scripted_config is not None:
         config = definition.scripted_config
@@ -50,6 +52,12 @@ def _build(
         return scripted.ScriptedBackend(
             policy=policy_of(config.policy), capacity=config.capacity, latency_ms=config.latency_ms, clock=clock
         )
+    if definition.openai_config is not None:
+        from mac_runner.backends import openai
+
+        openai.check(name, definition, agents)
+        _check(name, definition, agents, settings=openai.SETTINGS, traces=True)
+        return openai.build(name, definition, clock=clock, say=say, environ=os.environ)
     raise ConfigError(
         f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' only; "
         "choose a profile whose models are scripted (`--profile embedded` is the default one)",

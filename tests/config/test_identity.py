@@ -32,6 +32,8 @@ RUNTIME = {
     "model_definitions.*.openai_config.base_urls",
     "model_definitions.*.openai_config.api_key_env",
     "model_definitions.*.openai_config.max_in_flight",
+    "model_definitions.*.openai_config.reply_limit_parameter",
+    "model_definitions.*.openai_config.timeout_s",
     "retry_config.max_attempts",
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",

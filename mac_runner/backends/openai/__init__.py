@@ -1,0 +1,8 @@
+"""The backend `openai`: models behind servers that speak the OpenAI protocol, vLLM's among them."""
+
+from __future__ import annotations
+
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.setup import SETTINGS, build, check
+
+__all__ = ["SETTINGS", "OpenaiBackend", "build", "check"]

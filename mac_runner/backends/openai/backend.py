@@ -1,0 +1,220 @@
+"""A model behind servers that speak the OpenAI protocol, one or many that serve the same.
+
+Each request is sent once. What becomes of a request that fails is the scheduler's affair; what becomes of the endpoint
+it failed at is ours: it may be set aside while others take its work. Whether an endpoint works is never told by a
+health page, only by a completion: that of a request, or of a canary of one token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from yarl import URL
+
+from mac_runner.backends.openai.answer import model_names, read_answer
+from mac_runner.backends.openai.body import BodyWriter
+from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
+from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.openai.wire import Wire
+from mac_runner.clock import Clock
+from mac_runner.config import OpenaiConfig
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+    Verdict,
+)
+from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX
+from mac_runner.types import Reply, Request
+
+_PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
+
+
+class OpenaiBackend:
+    """One entry of `model_definitions` with the backend `openai`."""
+
+    token_budget: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        config: OpenaiConfig,
+        *,
+        key: str | None,
+        has_tokens: bool,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._key = key
+        self._has_tokens = has_tokens
+        self._clock = clock
+        self._say = say
+        self._writer = BodyWriter(config=config, has_tokens=has_tokens)
+        self._endpoints = Endpoints(config.base_urls)
+        self._targets = {endpoint: _url(endpoint, _PATHS[config.endpoint]) for endpoint in self._endpoints.all}
+        # Each guards that its endpoint is sent one canary at a time.
+        self._probing = {endpoint: asyncio.Lock() for endpoint in self._endpoints.all}
+        self._wire: Wire | None = None
+
+    @property
+    def capacity(self) -> int:
+        """As configured: a server takes what it is sent, and says nothing of how much it serves at once."""
+        return self._config.max_in_flight
+
+    async def start(self) -> None:
+        """Ask each server for its models. Raises ConfigError, or EngineDeadError when none answers."""
+        self._wire = Wire(self._key)
+        async with asyncio.TaskGroup() as group:
+            looks = [(endpoint, group.create_task(self._look(endpoint))) for endpoint in self._endpoints.all]
+        silent: list[str] = []
+        for endpoint, look in looks:
+            fault = look.result()
+            if fault is not None and fault.standing is Standing.DOUBTFUL and fault.verdict is not Verdict.RETRY:
+                raise self._misconfigured(endpoint, f"{endpoint.url}/models: {fault}{self._hint()}")
+            if fault is not None:
+                silent.append(f"{endpoint.url} does not answer ({fault})")
+                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
+        if len(silent) == len(looks):
+            raise EngineDeadError(
+                f"model {self._name}: {'; '.join(silent)}; start the server, or correct base_urls, and run the same "
+                "command again"
+            )
+        for line in silent:
+            self._say(f"model {self._name}: {line}; it is tried again while the others serve")
+
+    async def generate(self, request: Request) -> Reply:
+        """Send the request to one endpoint. Raises a BackendError."""
+        resting = self._endpoints.due(self._clock.monotonic_s())
+        if resting is not None:
+            await self._probe(resting)
+        endpoint = self._endpoints.choose(request.conversation)
+        if endpoint is None:
+            raise self._nobody()
+        try:
+            reply = await self._send(endpoint, request)
+        except SendingError as fault:
+            await self._judge(endpoint, fault)
+            raise self._error(endpoint, fault) from fault
+        self._endpoints.answered(endpoint)
+        return reply
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def _send(self, endpoint: Endpoint, request: Request) -> Reply:
+        endpoint.in_flight += 1
+        try:
+            answer = await self._running.post(
+                self._targets[endpoint],
+                self._writer.body(request),
+                request_id=request.request_id,
+                deadline_s=self._config.timeout_s,
+            )
+        except asyncio.CancelledError:
+            # Given up from outside, at the request's deadline more often than not: that counts against the endpoint.
+            self._endpoints.strike(endpoint, self._clock.monotonic_s())
+            raise
+        finally:
+            endpoint.in_flight -= 1
+        return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
+
+    async def _look(self, endpoint: Endpoint) -> SendingError | None:
+        """What is wrong with an endpoint at the start; None when it serves the model."""
+        try:
+            answer = await self._running.get(_url(endpoint, "/models"), deadline_s=CANARY_S_MAX)
+            names = model_names(answer, self._clock.utc_now())
+        except SendingError as fault:
+            return fault
+        if self._config.model in names:
+            return None
+        known = ", ".join(sorted(names)[:CONFIG_NAMES_MAX]) or "none"
+        text = f"it has no model {self._config.model!r}; it has: {known}"
+        return SendingError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
+
+    async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
+        """What a fault changes for the endpoint it happened at."""
+        now_s = self._clock.monotonic_s()
+        match fault.standing:
+            case Standing.SOUND:
+                self._endpoints.answered(endpoint)
+            case Standing.SHAKY:
+                self._endpoints.strike(endpoint, now_s)
+            case Standing.GONE:
+                self._endpoints.set_aside(endpoint, now_s)
+            case Standing.DOUBTFUL:
+                await self._probe(endpoint)
+
+    async def _probe(self, endpoint: Endpoint) -> None:
+        """Send a canary, and set the endpoint up or aside by it; who comes meanwhile shares its result."""
+        before = endpoint.probes
+        async with self._probing[endpoint]:
+            if endpoint.probes != before:
+                return
+            fault = await self._canary(endpoint)
+            endpoint.probes += 1
+            if fault is None or fault.standing is Standing.SOUND:
+                self._endpoints.answered(endpoint)
+                return
+            if fault.verdict is not Verdict.RETRY:
+                endpoint.denial = f"{endpoint.url}: {fault}"
+            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s())
+
+    async def _canary(self, endpoint: Endpoint) -> SendingError | None:
+        """One token from the endpoint; None when it comes."""
+        try:
+            answer = await self._running.post(
+                self._targets[endpoint], self._writer.canary(), request_id="canary", deadline_s=CANARY_S_MAX
+            )
+            read_answer(answer, has_tokens=False, now=self._clock.utc_now())
+        except SendingError as fault:
+            return fault
+        return None
+
+    def _error(self, endpoint: Endpoint, fault: SendingError) -> BackendError:
+        """What the scheduler is told."""
+        text = f"{endpoint.url}: {fault}"
+        if fault.verdict is Verdict.FAIL_RUN:
+            return EngineDeadError(f"model {self._name}: {text}")
+        if self._endpoints.denials is not None:
+            return self._nobody()
+        if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
+            return RequestRefusedError(text)
+        return TransientBackendError(
+            text, retry_after_s=fault.retry_after_s, is_unreachable=not self._endpoints.is_any_up
+        )
+
+    def _nobody(self) -> BackendError:
+        """No endpoint is up."""
+        denials = self._endpoints.denials
+        if denials is not None:
+            return EngineDeadError(f"model {self._name}: {'; '.join(denials)}{self._hint()}")
+        due_in_s = self._endpoints.due_in_s(self._clock.monotonic_s())
+        text = f"none of {', '.join(self._config.base_urls)} answers"
+        return TransientBackendError(text, retry_after_s=due_in_s, is_unreachable=True)
+
+    def _hint(self) -> str:
+        """What to look at when a server refuses everybody."""
+        variable = self._config.api_key_env
+        key = f"the key in ${variable}" if variable else "whether it asks for a key (api_key_env)"
+        return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
+
+    def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
+        index = self._config.base_urls.index(endpoint.url)
+        return ConfigError(text, key=("model_definitions", self._name, "openai_config", "base_urls", index))
+
+    @property
+    def _running(self) -> Wire:
+        assert self._wire is not None, "the backend was never started"
+        return self._wire
+
+
+def _url(endpoint: Endpoint, path: str) -> URL:
+    return URL(endpoint.url.rstrip("/") + path)

@@ -1,0 +1,93 @@
+"""A request → the bytes of its body. Pure.
+
+What is sent depends on what the server understands. A setting that only vLLM knows does not get here for another
+server: `setup.check` has refused it, for a server that takes no notice of a setting would take it silently.
+
+The limit on a reply is called `max_tokens` unless the configuration says otherwise. Its successor
+`max_completion_tokens` is what OpenAI's newest models insist on, and they say so; older servers take no notice of it
+and answer without a limit, silently.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mac_runner.backends.chat import plain_text
+from mac_runner.config import OpenaiConfig
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sampling
+
+_OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyWriter:
+    """What all requests of one model have in common."""
+
+    config: OpenaiConfig
+    has_tokens: bool
+
+    def body(self, request: Request) -> bytes:
+        """The body of a request."""
+        fields = self._common(request.sampling)
+        if self.config.endpoint == "chat":
+            fields["messages"] = [_message(message) for message in request.prompt.messages]
+        else:
+            fields["prompt"] = plain_text(request.prompt.messages)
+        fields.update(self._constraint(request.prompt))
+        return encoded(fields)
+
+    def canary(self) -> bytes:
+        """The smallest request there is: one token, from a word."""
+        fields: JsonObject = {"model": self.config.model, self.config.reply_limit_parameter: 1}
+        if self.config.endpoint == "chat":
+            fields["messages"] = [{"role": "user", "content": "Hi"}]
+        else:
+            fields["prompt"] = "Hi"
+        return encoded(fields)
+
+    def _common(self, sampling: Sampling) -> JsonObject:
+        config = self.config
+        fields: JsonObject = {
+            "model": config.model,
+            "temperature": sampling.temperature,
+            config.reply_limit_parameter: sampling.max_tokens,
+        }
+        for name in _OPTIONAL:
+            value = getattr(sampling, name)
+            if value is not None:
+                fields[name] = value
+        if sampling.stop:
+            fields["stop"] = list(sampling.stop)
+        if config.chat_template_kwargs:
+            fields["chat_template_kwargs"] = dict(config.chat_template_kwargs)
+        if self.has_tokens:
+            fields["return_token_ids"] = True
+            fields["logprobs"] = True if config.endpoint == "chat" else 1
+        return fields
+
+    def _constraint(self, prompt: Prompt) -> Mapping[str, JsonValue]:
+        """What holds the decoding to the legal replies, as far as the server can be held to them.
+
+        The schemas leave keys out freely, which `strict` of OpenAI's own does not allow; a list of choices it has no
+        form for at all. There the prompt's words have to do, as for an engine that cannot constrain anything.
+        """
+        if self.config.server == "vllm":
+            if prompt.choices is not None:
+                return {"structured_outputs": {"choice": list(prompt.choices)}}
+            return {} if prompt.schema is None else {"structured_outputs": {"json": dict(prompt.schema)}}
+        if prompt.schema is None or prompt.choices is not None or self.config.endpoint == "completions":
+            return {}
+        schema: JsonObject = {"name": "reply", "schema": dict(prompt.schema)}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def encoded(fields: JsonObject) -> bytes:
+    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _message(message: Message) -> JsonValue:
+    return {"role": message.role, "content": message.content}

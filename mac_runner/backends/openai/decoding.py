@@ -1,0 +1,64 @@
+"""Bytes of an answer → a JSON object, or one typed error, whatever the bytes are.
+
+The standard decoder takes NaN for a number, keeps the last of two values with one key, and leaves by RecursionError or
+by a ValueError about digits when it is fed enough brackets or digits. Here each of them is the same malformed reply.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Final, NoReturn
+
+from mac_runner.backends.openai.faults import malformed
+from mac_runner.limits import HTTP_BODY_BYTES_MAX
+from mac_runner.types import JsonObject, JsonValue
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_PLAIN: Final = frozenset({"", "identity"})
+
+
+def decode(body: bytes, content_encoding: str = "") -> JsonObject:
+    """The JSON object in `body`. Raises SendingError, and nothing else."""
+    encoding = content_encoding.strip().lower()
+    if encoding not in _PLAIN:
+        body = _inflated(body, encoding)
+    try:
+        value = _DECODER.decode(body.decode("utf-8"))
+    except RecursionError:
+        raise malformed("JSON nested too deep") from None
+    except ValueError as error:  # Of the bytes, of the JSON, of a number with too many digits, or of ours below.
+        raise malformed(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise malformed(f"JSON, but {type(value).__name__} in the place of an object")
+    return value
+
+
+def _inflated(body: bytes, encoding: str) -> bytes:
+    """We ask for no compression; a proxy may compress all the same. What unpacks beyond the limit is refused."""
+    if encoding not in ("gzip", "x-gzip"):
+        raise malformed(f"compressed as {encoding[:40]!r}, which was not asked for")
+    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        plain = inflater.decompress(body, HTTP_BODY_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise malformed(f"no gzip: {error}") from None
+    if len(plain) > HTTP_BODY_BYTES_MAX:
+        raise malformed(f"more than {HTTP_BODY_BYTES_MAX} bytes unpacked")
+    if not inflater.eof:
+        raise malformed("gzip that ends too early")
+    return plain
+
+
+def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_twins, parse_constant=_no_number)

@@ -1,0 +1,129 @@
+"""Which server the next request goes to. Pure: whoever calls tells the time.
+
+A conversation stays with its endpoint, where its prefix is cached; a new one goes to the endpoint with the least in
+flight. An endpoint that fails is set aside, and its conversations go on elsewhere. After a rest, which doubles each
+time, it is due: one small request (the canary) then decides whether it is up again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mac_runner.limits import (
+    CANARY_S_MAX,
+    ENDPOINT_CONVERSATIONS_MAX,
+    ENDPOINT_REST_S,
+    ENDPOINT_REST_S_MAX,
+    ENDPOINT_STRIKES_MAX,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Endpoint:
+    """One server. `rest_until_s` is None while it is up; `denial` is why it refuses everybody, as far as known;
+    `probes` counts the canaries it was sent.
+    """
+
+    url: str
+    in_flight: int = 0
+    conversations: int = 0
+    strikes: int = 0
+    rest_s: float = 0.0
+    rest_until_s: float | None = None
+    denial: str | None = None
+    probes: int = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether requests are sent to it."""
+        return self.rest_until_s is None
+
+
+class Endpoints:
+    """The servers of one model."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.all = tuple(Endpoint(url) for url in urls)
+        self._homes: OrderedDict[str, Endpoint] = OrderedDict()
+
+    def choose(self, conversation: str) -> Endpoint | None:
+        """Where a request of `conversation` goes; None when no endpoint is up."""
+        home = self._homes.get(conversation)
+        if home is not None and home.is_up:
+            self._homes.move_to_end(conversation)
+            return home
+        up = [endpoint for endpoint in self.all if endpoint.is_up]
+        if not up:
+            return None
+        endpoint = min(up, key=_load)
+        self._settle(conversation, endpoint)
+        return endpoint
+
+    def due(self, now_s: float) -> Endpoint | None:
+        """An endpoint that has rested long enough. Asking for it is taking it: it rests on, so that only one asks."""
+        for endpoint in self.all:
+            if endpoint.rest_until_s is not None and endpoint.rest_until_s <= now_s:
+                endpoint.rest_until_s = now_s + max(endpoint.rest_s, CANARY_S_MAX)
+                return endpoint
+        return None
+
+    def due_in_s(self, now_s: float) -> float:
+        """How long until the next endpoint is due."""
+        rests = [endpoint.rest_until_s - now_s for endpoint in self.all if endpoint.rest_until_s is not None]
+        return max(0.0, min(rests, default=0.0))
+
+    @property
+    def is_any_up(self) -> bool:
+        """Whether there is an endpoint to send to."""
+        return any(endpoint.is_up for endpoint in self.all)
+
+    @property
+    def denials(self) -> tuple[str, ...] | None:
+        """Why each endpoint refuses everybody; None as long as one of them may answer yet."""
+        denials = tuple(endpoint.denial for endpoint in self.all if endpoint.denial is not None)
+        return denials if len(denials) == len(self.all) else None
+
+    @staticmethod
+    def answered(endpoint: Endpoint) -> None:
+        """It answered: whatever was held against it is forgotten."""
+        endpoint.strikes = 0
+        endpoint.rest_s = 0.0
+        endpoint.rest_until_s = None
+        endpoint.denial = None
+
+    def strike(self, endpoint: Endpoint, now_s: float) -> None:
+        """It failed once more; enough of these in a row set it aside."""
+        endpoint.strikes += 1
+        if endpoint.strikes >= ENDPOINT_STRIKES_MAX:
+            self.set_aside(endpoint, now_s)
+
+    @staticmethod
+    def set_aside(endpoint: Endpoint, now_s: float) -> None:
+        """Send it nothing until it has rested. What was under way when it went down comes back later, one by one, and
+        does not make the rest of an endpoint that rests already any longer.
+        """
+        if endpoint.rest_until_s is None:
+            endpoint.rest_s = ENDPOINT_REST_S
+            endpoint.rest_until_s = now_s + endpoint.rest_s
+
+    @staticmethod
+    def rest_longer(endpoint: Endpoint, now_s: float) -> None:
+        """It failed its canary: have it rest, twice as long as the last time."""
+        endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
+        endpoint.rest_until_s = now_s + endpoint.rest_s
+
+    def _settle(self, conversation: str, endpoint: Endpoint) -> None:
+        former = self._homes.pop(conversation, None)
+        if former is not None:
+            former.conversations -= 1
+        self._homes[conversation] = endpoint
+        endpoint.conversations += 1
+        if len(self._homes) > ENDPOINT_CONVERSATIONS_MAX:
+            _, left = self._homes.popitem(last=False)
+            left.conversations -= 1
+
+
+def _load(endpoint: Endpoint) -> tuple[int, int]:
+    return (endpoint.in_flight, endpoint.conversations)

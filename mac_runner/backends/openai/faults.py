@@ -1,0 +1,59 @@
+"""A request that was not answered: what is to be done about it, and what it says of the endpoint.
+
+The two are apart because they go to different places: the scheduler decides by the verdict whether to ask again, and
+the choice of the next endpoint depends on the standing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from mac_runner.errors import Verdict
+from mac_runner.limits import HTTP_ERROR_CHARS_MAX
+from mac_runner.printable import printable
+
+
+class Standing(Enum):
+    """What a fault says of the endpoint it happened at."""
+
+    SOUND = "sound"
+    """It works: this request, or this moment, was at fault."""
+    SHAKY = "shaky"
+    """It may be gone: several of these in a row set it aside."""
+    GONE = "gone"
+    """Nobody is there: it is set aside at once."""
+    DOUBTFUL = "doubtful"
+    """Only a small request of our own can tell whether it answers anybody."""
+
+
+class SendingError(Exception):
+    """One request to one endpoint failed. Never leaves the package: the backend turns it into a BackendError."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        standing: Standing,
+        verdict: Verdict = Verdict.RETRY,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.standing = standing
+        self.verdict = verdict
+        self.retry_after_s = retry_after_s
+
+
+MALFORMED: Final = "malformed reply: "
+
+
+def malformed(what: str) -> SendingError:
+    """An answer that is none. Another one may be right, so it is asked for again; a proxy that sends its own pages
+    in an engine's place is found out by the row of them.
+    """
+    return SendingError(MALFORMED + what, standing=Standing.SHAKY)
+
+
+def clipped(text: str) -> str:
+    """What a server said, on one line, short and harmless to print."""
+    return printable(" ".join(text[: 4 * HTTP_ERROR_CHARS_MAX].split())[:HTTP_ERROR_CHARS_MAX])

@@ -1,0 +1,83 @@
+"""Configuration → backend: what the kind of server cannot do is refused here, before anything is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from yarl import URL
+
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.clock import Clock
+from mac_runner.config import AgentDefinition, ModelDefinition, OpenaiConfig
+from mac_runner.errors import ConfigError
+from mac_runner.types import Sampling
+
+SETTINGS: Final = frozenset(field.name for field in dataclasses.fields(Sampling))
+"""All of them, at a server of vLLM; what others do not know is refused by `check`."""
+
+VLLM_SETTINGS: Final = ("top_k", "min_p", "repetition_penalty")
+"""The settings that are no part of OpenAI's protocol."""
+
+
+def check(name: str, definition: ModelDefinition, agents: Sequence[AgentDefinition]) -> None:
+    """Refuse what the servers of model `name` could not honour. Raises ConfigError."""
+    config = _config(definition)
+    section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
+    for index, url in enumerate(config.base_urls):
+        if URL(url).query_string or URL(url).fragment:
+            raise _error((*section, "base_urls", index), f"found {url!r}; a base URL ends with its path")
+        if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
+            raise _error((*section, "base_urls", index), f"{url!r} stands here twice")
+    if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
+        key = (*section, "chat_template_kwargs")
+        raise _error(key, "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are")
+    if config.server == "vllm":
+        return
+    if definition.record_tokens:
+        key = (*section[:2], "record_tokens")
+        raise _error(key, "only servers of vLLM tell token ids; set `openai_config.server: vllm` if they are")
+    for index, agent in enumerate(agents):
+        for setting in VLLM_SETTINGS:
+            if agent.model == name and getattr(agent, setting) is not None:
+                text = f"is no part of OpenAI's protocol; leave it out, or set `server: vllm` for {name!r} if it is one"
+                raise _error(("agent_definitions", index, setting), text)
+
+
+def build(
+    name: str,
+    definition: ModelDefinition,
+    *,
+    clock: Clock,
+    say: Callable[[str], None],
+    environ: Mapping[str, str],
+) -> OpenaiBackend:
+    """The backend of model `name`, its key taken from `environ`. Raises ConfigError when the key is not there."""
+    config = _config(definition)
+    return OpenaiBackend(
+        name, config, key=_key(name, config, environ), has_tokens=definition.record_tokens, clock=clock, say=say
+    )
+
+
+def _key(name: str, config: OpenaiConfig, environ: Mapping[str, str]) -> str | None:
+    """The key; no error about it ever quotes it."""
+    variable = config.api_key_env
+    if variable is None:
+        return None
+    path = ("model_definitions", name, "openai_config", "api_key_env")
+    key = environ.get(variable, "").strip()
+    if not key:
+        raise _error(path, f"the environment variable {variable} is not set; set it to the key of the server")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise _error(path, f"the environment variable {variable} holds characters that no key has")
+    return key
+
+
+def _config(definition: ModelDefinition) -> OpenaiConfig:
+    assert definition.openai_config is not None
+    return definition.openai_config
+
+
+def _error(key: tuple[str | int, ...], text: str) -> ConfigError:
+    return ConfigError(f"{'.'.join(map(str, key))}: {text}", key=key)

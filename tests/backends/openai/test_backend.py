@@ -1,0 +1,373 @@
+"""The backend against real sockets: what it says of a request, and what it makes of an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
+
+import pytest
+
+from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+)
+from mac_runner.types import FinishReason, Reply, TokenCount
+from tests.sim.behaviour import Behaviour, Drip, Flood, Hang, Received, Reset, Say, Send, failure, squeezed
+from tests.sim.openai_run import Settings, backend_for
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.requests import request
+
+KEY = "sk-canary-0123456789"
+NOBODY = "http://127.0.0.1:9/v1"  # The discard port: nobody listens there.
+
+
+def only(behaviour: Behaviour) -> Callable[[Received], Behaviour]:
+    """Every request is answered so, a canary well."""
+    return lambda received: Say() if received.is_canary else behaviour
+
+
+def run(
+    program: Callable[[OpenaiBackend], Awaitable[None]],
+    *servers: OpenaiServer,
+    key: str | None = None,
+    settings: Settings = MappingProxyType({}),
+) -> None:
+    """A program with a started backend for these servers."""
+
+    async def main() -> None:
+        async with asyncio.TaskGroup():
+            for server in servers:
+                await server.__aenter__()
+            backend = backend_for(*(server.url for server in servers), key=key, settings=settings)
+            try:
+                await backend.start()
+                await program(backend)
+            finally:
+                await backend.close()
+                await backend.close()
+                for server in servers:
+                    await server.die()
+
+    asyncio.run(main())
+
+
+def reply_of(server: OpenaiServer) -> Reply:
+    """The reply to a request."""
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        replies.append(await backend.generate(request()))
+
+    run(program, server)
+    return replies[0]
+
+
+def error_of(
+    server: OpenaiServer, *, key: str | None = None, settings: Settings = MappingProxyType({})
+) -> BackendError:
+    """The error a request ends in."""
+    errors: list[BackendError] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(BackendError) as caught:
+            await backend.generate(request())
+        errors.append(caught.value)
+
+    run(program, server, key=key, settings=settings)
+    return errors[0]
+
+
+def test_reply_comes_with_its_tokens() -> None:
+    reply = reply_of(OpenaiServer(script=lambda received: Say("Aye, aye.", "length")))
+
+    assert (reply.text, reply.finish_reason) == ("Aye, aye.", FinishReason.LENGTH)
+    assert reply.tokens.completion == 2
+    assert reply.tokens.prompt > 0
+
+
+@pytest.mark.parametrize(("endpoint", "path"), [("chat", "/v1/chat/completions"), ("completions", "/v1/completions")])
+def test_request_carries_its_id_and_the_key(endpoint: str, path: str) -> None:
+    server = OpenaiServer()
+
+    async def program(backend: OpenaiBackend) -> None:
+        await backend.generate(request(agent="Zoë\r\nX-Evil: 1", conversation="task 7"))
+
+    run(program, server, key=KEY, settings={"endpoint": endpoint})
+    (received,) = server.received
+
+    assert received.path == path
+    assert received.headers["x-request-id"] == "task%207/0/Zo%C3%AB%0D%0AX-Evil%3A%201/0/0"
+    assert received.headers["authorization"] == f"Bearer {KEY}"
+    assert received.headers["accept-encoding"] == "identity"
+    assert "x-evil" not in received.headers
+
+
+def test_one_request_is_sent_once_whatever_becomes_of_it() -> None:
+    server = OpenaiServer(script=lambda received: failure(500, "out of memory"))
+
+    assert str(error_of(server)) == f"{server.url}: status 500: out of memory"
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "text"),
+    [
+        (Reset(), TransientBackendError, "the connection broke"),
+        (Reset(is_done=True), TransientBackendError, "the connection broke"),
+        (Reset(sent=60), TransientBackendError, "the connection broke"),
+        (Reset(sent=200), TransientBackendError, "the connection broke"),
+        (Send(200, b"<html>Welcome!</html>"), TransientBackendError, "malformed reply"),
+        (Send(200, b'{"choices": [{"mess'), TransientBackendError, "malformed reply"),
+        (squeezed(b'{"choices": []}'), TransientBackendError, "malformed reply"),
+        (Flood(), TransientBackendError, "malformed reply: more than 8388608 bytes"),
+        (Send(302, b"", (("Location", NOBODY),)), TransientBackendError, "status 302"),
+        (failure(400, "top_p must be positive"), RequestRefusedError, "top_p must be positive"),
+        (failure(403, "not with these words"), RequestRefusedError, "not with these words"),
+        (Say("", "content_filter"), RequestRefusedError, "content filter"),
+    ],
+)
+def test_fault_has_its_verdict(behaviour: Behaviour, kind: type[BackendError], text: str) -> None:
+    error = error_of(OpenaiServer(script=only(behaviour)))
+
+    assert type(error) is kind
+    assert text in str(error)
+
+
+def test_answer_that_is_no_http_is_a_broken_connection() -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        page = b'{"data": [{"id": "stub"}]}'
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(page)
+        writer.write(head + page if line.startswith(b"GET") else b"SSH-2.0-OpenSSH_9.9\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def program() -> None:
+        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+            backend = backend_for(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+            await backend.start()
+            try:
+                with pytest.raises(TransientBackendError, match="the connection broke"):
+                    await backend.generate(request())
+            finally:
+                await backend.close()
+
+    asyncio.run(program())
+
+
+def test_retry_after_reaches_the_scheduler() -> None:
+    error = error_of(OpenaiServer(script=lambda received: failure(429, "slow down", headers=(("Retry-After", "7"),))))
+
+    assert isinstance(error, TransientBackendError)
+    assert (error.retry_after_s, error.is_unreachable) == (7.0, False)
+
+
+def test_overflow_is_a_reply() -> None:
+    reply = reply_of(OpenaiServer(script=lambda received: failure(400, "", code="context_length_exceeded")))
+
+    assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount())
+
+
+def test_key_is_blotted_out_of_what_a_server_says() -> None:
+    error = error_of(OpenaiServer(script=only(failure(400, f"bad header: Bearer {KEY}"))), key=KEY)
+
+    assert KEY not in str(error)
+    assert "bad header: Bearer ***" in str(error)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_silent_server_is_found_out_by_a_canary() -> None:
+    error = error_of(OpenaiServer(script=lambda received: Hang()), settings={"timeout_s": 0.2})
+
+    assert isinstance(error, TransientBackendError)
+    assert "no answer within 0.2 s" in str(error)
+    assert error.is_unreachable
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("behaviour", [Drip(interval_s=0.05), Hang(), Say(latency_s=30.0)])
+def test_slow_server_is_not_a_dead_one(behaviour: Behaviour) -> None:
+    """The whole time of a sending is bounded, not the time between two bytes; a canary tells slow from dead."""
+    server = OpenaiServer(script=only(behaviour))
+
+    error = error_of(server, settings={"timeout_s": 0.2})
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_unreachable
+    assert [received.is_canary for received in server.received] == [False, True]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_requests_that_time_out_together_share_one_canary() -> None:
+    server = OpenaiServer(script=lambda received: Hang())
+
+    async def program(backend: OpenaiBackend) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(expect(backend, f"c-{number}"))
+
+    async def expect(backend: OpenaiBackend, conversation: str) -> None:
+        with pytest.raises(TransientBackendError):
+            await backend.generate(request(conversation=conversation))
+
+    run(program, server, settings={"timeout_s": 0.2})
+    assert sum(received.is_canary for received in server.received) == 1
+
+
+@pytest.mark.usefixtures("hurried")
+def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
+    first, second = OpenaiServer(), OpenaiServer()
+
+    async def program(backend: OpenaiBackend) -> None:
+        await first.die()
+        with pytest.raises(TransientBackendError, match="no connection") as caught:
+            await backend.generate(request(conversation="x"))
+        for number in range(10):
+            await backend.generate(request(conversation=f"c-{number}"))
+        served_alone = second.requests
+        await first.__aenter__()
+        await asyncio.sleep(0.1)
+        for number in range(10, 20):
+            await backend.generate(request(conversation=f"c-{number}"))
+
+        assert not caught.value.is_unreachable
+        assert served_alone == 10
+        assert [received.is_canary for received in first.received].count(True) == 1
+        assert first.requests > 1
+
+    run(program, first, second)
+
+
+def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
+    server = OpenaiServer()
+
+    async def program(backend: OpenaiBackend) -> None:
+        await server.die()
+        errors: list[TransientBackendError] = []
+        for _ in range(3):
+            with pytest.raises(TransientBackendError) as caught:
+                await backend.generate(request())
+            errors.append(caught.value)
+
+        assert [error.is_unreachable for error in errors] == [True, True, True]
+        assert "no connection" in str(errors[0])
+        assert f"none of {server.url} answers" in str(errors[1])
+        assert errors[1].retry_after_s is not None
+
+    run(program, server)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_server_that_refuses_everybody_ends_the_run(status: int) -> None:
+    error = error_of(
+        OpenaiServer(script=lambda received: failure(status, "no such key")), settings={"api_key_env": "STUB_KEY"}
+    )
+
+    assert isinstance(error, EngineDeadError)
+    assert f"status {status}: no such key" in str(error)
+    assert "check the key in $STUB_KEY" in str(error)
+
+
+def test_requests_refused_together_all_end_the_run() -> None:
+    """None of them fails its conversation while the canary is under way."""
+    server = OpenaiServer(script=lambda received: failure(401, "expired"), latency_s=0.01)
+    errors: list[BackendError] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(expect(backend, f"c-{number}"))
+
+    async def expect(backend: OpenaiBackend, conversation: str) -> None:
+        with pytest.raises(BackendError) as caught:
+            await backend.generate(request(conversation=conversation))
+        errors.append(caught.value)
+
+    run(program, server)
+    assert {type(error) for error in errors} == {EngineDeadError}
+
+
+def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
+    bad, good = OpenaiServer(script=lambda received: failure(401, "who?")), OpenaiServer()
+
+    async def program(backend: OpenaiBackend) -> None:
+        refused = 0
+        for number in range(10):
+            try:
+                await backend.generate(request(conversation=f"c-{number}"))
+            except TransientBackendError:
+                refused += 1
+
+        assert refused == 1
+        assert good.requests == 9
+
+    run(program, bad, good)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_requests_given_up_from_outside_count_against_the_endpoint() -> None:
+    server = OpenaiServer(script=lambda received: Hang())
+
+    async def program(backend: OpenaiBackend) -> None:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await backend.generate(request())
+        with pytest.raises(TransientBackendError, match="none of") as caught:
+            await backend.generate(request())
+        assert caught.value.is_unreachable
+
+    run(program, server)
+
+
+def test_start_needs_one_server_that_answers() -> None:
+    said: list[str] = []
+
+    async def program() -> None:
+        async with OpenaiServer() as server:
+            backend = backend_for(NOBODY, server.url, said=said)
+            await backend.start()
+            reply = await backend.generate(request())
+            await backend.close()
+            assert reply.text
+
+    asyncio.run(program())
+    assert len(said) == 1
+    assert said[0].startswith(f"model m: {NOBODY} does not answer (no connection: ")
+
+
+def test_start_fails_when_no_server_answers() -> None:
+    async def program() -> None:
+        backend = backend_for(NOBODY)
+        try:
+            with pytest.raises(EngineDeadError, match=r"127\.0\.0\.1:9/v1 does not answer .* start the server"):
+                await backend.start()
+        finally:
+            await backend.close()
+
+    asyncio.run(program())
+
+
+def test_start_names_the_models_there_are_when_one_is_missing() -> None:
+    async def program() -> None:
+        async with OpenaiServer() as good, OpenaiServer(models=("llama", "gemma")) as bad:
+            backend = backend_for(good.url, bad.url)
+            try:
+                with pytest.raises(ConfigError, match="no model 'stub'; it has: gemma, llama") as caught:
+                    await backend.start()
+                assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 1)
+            finally:
+                await backend.close()
+
+    asyncio.run(program())
+
+
+def test_no_health_page_is_asked() -> None:
+    server = OpenaiServer()
+    reply_of(server)
+
+    assert {received.path for received in server.received} == {"/v1/chat/completions"}

@@ -1,0 +1,101 @@
+"""What a good completion says, wherever the server puts it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.backends.openai.completion import read_completion
+from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.errors import Verdict
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
+
+
+def chat(content: JsonValue, *, finish_reason: str = "stop", **message: JsonValue) -> JsonObject:
+    return {"choices": [{"message": {"content": content, **message}, "finish_reason": finish_reason}]}
+
+
+def read(body: JsonObject) -> Reply:
+    return read_completion(body, has_tokens=False)
+
+
+def test_text_of_both_endpoints_is_read() -> None:
+    assert read(chat("Aye.")).text == "Aye."
+    assert read({"choices": [{"text": "Aye.", "finish_reason": "length"}]}).text == "Aye."
+    assert read(chat("")).text == ""
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_reasoning_that_was_cut_off_stays_an_open_thought(key: str) -> None:
+    reply = read(chat(None, finish_reason="length", **{key: "If I vote for Abel"}))
+
+    assert reply.text == "<think>If I vote for Abel"
+    assert reply.finish_reason is FinishReason.LENGTH
+
+
+def test_reasoning_beside_a_text_is_left_out() -> None:
+    assert read(chat("Aye.", reasoning="Hm.")).text == "Aye."
+
+
+def test_refusal_is_the_text_where_there_is_no_other() -> None:
+    assert read(chat(None, refusal="I cannot help with that.")).text == "I cannot help with that."
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    assert read(chat("a\ud800b\U0001f600\udc00")).text == "a\ufffdb\U0001f600\ufffd"
+
+
+def test_tokens_are_as_the_server_counts_them_or_none() -> None:
+    usage: JsonObject = {
+        "prompt_tokens": 9,
+        "completion_tokens": 4,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 5},
+    }
+
+    assert read(chat("x") | {"usage": usage}).tokens == TokenCount(prompt=9, cached=5, completion=4)
+    assert read(chat("x") | {"usage": usage | {"prompt_tokens_details": None}}).tokens.cached == 0
+    assert read(chat("x")).tokens == TokenCount()
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_trace_is_read_from_where_each_endpoint_has_it(is_chat: bool) -> None:
+    choice: JsonObject = {"finish_reason": "stop", "token_ids": [7, 8]}
+    body: JsonObject = {"choices": [choice]}
+    if is_chat:
+        choice |= {"message": {"content": "x"}, "logprobs": {"content": [{"logprob": -1.5}, {"logprob": 0}]}}
+        body["prompt_token_ids"] = [1, 2, 3]
+    else:
+        choice |= {"text": "x", "logprobs": {"token_logprobs": [-1.5, 0]}, "prompt_token_ids": [1, 2, 3]}
+
+    expected = TokenTrace(prompt_ids=(1, 2, 3), completion_ids=(7, 8), logprobs=(-1.5, 0.0))
+    assert read_completion(body, has_tokens=True).trace == expected
+    assert read(body).trace is None
+
+
+def test_trace_with_another_number_of_logprobs_is_malformed() -> None:
+    choice: JsonObject = {"finish_reason": "stop", "text": "x", "token_ids": [7, 8], "prompt_token_ids": []}
+    with pytest.raises(SendingError, match="2 token ids with 1 log-probabilities"):
+        read_completion({"choices": [choice | {"logprobs": {"token_logprobs": [-1.5]}}]}, has_tokens=True)
+
+
+def test_server_that_tells_no_token_ids_ends_the_run() -> None:
+    with pytest.raises(SendingError, match=r"no prompt_token_ids; .* vLLM") as caught:
+        read_completion(chat("x"), has_tokens=True)
+
+    assert caught.value.verdict is Verdict.FAIL_RUN
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "function_call"])
+def test_reply_taken_away_by_the_server_is_refused_for_good(reason: str) -> None:
+    with pytest.raises(SendingError) as caught:
+        read(chat(None, finish_reason=reason))
+
+    assert (caught.value.verdict, caught.value.standing) == (Verdict.FAIL_CONVERSATION, Standing.SOUND)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
+    with pytest.raises(SendingError, match=reason) as caught:
+        read(chat("So be", finish_reason=reason))
+
+    assert caught.value.verdict is Verdict.RETRY

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from mac_runner.backends.openai import endpoints as module
+from mac_runner.backends.openai.endpoints import Endpoints
+from mac_runner.limits import CANARY_S_MAX, ENDPOINT_REST_S, ENDPOINT_REST_S_MAX, ENDPOINT_STRIKES_MAX
+
+URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
+
+
+def chosen(endpoints: Endpoints, conversation: str) -> str:
+    endpoint = endpoints.choose(conversation)
+    assert endpoint is not None
+    return endpoint.url
+
+
+def test_new_conversation_goes_where_least_is_in_flight() -> None:
+    endpoints = Endpoints(URLS)
+    for endpoint, in_flight in zip(endpoints.all, (2, 1, 3), strict=True):
+        endpoint.in_flight = in_flight
+
+    assert chosen(endpoints, "x") == "http://b/v1"
+
+
+def test_conversations_are_spread_when_nothing_is_in_flight() -> None:
+    endpoints = Endpoints(URLS)
+
+    counts = Counter(chosen(endpoints, f"c-{number}") for number in range(30))
+    assert counts == dict.fromkeys(URLS, 10)
+
+
+def test_conversation_stays_with_its_endpoint_whatever_the_load() -> None:
+    endpoints = Endpoints(URLS)
+    home = endpoints.choose("x")
+    assert home is not None
+    home.in_flight = 100
+
+    assert endpoints.choose("x") is home
+    assert endpoints.choose("y") is not home
+
+
+def test_conversation_of_an_endpoint_set_aside_moves_for_good() -> None:
+    endpoints = Endpoints(URLS)
+    home = endpoints.choose("x")
+    assert home is not None
+    endpoints.set_aside(home, 0.0)
+    moved = chosen(endpoints, "x")
+    endpoints.answered(home)
+
+    assert moved != home.url
+    assert chosen(endpoints, "x") == moved
+    assert home.conversations == 0
+
+
+def test_endpoint_is_set_aside_by_strikes_in_a_row() -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    for _ in range(ENDPOINT_STRIKES_MAX - 1):
+        endpoints.strike(endpoint, 0.0)
+    endpoints.answered(endpoint)
+    for _ in range(ENDPOINT_STRIKES_MAX - 1):
+        endpoints.strike(endpoint, 0.0)
+    was_up = endpoint.is_up
+    endpoints.strike(endpoint, 0.0)
+
+    assert was_up
+    assert endpoints.choose("x") is None
+    assert not endpoints.is_any_up
+
+
+def test_requests_that_fail_together_set_aside_once() -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    for number in range(64):
+        endpoints.set_aside(endpoint, number / 1000)
+
+    assert endpoints.due(ENDPOINT_REST_S) is endpoint
+
+
+def test_endpoint_is_due_after_its_rest_and_taken_by_one() -> None:
+    endpoints = Endpoints(URLS)
+    endpoints.set_aside(endpoints.all[1], 10.0)
+
+    assert endpoints.due(10.0 + ENDPOINT_REST_S / 2) is None
+    assert endpoints.due_in_s(10.0 + ENDPOINT_REST_S / 2) == ENDPOINT_REST_S / 2
+    assert endpoints.due(10.0 + ENDPOINT_REST_S) is endpoints.all[1]
+    assert endpoints.due(10.0 + ENDPOINT_REST_S) is None
+    # Whoever took it may have been cancelled: it does not stay taken for ever.
+    assert endpoints.due(10.0 + ENDPOINT_REST_S + CANARY_S_MAX) is endpoints.all[1]
+
+
+def test_rests_double_up_to_a_bound_and_are_forgotten_by_an_answer() -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    endpoints.set_aside(endpoint, 0.0)
+    rests = [endpoint.rest_s]
+    for _ in range(6):
+        endpoints.rest_longer(endpoint, 0.0)
+        rests.append(endpoint.rest_s)
+    endpoints.answered(endpoint)
+    endpoints.set_aside(endpoint, 0.0)
+
+    assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, ENDPOINT_REST_S_MAX, ENDPOINT_REST_S_MAX]
+    assert endpoint.rest_s == ENDPOINT_REST_S
+
+
+def test_everybody_is_refused_only_when_all_endpoints_do() -> None:
+    endpoints = Endpoints(URLS[:2])
+    endpoints.all[0].denial = "no key"
+    one = endpoints.denials
+    endpoints.all[1].denial = "no model"
+    both = endpoints.denials
+    endpoints.answered(endpoints.all[0])
+
+    assert (one, both, endpoints.denials) == (None, ("no key", "no model"), None)
+
+
+def test_only_so_many_homes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENDPOINT_CONVERSATIONS_MAX", 2)
+    endpoints = Endpoints(URLS[:1])
+    for number in range(5):
+        endpoints.choose(f"c-{number}")
+
+    assert endpoints.all[0].conversations == 2

@@ -1,0 +1,166 @@
+"""Whole runs over servers that fail: nothing is lost, nothing happens twice, and others absorb what one leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+from collections import Counter
+from types import MappingProxyType
+
+import pytest
+
+from mac_runner.errors import EngineDeadError
+from mac_runner.scheduler import RunResult
+from mac_runner.types import JsonValue, RecordedReply, Task
+from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
+from tests.sim.openai_run import Settings, backend_for, play, processes
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.recorder import MemoryRecorder
+from tests.sim.toy import tasks
+
+WORK = tasks(30, models=1)
+
+
+def played(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings = MappingProxyType({})) -> RunResult:
+    """All of WORK over one server in this process."""
+
+    async def program() -> RunResult:
+        async with server:
+            return await play(backend_for(server.url, settings=settings), WORK, recorder)
+
+    return asyncio.run(program())
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, JsonValue]:
+    """The transcripts of WORK when nothing goes wrong."""
+    recorder = MemoryRecorder()
+    played(OpenaiServer(script=echo), recorder)
+    return recorder.results()
+
+
+class Striking(MemoryRecorder):
+    """Sends a signal to a process at the n-th reply."""
+
+    def __init__(self, pid: int, number: int, after: int) -> None:
+        super().__init__()
+        self.pid, self.number, self.left = pid, number, after
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        super().reply(task, recorded)
+        self.left -= 1
+        if self.left == 0:
+            os.kill(self.pid, self.number)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_server_that_dies_or_hangs_loses_nothing(number: int, undisturbed: dict[str, JsonValue]) -> None:
+    with processes(2) as servers:
+        recorder = Striking(servers[0][0], number, after=40)
+        urls = [url for _, url in servers]
+        result = asyncio.run(play(backend_for(*urls, settings={"timeout_s": 0.5}), WORK, recorder))
+
+    assert (result.finished, result.failed, result.interrupted) == (len(WORK), 0, False)
+    assert recorder.results() == undisturbed
+    faults = [fault for replies in recorder.replies.values() for one in replies for fault in one.reply.timing.faults]
+    assert faults
+
+
+@pytest.mark.usefixtures("hurried")
+def test_work_done_but_not_told_is_one_turn(undisturbed: dict[str, JsonValue]) -> None:
+    """Every request is answered by a broken connection first, most of them after the work was done."""
+    seen: Counter[str] = Counter()
+
+    def script(received: Received) -> Behaviour:
+        if received.is_canary:
+            return Say()
+        name = received.headers["x-request-id"]
+        seen[name] += 1
+        return Reset(is_done=seen[name] % 2 == 1) if seen[name] < 3 else echo(received)
+
+    server, recorder = OpenaiServer(script=script), MemoryRecorder()
+    result = played(server, recorder)
+
+    assert result.failed == 0
+    assert recorder.results() == undisturbed
+    bodies: dict[str, set[bytes]] = {}
+    for received in server.received:
+        bodies.setdefault(received.headers["x-request-id"], set()).add(received.body)
+    del bodies["canary"]
+    assert {len(sent) for sent in bodies.values()} == {1}
+    turns = [(task_id, one.turn_key) for task_id, replies in recorder.replies.items() for one in replies]
+    assert sorted(f"{task_id}/{key}" for task_id, key in turns) == sorted(bodies)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> None:
+    kinds: list[Behaviour] = [
+        Reset(),
+        Reset(sent=100),
+        failure(429, "slow down", headers=(("Retry-After", "0.01"),)),
+        failure(500, "out of memory"),
+        failure(503, "loading"),
+        Send(200, b"<html>Welcome!</html>"),
+        Send(200, b'{"choices": [{"mess'),
+        Send(200, b'{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}'),
+        Send(200, b'{"choices": [], "usage": NaN}'),
+        Flood(size=9 << 20),
+    ]
+
+    def script(received: Received) -> Behaviour:
+        is_good = received.is_canary or received.number % 3
+        return echo(received) if is_good else kinds[received.number // 3 % len(kinds)]
+
+    recorder = MemoryRecorder()
+    result = played(OpenaiServer(script=script), recorder)
+
+    assert result.failed == 0
+    assert recorder.results() == undisturbed
+
+
+def test_wrong_key_in_mid_run_ends_it_with_everything_kept() -> None:
+    def script(received: Received) -> Behaviour:
+        return echo(received) if received.number < 40 else failure(401, "expired")
+
+    recorder = MemoryRecorder()
+    with pytest.raises(EngineDeadError, match="status 401: expired"):
+        played(OpenaiServer(script=script), recorder)
+
+    assert sum(map(len, recorder.replies.values())) == 40
+    assert {transcript["failure"] for transcript in recorder.transcripts.values()} <= {None}
+
+
+def test_refused_request_fails_its_conversation_alone() -> None:
+    def script(received: Received) -> Behaviour:
+        is_refused = received.headers["x-request-id"].startswith("toy-007/")
+        return failure(400, "not this one") if is_refused else echo(received)
+
+    recorder = MemoryRecorder()
+    result = played(OpenaiServer(script=script), recorder)
+
+    assert (result.finished, result.failed) == (len(WORK) - 1, 1)
+    assert "not this one" in str(recorder.transcripts["toy-007"]["failure"])
+
+
+def test_endless_body_is_cut_off_in_memory() -> None:
+    def script(received: Received) -> Behaviour:
+        return echo(received) if received.number else Flood(size=1 << 30)
+
+    recorder = MemoryRecorder()
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = played(OpenaiServer(script=script), recorder)
+    after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert result.failed == 0
+    assert after_kib - before_kib < 32 * 1024
+
+
+def test_no_more_is_in_flight_than_the_backend_is_allowed() -> None:
+    server, recorder = OpenaiServer(script=echo, slots=100, latency_s=0.001), MemoryRecorder()
+    played(server, recorder, {"max_in_flight": 5})
+
+    assert server.account.in_use_max == 5
+    assert server.account.waited_s == 0

@@ -1,0 +1,123 @@
+"""What a stub server of the OpenAI protocol can be told to do with a request."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, cast
+
+from mac_runner.types import JsonObject
+
+
+@dataclass(frozen=True)
+class Received:
+    """One request. `number` counts those for completions, from 0."""
+
+    number: int
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @cached_property
+    def json(self) -> JsonObject:
+        """The body."""
+        return cast("JsonObject", json.loads(self.body))
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether this asks for one token only."""
+        return self.json.get("max_tokens") == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A completion with this text."""
+
+    text: str = "So be it."
+    finish_reason: str = "stop"
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """These bytes, with this status and these headers."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection is torn down; with `is_done` after the work, with `sent` after that many bytes of the reply."""
+
+    is_done: bool = False
+    sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Nothing, for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drip:
+    """A good reply, one byte at a time."""
+
+    interval_s: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """A body of this many bytes."""
+
+    size: int = 1 << 30
+
+
+Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood
+
+
+def echo(received: Received) -> Say:
+    """A text that depends on the request alone, so that a run has the same transcripts whatever went wrong in it."""
+    return Say(f"word {hashlib.sha256(received.body).hexdigest()[:12]}")
+
+
+def completion(said: Say, received: Received) -> bytes:
+    """The body of a completion, as the path wants it."""
+    choice: JsonObject = {"index": 0, "finish_reason": said.finish_reason}
+    if received.path.endswith("/chat/completions"):
+        choice["message"] = {"role": "assistant", "content": said.text}
+    else:
+        choice["text"] = said.text
+    usage: JsonObject = {
+        "prompt_tokens": len(received.body) // 4,
+        "completion_tokens": len(said.text) // 4,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    return encoded({"id": "c", "object": "chat.completion", "model": "stub", "choices": [choice], "usage": usage})
+
+
+def failure(status: int, message: str, *, code: str | None = None, headers: tuple[tuple[str, str], ...] = ()) -> Send:
+    """An error as servers of this protocol tell it."""
+    return Send(status, encoded({"error": {"message": message, "type": "error", "code": code}}), headers)
+
+
+def squeezed(body: bytes) -> Send:
+    """A body that comes compressed, asked for or not."""
+    return Send(200, gzip.compress(body), (("Content-Encoding", "gzip"),))
+
+
+def encoded(value: JsonObject) -> bytes:
+    """JSON as it goes over the wire."""
+    return json.dumps(value).encode("utf-8")
+
+
+def head(status: int, size: int, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """What stands in front of a body of `size` bytes."""
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    text = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
+    return text.encode("latin-1")

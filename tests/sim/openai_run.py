@@ -1,0 +1,95 @@
+"""A backend for stub servers, and toy conversations played over it through the whole scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.clock import SystemClock
+from mac_runner.config import OpenaiConfig
+from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
+from mac_runner.types import JsonValue
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.recorder import MemoryRecorder
+from tests.sim.toy import ToyEnvironment, Work
+
+ROOT = Path(__file__).parents[2]
+Settings: TypeAlias = Mapping[str, JsonValue]
+HASTY = RetryPolicy(max_attempts=50, backoff_s=0.01, backoff_s_max=0.05)
+
+
+def backend_for(
+    *urls: str, settings: Settings = MappingProxyType({}), key: str | None = None, said: list[str] | None = None
+) -> OpenaiBackend:
+    """A backend for the model `stub` at `urls`, with these settings in its section."""
+    config = OpenaiConfig.model_validate({"model": "stub", "base_urls": list(urls), **settings})
+    say = (said if said is not None else []).append
+    return OpenaiBackend("m", config, key=key, has_tokens=False, clock=SystemClock(), say=say)
+
+
+async def play(
+    backend: OpenaiBackend, work: Work, recorder: MemoryRecorder, *, retry: RetryPolicy = HASTY
+) -> RunResult:
+    """Play toy conversations of one model to their end."""
+    return await run_conversations(
+        environment=ToyEnvironment(),
+        environment_name="toy",
+        experiment_name="toys",
+        work=iter(work),
+        backends={"model-0": backend},
+        recorder=recorder,
+        retry=retry,
+        concurrency=None,
+        clock=SystemClock(),
+        stop=asyncio.Event(),
+    )
+
+
+@contextmanager
+def processes(count: int, *, slots: int = 64, latency_ms: float = 20) -> Iterator[Sequence[tuple[int, str]]]:
+    """Stub servers in processes of their own: process id and base URL of each."""
+    command = [sys.executable, "-m", "tests.sim.openai_server", "--slots", str(slots), "--latency-ms", str(latency_ms)]
+    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    try:
+        yield [(process.pid, f"http://127.0.0.1:{_port(process)}/v1") for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+@contextmanager
+def in_a_thread(server: OpenaiServer) -> Iterator[OpenaiServer]:
+    """A stub server on a loop of its own, for a program that is not on ours."""
+    ready = threading.Event()
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def serve() -> None:
+        over = asyncio.Event()
+        loops.append((asyncio.get_running_loop(), over))
+        async with server:
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield server
+    finally:
+        for loop, over in loops:
+            loop.call_soon_threadsafe(over.set)
+        thread.join()
