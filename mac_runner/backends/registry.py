@@ -6,7 +6,8 @@ experiment asks of a backend is checked here, before a run directory is touched:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from random import Random
 
@@ -27,13 +28,14 @@ def build_backend(
     policy_of: Callable[[str], Callable[[object, Random], str]],
     clock: Clock,
     say: Callable[[str], None],
+    is_pulling: bool = False,
 ) -> Backend:
     """The backend of model `name`, not started. Raises ConfigError for a setting that the backend cannot honour.
 
     `agents` are all of the experiment's; `policy_of` finds a scripted player by its name and raises ConfigError for
-    none; `say` is told what takes long, a line at a time.
+    none; `say` is told what takes long, a line at a time; `is_pulling` lets an engine fetch a model it does not have.
     """
-    backend = _build(name, definition, agents, policy_of, clock)
+    backend = _build(name, definition, agents, policy_of, clock, say, is_pulling)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 
@@ -43,6 +45,8 @@ def _build(
     agents: Sequence[AgentDefinition],
     policy_of: Callable[[str], Callable[[object, Random], str]],
     clock: Clock,
+    say: Callable[[str], None],
+    is_pulling: bool,
 ) -> Backend:
     if definition.scripted_config is not None:
         config = definition.scripted_config
@@ -50,10 +54,45 @@ def _build(
         return scripted.ScriptedBackend(
             policy=policy_of(config.policy), capacity=config.capacity, latency_ms=config.latency_ms, clock=clock
         )
+    if definition.ollama_config is not None:
+        with _installed(name, definition):
+            from mac_runner.backends import ollama
+        _check(name, definition, agents, settings=ollama.SETTINGS, traces=False)
+        return ollama.OllamaBackend(
+            name=name,
+            config=definition.ollama_config,
+            settings=_settings_of(name, agents),
+            is_pulling=is_pulling,
+            clock=clock,
+            say=say,
+        )
     raise ConfigError(
-        f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' only; "
+        f"model_definitions.{name}.backend: found {definition.backend!r}; this version does not run it; "
         "choose a profile whose models are scripted (`--profile embedded` is the default one)",
         key=("model_definitions", name, "backend"),
+    )
+
+
+@contextmanager
+def _installed(name: str, definition: ModelDefinition) -> Iterator[None]:
+    """Around the import of a backend: a package that it needs and that is not there is told with how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("mac_runner"):
+            raise
+        raise ConfigError(
+            f"model_definitions.{name}.backend: {definition.backend!r} needs the package {missing.name!r}, which is "
+            f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
+            key=("model_definitions", name, "backend"),
+        ) from missing
+
+
+def _settings_of(name: str, agents: Sequence[AgentDefinition]) -> frozenset[str]:
+    """The settings of Sampling that agents of model `name` use."""
+    names = [field.name for field in fields(Sampling)]
+    return frozenset(
+        setting for agent in agents if agent.model == name for setting in names if getattr(agent, setting, None)
     )
 
 

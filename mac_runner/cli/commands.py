@@ -58,6 +58,7 @@ def cli() -> None:
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
+@click.option("--pull", "is_pulling", is_flag=True, help="Have Ollama pull the models that it does not have.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
@@ -69,6 +70,7 @@ def run(
     seed: int | None,
     concurrency: int | None,
     out: Path | None,
+    is_pulling: bool,
     dry_run: bool,
     quiet: bool,
     live: bool | None,
@@ -88,6 +90,7 @@ def run(
         out=out,
         is_quiet=quiet,
         is_live=live,
+        is_pulling=is_pulling,
     )
     _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
 

@@ -32,6 +32,7 @@ class Invocation:
     out: Path | None = None
     is_quiet: bool = False
     is_live: bool | None = None
+    is_pulling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class Setup:
         """The plan of this invocation, anew on each call."""
         return islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
 
-    def backends(self, clock: Clock, say: Callable[[str], None]) -> dict[str, Backend]:
-        """The engines, checked but not started. Raises ConfigError.
+    def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
+        """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
 
         They are built late because building one may load its whole package: a run with nothing left to do needs none.
         """
@@ -76,6 +77,7 @@ class Setup:
                     policy_of=_policies(self.environment, name),
                     clock=clock,
                     say=say,
+                    is_pulling=is_pulling,
                 )
                 for name, definition in self.experiment.model_definitions.items()
             }
