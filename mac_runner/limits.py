@@ -41,6 +41,9 @@ OLLAMA_PULL_SAY_INTERVAL_S = 5.0
 OLLAMA_BODY_BYTES_MAX = 16 << 20
 OLLAMA_ERROR_CHARS_MAX = 300
 
+# cli: how long `doctor` waits for one token.
+DOCTOR_PROBE_S_MAX = 120.0
+
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01

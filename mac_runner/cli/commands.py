@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from mac_runner import __version__
+from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
@@ -44,6 +45,7 @@ def cli() -> None:
     \b
     mac-run FILE            run an experiment, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
+    mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run VERB RUN        look at a run directory
     """
 
@@ -113,6 +115,21 @@ def verify_command(directory: Path) -> None:
 def show_command(directory: Path, game: str, seat: str | None, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
     _end(lambda: show(directory, game, seat, has_turns=has_turns))
+
+
+@cli.command(name="doctor")
+@click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
+@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...]) -> None:
+    """Say what is installed, and whether the engines of EXPERIMENT are there: each is started and makes one token.
+
+    Exit codes: 0 all of it works, 1 something does not, 2 bad input.
+    """
+    if file is None and (profile is not None or overrides):
+        raise click.UsageError("--profile and --set need an EXPERIMENT")
+    invocation = None if file is None else Invocation(file=file, profile=profile, overrides=overrides)
+    _end(lambda: diagnose(invocation))
 
 
 def _end(work: Callable[[], Exit]) -> None:

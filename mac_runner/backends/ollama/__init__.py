@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.survey import Survey, survey
 from mac_runner.backends.ollama.wording import SETTINGS
 
-__all__ = ["SETTINGS", "OllamaBackend"]
+__all__ = ["SETTINGS", "OllamaBackend", "Survey", "survey"]

@@ -1,8 +1,8 @@
 """A request in Ollama's words, and Ollama's answer in ours. Pure.
 
-What Ollama calls an option has the name llama.cpp gave it. A seed is 31 bits there: a longer one passes through a
-float on its way and comes out as another. A list of choices is asked for as a JSON schema, the only form Ollama can
-hold a reply to; the quotes it then comes in are taken off again, so that the choice reads the same from every engine.
+What Ollama calls an option has the name llama.cpp gave it. A list of choices is asked for as a JSON schema, the only
+form Ollama can hold a reply to; the quotes it then comes in are taken off again, so that the choice reads the same
+from every engine.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OPTIONS: Final = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
     "repetition_penalty": "repeat_penalty",
+    "seed": "seed",
 }
-_SEED_MASK: Final = 0x7FFF_FFFF
 
 
 def options_of(sampling: Sampling, *, num_ctx: int | None) -> JsonObject:
@@ -40,8 +40,6 @@ def options_of(sampling: Sampling, *, num_ctx: int | None) -> JsonObject:
     }
     if sampling.stop:
         options["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        options["seed"] = sampling.seed & _SEED_MASK
     return options | load_options(num_ctx)
 
 
