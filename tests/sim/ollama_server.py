@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from mac_runner.types import JsonObject, JsonValue
 
@@ -50,8 +50,8 @@ class Sent:
     lines: tuple[JsonObject, ...] = ()
 
 
-Fault: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
-"""Takes the place of one answer to a chat; the connection is closed after it."""
+Fault: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[bool]]
+"""Takes the place of one answer to a chat; says whether the connection is good for another request."""
 
 
 class OllamaStub:
@@ -67,6 +67,7 @@ class OllamaStub:
         version: str = "0.30.0",
         context_default: int = 4096,
         together: int = 1,
+        api_key: str | None = None,
     ) -> None:
         self.models = {"qwen3:4b": StubModel()} if models is None else models
         self.version = version
@@ -76,6 +77,7 @@ class OllamaStub:
         self.library: dict[str, StubModel] = {}
         self.reply: Callable[[JsonObject], str] = _reply
         self._context_default = context_default
+        self._token = f"Bearer {api_key}" if api_key else ""
         self._together = asyncio.Barrier(together)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="ollama stub")
@@ -124,8 +126,11 @@ class OllamaStub:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._connections.add(task)
         try:
-            while request := await _read(reader):
-                if not await self._answer(*request, writer):
+            while True:
+                token, request = await _read(reader)
+                if self._token and token != self._token:
+                    await _write(_error(401, "unauthorized"), writer)
+                elif not await self._answer(request, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
@@ -133,11 +138,11 @@ class OllamaStub:
             self._connections.discard(task)
             writer.close()
 
-    async def _answer(self, method: str, path: str, body: JsonObject, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        method, path, body = request
         self.requests.append((path, body))
         if path == "/api/chat" and body["messages"] and self.faults:
-            await self.faults.popleft()(writer)
-            return False
+            return await self.faults.popleft()(writer)
         match method, path:
             case "GET", "/api/version":
                 sent = Sent(body={"version": self.version})
@@ -217,14 +222,15 @@ class OllamaStub:
         return self.models.get(name) or self.models.get(_tagged(name))
 
 
-async def reset(writer: asyncio.StreamWriter) -> None:
+async def reset(writer: asyncio.StreamWriter) -> bool:
     """The connection breaks before a byte of the answer."""
     writer.transport.abort()
+    return False
 
 
-async def hang(writer: asyncio.StreamWriter) -> None:
+async def hang(writer: asyncio.StreamWriter) -> bool:
     """Nothing ever comes."""
-    await asyncio.Event().wait()
+    return await asyncio.Event().wait()
 
 
 def answering(
@@ -232,8 +238,9 @@ def answering(
 ) -> Fault:
     """Another answer than the one due."""
 
-    async def fault(writer: asyncio.StreamWriter) -> None:
+    async def fault(writer: asyncio.StreamWriter) -> bool:
         await _write(Sent(body=body, status=status, content_type=content_type), writer)
+        return True
 
     return fault
 
@@ -241,10 +248,11 @@ def answering(
 def cut_off(sent: int) -> Fault:
     """An answer of which only the first `sent` bytes of the body come before the connection breaks."""
 
-    async def fault(writer: asyncio.StreamWriter) -> None:
+    async def fault(writer: asyncio.StreamWriter) -> bool:
         body = json.dumps(_response("m", "hello", done_reason="stop")).encode()
         writer.write(_head(200, "application/json", len(body)) + body[:sent])
         await writer.drain()
+        return False
 
     return fault
 
@@ -326,10 +334,16 @@ async def _write(sent: Sent, writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[str, str, JsonObject] | None:
-    """The next request of a connection; None when there is none."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-    size = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
-    body = json.loads(await reader.readexactly(size)) if size else {}
-    return method, path, body
+class _Request(NamedTuple):
+    method: str
+    path: str
+    body: JsonObject
+
+
+async def _read(reader: asyncio.StreamReader) -> tuple[str, _Request]:
+    """What the next request of a connection is authorized by, and the request."""
+    first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+    method, path, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return headers.get("authorization", ""), _Request(method, path, json.loads(body) if body else {})

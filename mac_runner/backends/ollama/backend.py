@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from ollama import AsyncClient, ProcessResponse
 
@@ -47,6 +48,7 @@ class OllamaBackend:
         say: Callable[[str], None],
     ) -> None:
         self._key = f"model_definitions.{name}.ollama_config"
+        _check_host(name, config.host)
         self._config = config
         self._settings = settings
         self._is_pulling = is_pulling
@@ -118,7 +120,7 @@ class OllamaBackend:
         except TransientBackendError as error:
             advice = "; start it (`ollama serve`), or say where it is with `host`" if error.is_unreachable else ""
             raise EngineDeadError(f"{self._key}: {error}{advice}") from error
-        except RequestRefusedError as error:
+        except (RequestRefusedError, UnknownModelError) as error:
             raise ConfigError(f"{self._key}: {error}") from error
 
     async def _check_version(self, wire: Wire) -> None:
@@ -170,6 +172,16 @@ class OllamaBackend:
                 f"{self._key}.num_ctx: found {config.num_ctx}; Ollama loads {config.model!r} with a context of "
                 f"{context_tokens} tokens at most"
             )
+
+
+def _check_host(name: str, host: str) -> None:
+    try:
+        _ = urlsplit(host).port
+    except ValueError as fault:
+        raise ConfigError(
+            f"model_definitions.{name}.ollama_config.host: found {host!r}; {fault}",
+            key=("model_definitions", name, "ollama_config", "host"),
+        ) from fault
 
 
 def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:

@@ -6,7 +6,8 @@
 | 503 because its queue is full; 408, 429, other 5xx | asked again |
 | an answer that is none: no JSON, wrong types | asked again |
 | 400 and the like because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
-| 404 (no such model) and any other 4xx | this request is refused for good |
+| 404 (no such model); 401, 402, 403 | nobody will be answered: the run stops |
+| any other 4xx | this request is refused for good |
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Final
 import httpx
 import ollama
 
-from mac_runner.errors import BackendError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_ERROR_CHARS_MAX
 from mac_runner.printable import printable
 
 _NOT_FOUND: Final = 404
 _GATEWAY: Final = frozenset({502, 503, 504})
+_DENIED: Final = frozenset({401, 402, 403})
 _AGAIN: Final = frozenset({408, 429})
 _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
@@ -35,7 +37,7 @@ class PromptTooLongError(RequestRefusedError):
     """The prompt does not fit the model's context. Never leaves the package."""
 
 
-class UnknownModelError(RequestRefusedError):
+class UnknownModelError(EngineDeadError):
     """The server has no such model."""
 
 
@@ -63,6 +65,8 @@ def _refusal(status: int, text: str, host: str) -> BackendError:
         return PromptTooLongError(words)
     if status == _NOT_FOUND or _NO_MANIFEST in text:
         return UnknownModelError(words)
+    if status in _DENIED:
+        return EngineDeadError(words)
     if 400 <= status < 500 and status not in _AGAIN:
         return RequestRefusedError(words)
     return TransientBackendError(words, is_unreachable=status in _GATEWAY and _BUSY not in text)

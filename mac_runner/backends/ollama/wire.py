@@ -8,10 +8,12 @@ server may send, and adds the two fields to a chat request for which the client 
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx
+import ollama
 
 from mac_runner.backends.ollama.verdicts import verdicts
 from mac_runner.errors import TransientBackendError
@@ -56,10 +58,14 @@ class _Bounded(httpx.AsyncByteStream):
 
 async def version_at(host: str, wire: Wire) -> str:
     """The version of the server at `host`, for which the client has no call. Raises a BackendError."""
-    web = httpx.AsyncClient(transport=wire, timeout=None)  # noqa: S113 - the caller has a deadline
+    key = os.environ.get("OLLAMA_API_KEY")  # Where a proxy asks for one; the client reads it by itself.
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    web = httpx.AsyncClient(transport=wire, headers=headers, timeout=None)  # noqa: S113 - the caller has a deadline
     with verdicts(host):
         response = await web.get(f"{host.rstrip('/')}/api/version")
-        return str(response.raise_for_status().json()["version"])[:40]
+        if response.status_code != httpx.codes.OK:
+            raise ollama.ResponseError(response.text, response.status_code)
+        return str(response.json()["version"])[:40]
 
 
 def _whole(request: httpx.Request) -> httpx.Request:

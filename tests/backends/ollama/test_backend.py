@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from mac_runner.backends.ollama import OllamaBackend
-from mac_runner.errors import EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
@@ -178,15 +178,14 @@ def test_as_many_requests_are_under_way_as_may_be() -> None:
         assert len(stub.chats) == at_once
 
 
-def fault(stub: OllamaStub, *faults: Fault) -> TransientBackendError | RequestRefusedError:
-    """The error of a request that is met with the last of `faults`; the server answers the next one."""
-    stub.faults.extend(faults)
+def fault(stub: OllamaStub, fault: Fault) -> BackendError:
+    """The error of a request that is met with `fault`; the server answers the next one."""
+    stub.faults.append(fault)
 
-    async def program(backend: OllamaBackend) -> TransientBackendError | RequestRefusedError:
-        with pytest.raises((TransientBackendError, RequestRefusedError)) as raised:
+    async def program(backend: OllamaBackend) -> BackendError:
+        with pytest.raises(BackendError) as raised:
             await backend.generate(request())
         assert (await backend.generate(request())).text == "Hello."
-        assert isinstance(raised.value, TransientBackendError | RequestRefusedError)
         return raised.value
 
     return using(backend_at(stub.host), program)
@@ -239,11 +238,18 @@ def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault)
     assert not error.is_unreachable
 
 
-@pytest.mark.parametrize(("status", "text"), [(400, "invalid format"), (404, "model 'qwen3:4b' not found")])
-def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub, status: int, text: str) -> None:
-    error = fault(stub, said(text, status))
+def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
+    error = fault(stub, said("invalid format", 400))
 
     assert isinstance(error, RequestRefusedError)
+    assert str(error) == f"Ollama at {stub.host}: invalid format (status 400)"
+
+
+@pytest.mark.parametrize(("status", "text"), [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (403, "no")])
+def test_server_that_would_refuse_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+    error = fault(stub, said(text, status))
+
+    assert isinstance(error, EngineDeadError)
     assert str(error) == f"Ollama at {stub.host}: {text} (status {status})"
 
 

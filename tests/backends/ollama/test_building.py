@@ -14,9 +14,11 @@ from mac_runner.errors import ConfigError
 from tests.sim.loop import SimulatedClock
 
 
-def build(*agents: AgentDefinition, record_tokens: bool = False) -> Backend:
+def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "http://127.0.0.1:11434") -> Backend:
     definition = ModelDefinition(
-        backend="ollama", ollama_config=OllamaConfig(model="qwen3:4b", max_in_flight=7), record_tokens=record_tokens
+        backend="ollama",
+        ollama_config=OllamaConfig(model="qwen3:4b", host=host, max_in_flight=7),
+        record_tokens=record_tokens,
     )
     return build_backend(
         "m",
@@ -57,6 +59,14 @@ def test_every_setting_of_an_agent_is_honoured() -> None:
 def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not tell tokens"):
         build(record_tokens=True)
+
+
+@pytest.mark.parametrize("host", ["http://127.0.0.1:99999", "http://[::1"])
+def test_address_that_cannot_be_one_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.ollama_config\.host: found 'http") as raised:
+        build(host=host)
+
+    assert raised.value.key == ("model_definitions", "m", "ollama_config", "host")
 
 
 def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mac_runner.backends.ollama.versions import missing_in
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.limits import OLLAMA_PULL_SAY_INTERVAL_S
-from tests.backends.ollama.asking import backend_at, started
+from tests.backends.ollama.asking import ask, backend_at, started
 from tests.sim.loop import SimulatedClock
 from tests.sim.ollama_server import OllamaStub, StubModel
 
@@ -140,6 +140,16 @@ def test_server_that_is_no_ollama_is_told_as_such() -> None:
             await backend.close()
 
     asyncio.run(program())
+
+
+def test_key_of_the_environment_goes_with_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "secret")
+    with OllamaStub(api_key="secret") as stub:
+        assert ask(backend_at(stub.host)).text == "Hello."
+
+    monkeypatch.delenv("OLLAMA_API_KEY")
+    with OllamaStub(api_key="secret") as stub, pytest.raises(EngineDeadError, match=r"unauthorized \(status 401\)"):
+        started(backend_at(stub.host))
 
 
 class _Striding(SimulatedClock):
