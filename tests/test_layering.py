@@ -68,12 +68,14 @@ def test_room_imports_what_it_may(room: str) -> None:
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
         library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
-        for library in ("click", "filelock", "pydantic", "rich", "tqdm", "yaml")
+        for library in ("click", "filelock", "httpx", "ollama", "pydantic", "rich", "tqdm", "yaml")
     }
 
     assert users == {
         "click": {"cli"},
         "filelock": {"store"},
+        "httpx": {"backends"},
+        "ollama": {"backends"},
         "pydantic": {"config", "cli"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},

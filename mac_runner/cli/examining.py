@@ -74,11 +74,11 @@ async def _examined(finding: Finding, backend: Backend, sampling: Sampling | Non
 @asynccontextmanager
 async def _started(backend: Backend) -> AsyncIterator[None]:
     try:
-        with boundary(EngineDeadError, "did not start"):
+        with boundary(EngineDeadError, "it did not start"):
             await backend.start()
         yield
     finally:
-        with boundary(EngineDeadError, "did not close"):
+        with boundary(EngineDeadError, "it did not close"):
             async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
                 await backend.close()
 
@@ -87,9 +87,12 @@ async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
     """Have one token made. Raises a BackendError when none is."""
     turn = Turn(round=0, agent="doctor", model=model, place=0)
     request = Request(conversation="doctor", turn=turn, prompt=_PROBE, sampling=sampling)
-    with boundary(EngineDeadError, "one token"):
+    try:
         async with asyncio.timeout(DOCTOR_PROBE_S_MAX):
-            reply = await backend.generate(request)
+            with boundary(EngineDeadError, "it made no token"):
+                reply = await backend.generate(request)
+    except TimeoutError:
+        raise EngineDeadError(f"it made no token within {DOCTOR_PROBE_S_MAX:.0f} s") from None
     if reply.finish_reason is FinishReason.OVERFLOW:
         raise EngineDeadError("not even a prompt of three words fits the model's context")
 

@@ -22,7 +22,16 @@ def stub() -> Iterator[OllamaStub]:
 def job(stub: OllamaStub, *more: str) -> tuple[str, ...]:
     """The main job with the models of the stub; one small game of it."""
     host = f"model_definitions.townsfolk.ollama_config.host={stub.host}"
-    small = ("--set", "game.lobby=classic-7", "--limit", "1", "--out", "runs/small")
+    small = (
+        "--set",
+        "game.lobby=classic-7",
+        "--set",
+        "game.calendar.max_days=2",
+        "--limit",
+        "1",
+        "--out",
+        "runs/small",
+    )
     return (MAIN_JOB, "--profile", "ollama", "--set", host, *small, *more)
 
 

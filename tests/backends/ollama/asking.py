@@ -14,6 +14,8 @@ from tests.sim.requests import request
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+
 
 def backend_at(
     host: str,
@@ -39,8 +41,9 @@ def using(backend: OllamaBackend, program: Callable[[OllamaBackend], Awaitable[T
 
     async def main() -> T:
         try:
-            await backend.start()
-            return await program(backend)
+            async with asyncio.timeout(PATIENCE_S):
+                await backend.start()
+                return await program(backend)
         finally:
             await backend.close()
             await backend.close()

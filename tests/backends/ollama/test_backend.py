@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -228,7 +229,7 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         answering({**RESPONSE, "eval_count": float("nan")}),
         answering({**RESPONSE, "done": False}),
         answering({**RESPONSE, "done_reason": "load"}),
-        answering(b" " * (OLLAMA_BODY_BYTES_MAX + 1)),
+        answering(json.dumps(RESPONSE).encode() + b" " * OLLAMA_BODY_BYTES_MAX),
     ],
 )
 def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault) -> None:
