@@ -50,6 +50,17 @@ ENDPOINT_STRIKES_MAX = 3
 ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
+# ollama: how long the server may take to answer a question and to load a model, how long a pull may bring nothing and
+# how often it is told of, what one answer may weigh, and how much of an error is quoted.
+OLLAMA_ANSWER_S_MAX = 10.0
+OLLAMA_LOAD_S_MAX = 600.0
+OLLAMA_PULL_STALL_S_MAX = 300.0
+OLLAMA_PULL_SAY_INTERVAL_S = 5.0
+OLLAMA_BODY_BYTES_MAX = 16 << 20
+OLLAMA_ERROR_CHARS_MAX = 300
+
+# cli: how long `doctor` waits for one token.
+DOCTOR_PROBE_S_MAX = 120.0
 
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000

@@ -133,8 +133,9 @@ def _task(experiment: Experiment, index: int, agents: tuple[Agent, ...]) -> Task
     return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents)
 
 
-def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> Agent:
-    sampling = Sampling(
+def sampling_of(definition: AgentDefinition) -> Sampling:
+    """How agents of `definition` draw tokens; each request adds a seed of its own."""
+    return Sampling(
         temperature=definition.temperature,
         max_tokens=definition.max_tokens,
         top_p=definition.top_p,
@@ -145,11 +146,14 @@ def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> 
         repetition_penalty=definition.repetition_penalty,
         stop=definition.stop,
     )
+
+
+def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> Agent:
     return Agent(
         agent_id=agent_id,
         definition=definition.agent_id,
         model=definition.model,
         seat=seat,
         slot=slot,
-        sampling=sampling,
+        sampling=sampling_of(definition),
     )

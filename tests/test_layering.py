@@ -68,13 +68,16 @@ def test_room_imports_what_it_may(room: str) -> None:
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
         library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
-        for library in ("aiohttp", "click", "filelock", "pydantic", "rich", "tqdm", "yaml")
+        for library in ("aiohttp", "click", "filelock", "httpx", "ollama", "pydantic", "rich", "tqdm", "yaml")
+
     }
 
     assert users == {
         "aiohttp": {"backends"},
         "click": {"cli"},
         "filelock": {"store"},
+        "httpx": {"backends"},
+        "ollama": {"backends"},
         "pydantic": {"config", "cli"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},

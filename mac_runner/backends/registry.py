@@ -7,8 +7,9 @@ experiment asks of a backend is checked here, before a run directory is touched:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from random import Random
 
 from mac_runner.backends import scripted
@@ -28,63 +29,130 @@ def build_backend(
     policy_of: Callable[[str], Callable[[object, Random], str]],
     clock: Clock,
     say: Callable[[str], None],
+    is_pulling: bool = False,
 ) -> Backend:
     """The backend of model `name`, not started. Raises ConfigError for a setting that the backend cannot honour.
 
     `agents` are all of the experiment's; `policy_of` finds a scripted player by its name and raises ConfigError for
-    none; `say` is told what takes long, a line at a time.
+    none; `say` is told what takes long, a line at a time; `is_pulling` lets an engine fetch a model it does not have.
     """
-    backend = _build(name, definition, agents, policy_of, clock, say)
+    order = _Order(
+        name=name,
+        definition=definition,
+        agents=agents,
+        policy_of=policy_of,
+        clock=clock,
+        say=say,
+        is_pulling=is_pulling,
+    )
+    backend = _BUILDERS[definition.backend](order)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 
-def _build(
-    name: str,
-    definition: ModelDefinition,
-    agents: Sequence[AgentDefinition],
-    policy_of: Callable[[str], Callable[[object, Random], str]],
-    clock: Clock,
-    say: Callable[[str], None],
-) -> Backend:
-    if definition.scripted_config is not None:
-        config = definition.scripted_config
-        _check(name, definition, agents, settings=scripted.SETTINGS, traces=False)
-        return scripted.ScriptedBackend(
-            policy=policy_of(config.policy), capacity=config.capacity, latency_ms=config.latency_ms, clock=clock
-        )
-    if definition.openai_config is not None:
-        from mac_runner.backends import openai
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What a backend is built from; see `build_backend`."""
 
-        openai.check(name, definition, agents)
-        _check(name, definition, agents, settings=openai.SETTINGS, traces=True)
-        return openai.build(name, definition, clock=clock, say=say, environ=os.environ)
-    raise ConfigError(
-        f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' only; "
-        "choose a profile whose models are scripted (`--profile embedded` is the default one)",
-        key=("model_definitions", name, "backend"),
+    name: str
+    definition: ModelDefinition
+    agents: Sequence[AgentDefinition]
+    policy_of: Callable[[str], Callable[[object, Random], str]]
+    clock: Clock
+    say: Callable[[str], None]
+    is_pulling: bool
+
+    def check(self, *, settings: frozenset[str], traces: bool) -> None:
+        """Refuse what the backend would have to drop: `settings` are those of Sampling that it honours."""
+        if self.definition.record_tokens and not traces:
+            raise ConfigError(
+                f"model_definitions.{self.name}.record_tokens: the backend {self.definition.backend!r} does not tell "
+                "tokens; leave it out",
+                key=("model_definitions", self.name, "record_tokens"),
+            )
+        for index, agent in enumerate(self.agents):
+            for setting in _used(agent) - settings if agent.model == self.name else ():
+                raise ConfigError(
+                    f"agent_definitions.{index}.{setting}: the backend {self.definition.backend!r} of model "
+                    f"{self.name!r} does not support it; leave it out",
+                    key=("agent_definitions", index, setting),
+                )
+
+    @property
+    def used_settings(self) -> frozenset[str]:
+        """The settings of Sampling that agents of this model use."""
+        return frozenset().union(*(_used(agent) for agent in self.agents if agent.model == self.name))
+
+
+def _used(agent: AgentDefinition) -> frozenset[str]:
+    return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None))
+
+
+def _scripted(order: _Order) -> Backend:
+    config = order.definition.scripted_config
+    assert config is not None
+    order.check(settings=scripted.SETTINGS, traces=False)
+    return scripted.ScriptedBackend(
+        policy=order.policy_of(config.policy),
+        capacity=config.capacity,
+        latency_ms=config.latency_ms,
+        clock=order.clock,
     )
 
 
-def _check(
-    name: str,
-    definition: ModelDefinition,
-    agents: Sequence[AgentDefinition],
-    *,
-    settings: frozenset[str],
-    traces: bool,
-) -> None:
-    """Refuse what the backend would have to drop: `settings` are those of Sampling that it honours."""
-    if definition.record_tokens and not traces:
+def _openai(order: _Order) -> Backend:
+    with _installed(order):
+        from mac_runner.backends import openai
+    openai.check(order.name, order.definition, order.agents)
+    order.check(settings=openai.SETTINGS, traces=True)
+    return openai.build(order.name, order.definition, clock=order.clock, say=order.say, environ=os.environ)
+
+
+def _ollama(order: _Order) -> Backend:
+    config = order.definition.ollama_config
+    assert config is not None
+    with _installed(order):
+        from mac_runner.backends import ollama
+    order.check(settings=ollama.SETTINGS, traces=False)
+    return ollama.OllamaBackend(
+        name=order.name,
+        config=config,
+        settings=order.used_settings,
+        is_pulling=order.is_pulling,
+        clock=order.clock,
+        say=order.say,
+    )
+
+
+def _vllm(order: _Order) -> Backend:
+    config = order.definition.vllm_config
+    assert config is not None
+    from mac_runner.backends import vllm
+
+    order.check(settings=vllm.SETTINGS, traces=True)
+    return vllm.VllmBackend(
+        name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock
+    )
+
+
+_BUILDERS: dict[str, Callable[[_Order], Backend]] = {
+    "scripted": _scripted,
+    "openai": _openai,
+    "ollama": _ollama,
+    "vllm": _vllm,
+}
+
+
+@contextmanager
+def _installed(order: _Order) -> Iterator[None]:
+    """Around the import of a backend: a package that it needs and that is not there is told with how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("mac_runner"):
+            raise
+        backend = order.definition.backend
         raise ConfigError(
-            f"model_definitions.{name}.record_tokens: the backend {definition.backend!r} does not tell tokens; "
-            "leave it out",
-            key=("model_definitions", name, "record_tokens"),
-        )
-    for index, agent in enumerate(agents):
-        for field in fields(Sampling):
-            if agent.model == name and field.name not in settings and getattr(agent, field.name, None):
-                raise ConfigError(
-                    f"agent_definitions.{index}.{field.name}: the backend {definition.backend!r} of model {name!r} "
-                    "does not support it; leave it out",
-                    key=("agent_definitions", index, field.name),
-                )
+            f"model_definitions.{order.name}.backend: {backend!r} needs the package {missing.name!r}, which is not "
+            f"installed; `pip install 'mac_runner[{backend}]'` installs it",
+            key=("model_definitions", order.name, "backend"),
+        ) from missing

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from mac_runner import __version__
+from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
@@ -44,6 +45,7 @@ def cli() -> None:
     \b
     mac-run FILE            run an experiment, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
+    mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run VERB RUN        look at a run directory
     """
 
@@ -58,6 +60,7 @@ def cli() -> None:
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
+@click.option("--pull", "is_pulling", is_flag=True, help="Have Ollama pull the models that it does not have.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
@@ -69,6 +72,7 @@ def run(
     seed: int | None,
     concurrency: int | None,
     out: Path | None,
+    is_pulling: bool,
     dry_run: bool,
     quiet: bool,
     live: bool | None,
@@ -88,6 +92,7 @@ def run(
         out=out,
         is_quiet=quiet,
         is_live=live,
+        is_pulling=is_pulling,
     )
     _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
 
@@ -110,6 +115,21 @@ def verify_command(directory: Path) -> None:
 def show_command(directory: Path, game: str, seat: str | None, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
     _end(lambda: show(directory, game, seat, has_turns=has_turns))
+
+
+@cli.command(name="doctor")
+@click.argument("file", metavar="[EXPERIMENT]", type=click.Path(path_type=Path), required=False)
+@click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
+def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...]) -> None:
+    """Say what is installed, and whether the engines of EXPERIMENT are there: each is started and makes one token.
+
+    Exit codes: 0 all of it works, 1 something does not, 2 bad input.
+    """
+    if file is None and (profile is not None or overrides):
+        raise click.UsageError("--profile and --set need an EXPERIMENT")
+    invocation = None if file is None else Invocation(file=file, profile=profile, overrides=overrides)
+    _end(lambda: diagnose(invocation))
 
 
 def _end(work: Callable[[], Exit]) -> None:

@@ -28,7 +28,7 @@ def run_experiment(invocation: Invocation) -> Exit:
         _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
         return _report(invocation, _summary_of(read_run(setup.directory)))
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
-    backends = setup.backends(clock, display.say)
+    backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
         setup.directory,
         experiment_name=setup.name,

@@ -11,7 +11,7 @@ from pathlib import Path
 from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.config import Experiment, Loaded, load_experiment
+from mac_runner.config import Experiment, Loaded, ModelDefinition, load_experiment
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
@@ -32,6 +32,7 @@ class Invocation:
     out: Path | None = None
     is_quiet: bool = False
     is_live: bool | None = None
+    is_pulling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +63,36 @@ class Setup:
         """The plan of this invocation, anew on each call."""
         return islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
 
-    def backends(self, clock: Clock, say: Callable[[str], None]) -> dict[str, Backend]:
-        """The engines, checked but not started. Raises ConfigError.
+    def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
+        """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
 
         They are built late because building one may load its whole package: a run with nothing left to do needs none.
         """
+        return {
+            name: self.backend(name, definition, clock, say, is_pulling=is_pulling)
+            for name, definition in self.experiment.model_definitions.items()
+        }
+
+    def backend(
+        self,
+        name: str,
+        definition: ModelDefinition,
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        is_pulling: bool = False,
+    ) -> Backend:
+        """The engine of model `name`, defined by the experiment or a variant of what it says. Raises ConfigError."""
         with _located(self.loaded):
-            return {
-                name: build_backend(
-                    name,
-                    definition,
-                    agents=self.experiment.agent_definitions,
-                    policy_of=_policies(self.environment, name),
-                    clock=clock,
-                    say=say,
-                )
-                for name, definition in self.experiment.model_definitions.items()
-            }
+            return build_backend(
+                name,
+                definition,
+                agents=self.experiment.agent_definitions,
+                policy_of=_policies(self.environment, name),
+                clock=clock,
+                say=say,
+                is_pulling=is_pulling,
+            )
 
 
 def set_up(invocation: Invocation) -> Setup:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from mac_runner.backends import Backend, ScriptedBackend, build_backend
-from mac_runner.config import AgentDefinition, ModelDefinition, OllamaConfig, ScriptedConfig, VllmConfig
+from mac_runner.config import AgentDefinition, ModelDefinition, ScriptedConfig, VllmConfig
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
 from tests.sim.loop import SimulatedClock, simulate
@@ -83,7 +83,6 @@ def test_registry_builds_what_the_definition_says() -> None:
     "definition",
     [
         ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model")),
-        ModelDefinition(backend="ollama", ollama_config=OllamaConfig(model="some")),
     ],
 )
 def test_registry_refuses_a_backend_it_cannot_run_and_says_what_to_do(definition: ModelDefinition) -> None:

@@ -1,0 +1,196 @@
+"""A model served by Ollama: present before the run begins, asked one whole request at a time.
+
+At its start the server is asked for its version and for the model, and told to load it; so what can be known to be
+wrong is said before the first request: no server, no model, one that cannot chat or think, a context shorter than the
+one asked for.
+
+How many requests a server works on at once (its OLLAMA_NUM_PARALLEL) its API does not tell. `max_in_flight` are sent;
+those beyond what the server serves at once wait in the server's own queue, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from ollama import AsyncClient, ProcessResponse
+
+from mac_runner.backends.ollama.pulling import follow_pull
+from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, verdicts
+from mac_runner.backends.ollama.versions import missing_in
+from mac_runner.backends.ollama.wire import Wire, version_at
+from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
+from mac_runner.clock import Clock
+from mac_runner.config import OllamaConfig
+from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_LOAD_S_MAX
+from mac_runner.types import FinishReason, Reply, Request
+
+
+class OllamaBackend:
+    """One entry of `model_definitions` with the backend `ollama`.
+
+    `settings` are the settings of Sampling that its agents use; with `is_pulling` a missing model is pulled.
+    """
+
+    token_budget: int | None = None
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: OllamaConfig,
+        settings: Collection[str],
+        is_pulling: bool,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._key = f"model_definitions.{name}.ollama_config"
+        _check_host(name, config.host)
+        self._config = config
+        self._settings = settings
+        self._is_pulling = is_pulling
+        self._clock = clock
+        self._say = say
+        self._context_tokens = config.num_ctx
+        self._wire: Wire | None = None
+        self._client: AsyncClient | None = None
+
+    @property
+    def capacity(self) -> int:
+        """As configured: Ollama does not tell how many requests it serves at once."""
+        return self._config.max_in_flight
+
+    async def start(self) -> None:
+        """Find the server and the model, and have it loaded, with the context it will be used with."""
+        await self.close()
+        self._wire = Wire()
+        self._client = AsyncClient(self._config.host, transport=self._wire, timeout=None)
+        async with self._starting(OLLAMA_ANSWER_S_MAX):
+            await self._check_version(self._wire)
+        async with self._starting(OLLAMA_ANSWER_S_MAX):
+            is_present = await self._has_model(self._client)
+        if not is_present:
+            async with self._starting(None):
+                await self._pull(self._client)
+        async with self._starting(OLLAMA_LOAD_S_MAX):
+            await self._load(self._client)
+
+    async def generate(self, request: Request) -> Reply:
+        """One reply. How long a request may take is for the caller to say."""
+        if self._client is None:
+            raise EngineDeadError("this backend was not started")
+        config = self._config
+        # The client builds the request from these; what it trips over is told by `verdicts` as the server's doing.
+        messages, layout = messages_of(request.prompt), format_of(request.prompt)
+        options = options_of(request.sampling, num_ctx=config.num_ctx)
+        try:
+            with verdicts(config.host):
+                response = await self._client.chat(
+                    config.model,
+                    messages,
+                    stream=False,
+                    think=config.think,
+                    format=layout,
+                    options=options,
+                    keep_alive=config.keep_alive,
+                )
+        except PromptTooLongError:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        return reply_of(response, request, context_tokens=self._context_tokens)
+
+    async def close(self) -> None:
+        """Close the connections. How long the model stays loaded is for `keep_alive` to say."""
+        wire, self._wire, self._client = self._wire, None, None
+        if wire is not None:
+            await wire.aclose()
+
+    @asynccontextmanager
+    async def _starting(self, limit_s: float | None) -> AsyncIterator[None]:
+        """One step of the start: under a deadline, and with each error as what it means at the start."""
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            raise EngineDeadError(
+                f"{self._key}: Ollama at {self._config.host} did not answer within {limit_s} s"
+            ) from None
+        except TransientBackendError as error:
+            advice = "; start it (`ollama serve`), or say where it is with `host`" if error.is_unreachable else ""
+            raise EngineDeadError(f"{self._key}: {error}{advice}") from error
+        except (RequestRefusedError, UnknownModelError) as error:
+            raise ConfigError(f"{self._key}: {error}") from error
+
+    async def _check_version(self, wire: Wire) -> None:
+        version = await version_at(self._config.host, wire)
+        missing = missing_in(version, settings=self._settings)
+        if missing is not None:
+            raise ConfigError(f"{self._key}: Ollama {version} at {self._config.host} will not do: {missing}")
+
+    async def _has_model(self, client: AsyncClient) -> bool:
+        model = self._config.model
+        try:
+            with verdicts(self._config.host):
+                await client.show(model)
+        except UnknownModelError:
+            if self._is_pulling:
+                return False
+            raise ConfigError(
+                f"{self._key}.model: Ollama at {self._config.host} has no model {model!r}; "
+                f"run `ollama pull {model}`, or give --pull"
+            ) from None
+        return True
+
+    async def _pull(self, client: AsyncClient) -> None:
+        with verdicts(self._config.host):
+            progress = await client.pull(self._config.model, stream=True)
+        await follow_pull(self._config.model, progress, host=self._config.host, clock=self._clock, say=self._say)
+
+    async def _load(self, client: AsyncClient) -> None:
+        """A chat without messages loads the model; with which context, the list of loaded models tells."""
+        config = self._config
+        with verdicts(config.host):
+            await client.chat(
+                config.model,
+                [],
+                stream=False,
+                think=config.think,
+                options=load_options(config.num_ctx),
+                keep_alive=config.keep_alive,
+            )
+            loaded = await client.ps()
+        context_tokens = _context_tokens(loaded, config.model)
+        if config.num_ctx is None:
+            self._context_tokens = context_tokens
+            if context_tokens is not None:
+                told = f"Ollama gives {config.model!r} a context of {context_tokens} tokens; set num_ctx for another"
+                self._say(f"{self._key}: {told}")
+        elif context_tokens is not None and context_tokens < config.num_ctx:
+            raise ConfigError(
+                f"{self._key}.num_ctx: found {config.num_ctx}; Ollama loads {config.model!r} with a context of "
+                f"{context_tokens} tokens at most"
+            )
+
+
+def _check_host(name: str, host: str) -> None:
+    try:
+        _ = urlsplit(host).port
+    except ValueError as fault:
+        raise ConfigError(
+            f"model_definitions.{name}.ollama_config.host: found {host!r}; {fault}",
+            key=("model_definitions", name, "ollama_config", "host"),
+        ) from fault
+
+
+def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:
+    """The context that `model` is loaded with; None when the server does not tell."""
+    for entry in loaded.models:
+        if model.casefold() in (name := _tagged(entry.model or "").casefold(), name.removesuffix(":latest")):
+            return entry.context_length or None
+    return None
+
+
+def _tagged(model: str) -> str:
+    return model if ":" in model.rpartition("/")[2] else f"{model}:latest"

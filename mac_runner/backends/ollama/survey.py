@@ -1,0 +1,36 @@
+"""What is there at an address, before anything is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from ollama import AsyncClient
+
+from mac_runner.backends.ollama.verdicts import verdicts
+from mac_runner.backends.ollama.wire import Wire, version_at
+from mac_runner.errors import TransientBackendError
+from mac_runner.limits import OLLAMA_ANSWER_S_MAX
+
+
+class Survey(NamedTuple):
+    """An Ollama server and the models it has."""
+
+    version: str
+    models: tuple[str, ...]
+
+
+async def survey(host: str) -> Survey:
+    """Ask the server at `host` for its version and its models. Raises a BackendError."""
+    wire = Wire()
+    try:
+        async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
+            version = await version_at(host, wire)
+            with verdicts(host):
+                listed = await AsyncClient(host, transport=wire, timeout=None).list()
+    except TimeoutError:
+        text = f"Ollama at {host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
+        raise TransientBackendError(text, is_unreachable=True) from None
+    finally:
+        await wire.aclose()
+    return Survey(version, tuple(sorted(entry.model for entry in listed.models if entry.model)))

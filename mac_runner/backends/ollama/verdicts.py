@@ -1,0 +1,81 @@
+"""What went wrong at Ollama, as an error with a verdict.
+
+| what happened | what becomes of it |
+|---|---|
+| no connection, or one that broke; 502, 503, 504 | asked again; the server counts as unreachable |
+| 503 because its queue is full; 408, 429, other 5xx | asked again |
+| an answer that is none: no JSON, wrong types | asked again |
+| 400 and the like because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
+| 404 (no such model); 401, 402, 403 | nobody will be answered: the run stops |
+| any other 4xx | this request is refused for good |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+import ollama
+
+from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.limits import OLLAMA_ERROR_CHARS_MAX
+from mac_runner.printable import printable
+
+_NOT_FOUND: Final = 404
+_GATEWAY: Final = frozenset({502, 503, 504})
+_DENIED: Final = frozenset({401, 402, 403})
+_AGAIN: Final = frozenset({408, 429})
+_BUSY: Final = "server busy"
+_NO_MANIFEST: Final = "file does not exist"
+"""What a pull of a model says that nobody has published."""
+_TOO_LONG: Final = ("exceed", "longer than", "too long", "too large")
+
+
+class PromptTooLongError(RequestRefusedError):
+    """The prompt does not fit the model's context. Never leaves the package."""
+
+
+class UnknownModelError(EngineDeadError):
+    """The server has no such model."""
+
+
+@contextmanager
+def verdicts(host: str) -> Iterator[None]:
+    """Turn whatever the client raises inside the block into a BackendError.
+
+    The client reads an answer without looking at it first, so a malformed one surfaces as whatever the reading of it
+    trips over. Nothing but the client's own call belongs in the block.
+    """
+    try:
+        yield
+    except ollama.ResponseError as error:
+        raise _refusal(error.status_code, _clipped(str(error.error)), host) from None
+    except (ConnectionError, httpx.TransportError) as error:
+        text = f"no answer from Ollama at {host}: {_words(error)}"
+        raise TransientBackendError(text, is_unreachable=True) from error
+    except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise TransientBackendError(f"malformed answer from Ollama at {host}: {_words(error)}") from error
+
+
+def _refusal(status: int, text: str, host: str) -> BackendError:
+    words = f"Ollama at {host}: {text} (status {status})" if status > 0 else f"Ollama at {host}: {text}"
+    if "context" in text and any(mark in text for mark in _TOO_LONG) and status not in _GATEWAY:
+        return PromptTooLongError(words)
+    if status == _NOT_FOUND or _NO_MANIFEST in text:
+        return UnknownModelError(words)
+    if status in _DENIED:
+        return EngineDeadError(words)
+    if 400 <= status < 500 and status not in _AGAIN:
+        return RequestRefusedError(words)
+    return TransientBackendError(words, is_unreachable=status in _GATEWAY and _BUSY not in text)
+
+
+def _words(error: Exception) -> str:
+    """The class of a foreign error, and what it says as far as it fits; some say nothing."""
+    return _clipped(f"{type(error).__name__}: {error}").rstrip(": ")
+
+
+def _clipped(text: str) -> str:
+    return printable(" ".join(text[: 4 * OLLAMA_ERROR_CHARS_MAX].split())[:OLLAMA_ERROR_CHARS_MAX])

@@ -1,0 +1,80 @@
+"""What lies between the official client and the network: one pool of connections, of our own setting up.
+
+The client builds the pool itself unless it is given one, with 100 connections at most and proxies from the environment.
+Ours has as many connections as there are requests, goes straight to the address in the experiment, bounds what a
+server may send, and adds the two fields to a chat request for which the client has no parameters: `truncate` and
+`shift`, without which Ollama shortens a prompt, or forgets the beginning of it while replying, and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Final
+
+import httpx
+import ollama
+
+from mac_runner.backends.ollama.verdicts import verdicts
+from mac_runner.errors import TransientBackendError
+from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
+
+CHAT_PATH: Final = "/api/chat"
+_WHOLE: Final = b',"truncate":false,"shift":false}'
+
+
+class Wire(httpx.AsyncHTTPTransport):
+    """The connections to one server."""
+
+    def __init__(self) -> None:
+        super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and bound its answer."""
+        is_chat = request.method == "POST" and request.url.path.endswith(CHAT_PATH)
+        response = await super().handle_async_request(_whole(request) if is_chat else request)
+        if isinstance(response.stream, httpx.AsyncByteStream):
+            response.stream = _Bounded(response.stream)
+        return response
+
+
+class _Bounded(httpx.AsyncByteStream):
+    """A body that may not grow beyond OLLAMA_BODY_BYTES_MAX."""
+
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size_bytes = 0
+        async for chunk in self._stream:
+            size_bytes += len(chunk)
+            if size_bytes > OLLAMA_BODY_BYTES_MAX:
+                raise TransientBackendError(f"Ollama sent more than {OLLAMA_BODY_BYTES_MAX} bytes in one answer")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def version_at(host: str, wire: Wire) -> str:
+    """The version of the server at `host`, for which the client has no call. Raises a BackendError."""
+    key = os.environ.get("OLLAMA_API_KEY")  # Where a proxy asks for one; the client reads it by itself.
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    web = httpx.AsyncClient(transport=wire, headers=headers, timeout=None)  # noqa: S113 - the caller has a deadline
+    with verdicts(host):
+        response = await web.get(f"{host.rstrip('/')}/api/version")
+        if response.status_code != httpx.codes.OK:
+            raise ollama.ResponseError(response.text, response.status_code)
+        return str(response.json()["version"])[:40]
+
+
+def _whole(request: httpx.Request) -> httpx.Request:
+    """The same request, asking for an error where the prompt does not fit. Its body is a JSON object with fields."""
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
+    return httpx.Request(
+        request.method,
+        request.url,
+        headers=headers,
+        content=request.content.rstrip()[:-1] + _WHOLE,
+        extensions=request.extensions,
+    )

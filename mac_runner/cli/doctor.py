@@ -1,0 +1,87 @@
+"""`mac-run doctor [EXPERIMENT]`: whether what an experiment needs is there, found out before a night depends on it.
+
+It starts the engines of the experiment, one after the other, as a run would, and touches no run directory. Without an
+experiment it tells what is installed, and whether Ollama runs on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+
+from mac_runner import __version__
+from mac_runner.cli.examining import Finding, examine
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.inventory import gpus, machine, packages
+from mac_runner.cli.printing import report, say
+from mac_runner.cli.setup import Invocation, Setup, set_up
+from mac_runner.clock import SystemClock
+from mac_runner.config import OllamaConfig
+from mac_runner.errors import BackendError
+from mac_runner.printable import printable
+
+
+def diagnose(invocation: Invocation | None) -> Exit:
+    """Print what is there; FAILURES when something that the experiment needs is not."""
+    setup = None if invocation is None else set_up(invocation)
+    _print(_about_the_machine())
+    if setup is None:
+        _print([f"ollama       {asyncio.run(_local_ollama())}"])
+        return Exit.OK
+    problems = asyncio.run(_about_the_models(setup))
+    _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
+    return Exit.FAILURES if problems else Exit.OK
+
+
+def _about_the_machine() -> list[str]:
+    found, cards = packages(), gpus()
+    return [
+        f"mac_runner   {__version__}, {machine()}",
+        f"packages     {', '.join(found.installed) or 'none of an engine'}",
+        f"not there    {', '.join(found.missing) or '-'}",
+        *(f"GPU          {line}" for line in cards.lines or (cards.silence,)),
+    ]
+
+
+async def _local_ollama() -> str:
+    host = str(OllamaConfig.model_fields["host"].default)
+    try:
+        from mac_runner.backends.ollama import survey
+    except ModuleNotFoundError as missing:
+        return f"not asked: the package {missing.name!r} is not installed"
+    try:
+        found = await survey(host)
+    except BackendError as error:
+        return str(error)
+    models = ", ".join(map(printable, found.models)) or "none"
+    return f"{printable(found.version)} at {host}; models: {models}"
+
+
+async def _about_the_models(setup: Setup) -> int:
+    """Print what is found as it is found; how many problems there are."""
+    _print(["", f"experiment   {setup.name}, profile {setup.experiment.profile}"])
+    problems = 0
+    async with aclosing(examine(setup, SystemClock(), say)) as findings:
+        async for finding in findings:
+            _print(_told(finding))
+            problems += finding.problem is not None
+    return problems
+
+
+def _told(finding: Finding) -> list[str]:
+    lines = [f"model        {finding.model} ({finding.engine})"]
+    if finding.start_s is not None:
+        slots = f"{finding.capacity} requests at once"
+        tokens = "" if finding.token_budget is None else f", {finding.token_budget:,} tokens in all"
+        lines.append(f"             started in {finding.start_s:.1f} s; {slots}{tokens}")
+    if finding.probe_s is not None:
+        lines.append(f"             one token in {finding.probe_s:.2f} s")
+    if finding.problem is not None:
+        lines.append(f"             PROBLEM: {finding.problem}")
+    return lines
+
+
+def _print(lines: Iterable[str]) -> None:
+    with report() as stream:
+        stream.write("\n".join(lines) + "\n")

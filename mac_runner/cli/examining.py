@@ -1,0 +1,118 @@
+"""One model of an experiment after the other: started, asked for one token, closed.
+
+Nothing is inferred from health pages or lists: a model that answers is one that answered. Each address of a model with
+several is examined by itself, as though it were the only one, for together they would cover for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mac_runner.backends import Backend
+from mac_runner.cli.setup import Setup
+from mac_runner.clock import Clock
+from mac_runner.config import ModelDefinition
+from mac_runner.errors import EngineDeadError, MacRunnerError, boundary
+from mac_runner.limits import BACKEND_CLOSE_S_MAX, DOCTOR_PROBE_S_MAX
+from mac_runner.plan import sampling_of
+from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn
+
+_PROBE: Final = Prompt(messages=(Message(role="user", content="Say one word."),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found out about a model at one address. With a `problem` the figures may be missing."""
+
+    model: str
+    engine: str
+    start_s: float | None = None
+    capacity: int | None = None
+    token_budget: int | None = None
+    probe_s: float | None = None
+    problem: str | None = None
+
+
+async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> AsyncGenerator[Finding, None]:
+    """Every model at every address, one after the other; no two engines are up at the same time."""
+    for name, definition in setup.experiment.model_definitions.items():
+        sampling = _sampling(setup, name)
+        for engine, variant in _variants(definition):
+            finding = Finding(model=name, engine=engine)
+            try:
+                backend = setup.backend(name, variant, clock, say)
+            except MacRunnerError as error:
+                yield replace(finding, problem=str(error))
+                continue
+            has_probe = variant.backend != "scripted"
+            yield await _examined(finding, backend, sampling if has_probe else None, clock)
+
+
+async def _examined(finding: Finding, backend: Backend, sampling: Sampling | None, clock: Clock) -> Finding:
+    try:
+        began_at_s = clock.monotonic_s()
+        async with _started(backend):
+            started_at_s = clock.monotonic_s()
+            finding = replace(
+                finding,
+                start_s=started_at_s - began_at_s,
+                capacity=backend.capacity,
+                token_budget=backend.token_budget,
+            )
+            if sampling is not None:
+                await _probe(backend, finding.model, sampling)
+                finding = replace(finding, probe_s=clock.monotonic_s() - started_at_s)
+    except MacRunnerError as error:
+        return replace(finding, problem=str(error))
+    return finding
+
+
+@asynccontextmanager
+async def _started(backend: Backend) -> AsyncIterator[None]:
+    try:
+        with boundary(EngineDeadError, "it did not start"):
+            await backend.start()
+        yield
+    finally:
+        with boundary(EngineDeadError, "it did not close"):
+            async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
+                await backend.close()
+
+
+async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
+    """Have one token made. Raises a BackendError when none is."""
+    turn = Turn(round=0, agent="doctor", model=model, place=0)
+    request = Request(conversation="doctor", turn=turn, prompt=_PROBE, sampling=sampling)
+    try:
+        async with asyncio.timeout(DOCTOR_PROBE_S_MAX):
+            with boundary(EngineDeadError, "it made no token"):
+                reply = await backend.generate(request)
+    except TimeoutError:
+        raise EngineDeadError(f"it made no token within {DOCTOR_PROBE_S_MAX:.0f} s") from None
+    if reply.finish_reason is FinishReason.OVERFLOW:
+        raise EngineDeadError("not even a prompt of three words fits the model's context")
+
+
+def _sampling(setup: Setup, model: str) -> Sampling:
+    """The settings of the first agent that the model speaks for, but for one token: they too may be what is wrong."""
+    own = (agent for agent in setup.experiment.agent_definitions if agent.model == model)
+    return replace(next(map(sampling_of, own), Sampling()), max_tokens=1, seed=0)
+
+
+def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
+    """What to examine: the definition without its latency, at each of its addresses, and how to call that."""
+    plain = definition.model_copy(update={"latency": None})
+    if plain.openai_config is not None:
+        for url in plain.openai_config.base_urls:
+            alone = plain.openai_config.model_copy(update={"base_urls": (url,)})
+            yield f"openai, {alone.model} at {url}", plain.model_copy(update={"openai_config": alone})
+    elif plain.ollama_config is not None:
+        yield f"ollama, {plain.ollama_config.model} at {plain.ollama_config.host}", plain
+    elif plain.vllm_config is not None:
+        yield f"vllm, {plain.vllm_config.model} in this process", plain
+    elif plain.scripted_config is not None:
+        yield f"scripted, {plain.scripted_config.policy}", plain

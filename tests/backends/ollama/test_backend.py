@@ -1,0 +1,305 @@
+"""The backend through the official client against the stub, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
+from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
+from tests.backends.ollama.asking import ask, backend_at, started, using
+from tests.sim.ollama_server import Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
+from tests.sim.requests import request
+
+RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
+
+
+@pytest.fixture
+def stub() -> Iterator[OllamaStub]:
+    with OllamaStub(models={"qwen3:4b": StubModel(), "thinker:latest": StubModel(is_thinker=True)}) as stub:
+        yield stub
+
+
+def test_reply_tells_text_tokens_and_why_it_ended(stub: OllamaStub) -> None:
+    stub.reply = lambda body: "Good day to you all."
+
+    whole = ask(backend_at(stub.host), "x" * 9)
+    cut = ask(backend_at(stub.host), "x" * 9, sampling=Sampling(max_tokens=2))
+
+    assert whole == Reply(text="Good day to you all.", tokens=TokenCount(prompt=3, completion=5))
+    assert cut == Reply(text="Good day", finish_reason=FinishReason.LENGTH, tokens=TokenCount(prompt=3, completion=2))
+
+
+def test_request_carries_every_setting_under_the_name_ollama_has_for_it(stub: OllamaStub) -> None:
+    sampling = Sampling(
+        temperature=0.7,
+        max_tokens=9,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.05,
+        presence_penalty=0.1,
+        frequency_penalty=0.2,
+        repetition_penalty=1.1,
+        stop=("END",),
+        seed=5,
+    )
+
+    ask(backend_at(stub.host, num_ctx=8192), sampling=sampling)
+
+    (chat,) = stub.chats
+    assert chat["options"] == {
+        "temperature": 0.7,
+        "num_predict": 9,
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.05,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+        "repeat_penalty": 1.1,
+        "stop": ["END"],
+        "seed": 5,
+        "num_ctx": 8192,
+    }
+    assert (chat["model"], chat["keep_alive"], chat["stream"]) == ("qwen3:4b", "5m", False)
+
+
+def test_setting_left_out_is_left_to_ollama(stub: OllamaStub) -> None:
+    ask(backend_at(stub.host), sampling=Sampling())
+
+    (chat,) = stub.chats
+    assert chat["options"] == {"temperature": 1.0, "num_predict": 512}
+    assert set(chat) == {"model", "messages", "options", "stream", "keep_alive", "truncate", "shift", "tools"}
+    assert chat["tools"] == []
+
+
+def test_messages_go_as_they_are_but_for_half_a_surrogate_pair(stub: OllamaStub) -> None:
+    messages = (Message(role="system", content="Spiel — ja!"), Message(role="user", content="a\ud83db"))
+
+    ask(backend_at(stub.host), prompt=Prompt(messages=messages))
+
+    (chat,) = stub.chats
+    assert chat["messages"] == [
+        {"role": "system", "content": "Spiel — ja!"},
+        {"role": "user", "content": "a?b"},
+    ]
+
+
+def test_reply_with_half_a_surrogate_pair_can_be_written_as_utf8(stub: OllamaStub) -> None:
+    stub.reply = lambda body: "a\ud83db"
+
+    assert ask(backend_at(stub.host)).text == "a\ufffdb"
+
+
+def test_schema_of_the_prompt_is_the_format_of_the_request(stub: OllamaStub) -> None:
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"act": {"const": "wait"}},
+        "required": ["act"],
+    }
+
+    reply = ask(backend_at(stub.host), prompt=Prompt(messages=(Message(role="user", content="?"),), schema=schema))
+
+    assert stub.chats[0]["format"] == schema
+    assert reply.text == '{"act": "wait"}'
+
+
+def test_choice_is_asked_for_as_a_schema_and_comes_back_as_plain_text(stub: OllamaStub) -> None:
+    prompt = Prompt(messages=(Message(role="user", content="?"),), choices=('say "no"', "yes"))
+    stub.reply = lambda body: '"say \\"no\\""'
+
+    whole = ask(backend_at(stub.host), prompt=prompt)
+    cut = ask(backend_at(stub.host), prompt=prompt, sampling=Sampling(max_tokens=1))
+
+    assert stub.chats[0]["format"] == {"type": "string", "enum": ['say "no"', "yes"]}
+    assert whole.text == 'say "no"'
+    assert (cut.text, cut.finish_reason) == ('"say', FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("think", "max_tokens", "text"),
+    [
+        (None, 512, "<think>hmm</think>\nIt is I."),
+        (True, 512, "<think>hmm</think>\nIt is I."),
+        (False, 512, "It is I."),
+    ],
+)
+def test_thought_stands_in_the_reply_as_the_model_wrote_it(
+    stub: OllamaStub, think: bool | None, max_tokens: int, text: str
+) -> None:
+    stub.reply = lambda body: "It is I."
+
+    reply = ask(backend_at(stub.host, model="thinker", think=think), sampling=Sampling(max_tokens=max_tokens))
+
+    assert reply.text == text
+    assert stub.chats[0].get("think") is think
+
+
+def test_thought_that_was_cut_off_stays_open(stub: OllamaStub) -> None:
+    stub.models["thinker:latest"] = StubModel(is_thinker=True, thought="I wonder who")
+
+    reply = ask(backend_at(stub.host, model="thinker"), sampling=Sampling(max_tokens=2))
+
+    assert (reply.text, reply.finish_reason) == ("<think>I wonder", FinishReason.LENGTH)
+
+
+def test_prompt_longer_than_the_context_is_an_overflow_and_never_shortened(stub: OllamaStub) -> None:
+    reply = ask(backend_at(stub.host, num_ctx=100), "x" * 400)
+
+    (chat,) = stub.chats
+    assert (chat["truncate"], chat["shift"]) == (False, False)
+    assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW)
+
+
+def test_prompt_that_a_server_shortened_all_the_same_is_an_overflow(stub: OllamaStub) -> None:
+    stub.faults.append(answering({**RESPONSE, "prompt_eval_count": 4096, "eval_count": 1}))
+
+    reply = ask(backend_at(stub.host))
+
+    assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
+
+
+def test_as_many_requests_are_under_way_as_may_be() -> None:
+    at_once = 150  # More than the client's own pool would have connections.
+    with OllamaStub(together=at_once) as stub:
+
+        async def crowd(backend: OllamaBackend) -> int:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(at_once):
+                    group.create_task(backend.generate(request()))
+            return backend.capacity
+
+        assert using(backend_at(stub.host, max_in_flight=at_once), crowd) == at_once
+        assert len(stub.chats) == at_once
+
+
+def fault(stub: OllamaStub, fault: Fault) -> BackendError:
+    """The error of a request that is met with `fault`; the server answers the next one."""
+    stub.faults.append(fault)
+
+    async def program(backend: OllamaBackend) -> BackendError:
+        with pytest.raises(BackendError) as raised:
+            await backend.generate(request())
+        assert (await backend.generate(request())).text == "Hello."
+        return raised.value
+
+    return using(backend_at(stub.host), program)
+
+
+def said(text: str, status: int) -> Fault:
+    return answering({"error": text}, status=status)
+
+
+@pytest.mark.parametrize(
+    "broken", [reset, cut_off(0), cut_off(20), said("bad gateway", 502), said("draining", 503), said("late", 504)]
+)
+def test_engine_that_is_gone_is_told_as_unreachable(stub: OllamaStub, broken: Fault) -> None:
+    error = fault(stub, broken)
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_unreachable
+
+
+BUSY = "server busy, please try again.  maximum pending requests exceeded"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        said(BUSY, 503),
+        said("slow down", 429),
+        said("llama runner process has terminated", 500),
+        answering(b"", status=500),
+        answering(b'"boom"', status=500),
+        answering(b"<html>hello</html>", content_type="text/html"),
+        answering(b"<html>oops</html>", status=500, content_type="text/html"),
+        answering(b'{"message": {"role": "assi'),
+        answering(b"[" * 100_000),
+        answering([1, 2]),
+        answering({"done": True}),
+        answering(b"\xff\xfe"),
+        answering({**RESPONSE, "message": {"role": "assistant", "content": 7}}),
+        answering({**RESPONSE, "eval_count": "many"}),
+        answering({**RESPONSE, "eval_count": float("nan")}),
+        answering({**RESPONSE, "done": False}),
+        answering({**RESPONSE, "done_reason": "load"}),
+        answering(json.dumps(RESPONSE).encode() + b" " * OLLAMA_BODY_BYTES_MAX),
+    ],
+)
+def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault) -> None:
+    error = fault(stub, broken)
+
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_unreachable
+
+
+def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
+    error = fault(stub, said("invalid format", 400))
+
+    assert isinstance(error, RequestRefusedError)
+    assert str(error) == f"Ollama at {stub.host}: invalid format (status 400)"
+
+
+@pytest.mark.parametrize(("status", "text"), [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (403, "no")])
+def test_server_that_would_refuse_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+    error = fault(stub, said(text, status))
+
+    assert isinstance(error, EngineDeadError)
+    assert str(error) == f"Ollama at {stub.host}: {text} (status {status})"
+
+
+def test_error_of_the_server_is_quoted_short_and_harmless(stub: OllamaStub) -> None:
+    error = fault(stub, said("no\x1b[2J\n" + "x" * 10_000, 400))
+
+    assert len(str(error)) < 400
+    assert str(error).isprintable()
+
+
+def test_counts_that_are_left_out_are_none(stub: OllamaStub) -> None:
+    stub.faults.append(answering({"message": {"role": "assistant", "content": "x"}, "done": True}))
+
+    assert ask(backend_at(stub.host)) == Reply(text="x")
+
+
+def test_request_that_hangs_can_be_given_up(stub: OllamaStub) -> None:
+    stub.faults.append(hang)
+
+    async def program(backend: OllamaBackend) -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await backend.generate(request())
+        return (await backend.generate(request())).text
+
+    assert using(backend_at(stub.host), program) == "Hello."
+
+
+def test_server_that_went_away_is_unreachable() -> None:
+    with OllamaStub() as stub:
+        backend = backend_at(stub.host)
+
+        async def program(backend: OllamaBackend) -> TransientBackendError:
+            await asyncio.to_thread(stub.stop)
+            with pytest.raises(TransientBackendError) as raised:
+                await backend.generate(request())
+            return raised.value
+
+        assert using(backend, program).is_unreachable
+
+
+def test_backend_that_was_not_started_says_so() -> None:
+    with pytest.raises(EngineDeadError, match="not started"):
+        asyncio.run(backend_at("http://127.0.0.1:1").generate(request()))
+
+
+def test_free_port_has_no_server_and_the_error_says_what_to_do() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(EngineDeadError, match=rf"{host}.*ollama serve.*`host`"):
+            started(backend_at(host))

@@ -1,0 +1,81 @@
+"""From an entry of `model_definitions` to the backend, and what is refused on the way."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import mac_runner.backends
+from mac_runner.backends import Backend, build_backend
+from mac_runner.backends.ollama import SETTINGS, OllamaBackend
+from mac_runner.config import AgentDefinition, ModelDefinition, OllamaConfig
+from mac_runner.errors import ConfigError
+from tests.sim.loop import SimulatedClock
+
+
+def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "http://127.0.0.1:11434") -> Backend:
+    definition = ModelDefinition(
+        backend="ollama",
+        ollama_config=OllamaConfig(model="qwen3:4b", host=host, max_in_flight=7),
+        record_tokens=record_tokens,
+    )
+    return build_backend(
+        "m",
+        definition,
+        agents=agents,
+        policy_of=lambda name: lambda view, chance: "",
+        clock=SimulatedClock(),
+        say=lambda line: None,
+    )
+
+
+def test_definition_makes_a_backend_that_has_not_touched_the_server() -> None:
+    backend = build()
+
+    assert isinstance(backend, OllamaBackend)
+    assert (backend.capacity, backend.token_budget) == (7, None)
+
+
+def test_every_setting_of_an_agent_is_honoured() -> None:
+    build(
+        AgentDefinition(
+            agent_id="a",
+            role="r",
+            model="m",
+            top_p=0.5,
+            top_k=3,
+            min_p=0.1,
+            presence_penalty=1.0,
+            frequency_penalty=1.0,
+            repetition_penalty=1.1,
+            stop=("x",),
+        )
+    )
+
+    assert "seed" in SETTINGS
+
+
+def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not tell tokens"):
+        build(record_tokens=True)
+
+
+@pytest.mark.parametrize("host", ["http://127.0.0.1:99999", "http://[::1"])
+def test_address_that_cannot_be_one_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.ollama_config\.host: found 'http") as raised:
+        build(host=host)
+
+    assert raised.value.key == ("model_definitions", "m", "ollama_config", "host")
+
+
+def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("mac_runner.backends.ollama")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(mac_runner.backends, "ollama")
+    monkeypatch.setitem(sys.modules, "ollama", None)
+
+    with pytest.raises(ConfigError, match=r"'ollama' needs the package 'ollama'.*mac_runner\[ollama\]") as raised:
+        build()
+
+    assert raised.value.key == ("model_definitions", "m", "backend")

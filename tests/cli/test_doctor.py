@@ -1,0 +1,186 @@
+"""`mac-run doctor`: tells what is there, starts every engine once, and touches no run directory."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mac_runner.cli.inventory import gpus, packages
+from mac_runner.config import OllamaConfig
+from mac_runner.types import JsonObject
+from tests.cli.lab import AtOnce, Lab, experiment, scripted
+from tests.sim.ollama_server import OllamaStub, answering
+
+
+@pytest.fixture
+def stub() -> Iterator[OllamaStub]:
+    with OllamaStub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def dead_host() -> Iterator[str]:
+    """An address where nobody listens, and nobody else will."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:
+    return {"backend": "ollama", "ollama_config": {"model": model, "host": host, "num_ctx": 4096, "max_in_flight": 3}}
+
+
+def test_machine_is_told_without_an_experiment(
+    at_once: AtOnce, stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whether Ollama runs on the machine of the test is no affair of the test.
+    monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", stub.host)
+
+    process = at_once("doctor")
+
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "mac_runner   0.1.0, Python 3." in process.stdout
+    assert f"ollama       0.30.0 at {stub.host}; models: qwen3:4b\n" in process.stdout
+
+
+def test_machine_without_a_server_is_no_problem(
+    at_once: AtOnce, dead_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", dead_host)
+
+    process = at_once("doctor")
+
+    assert process.returncode == 0
+    assert f"ollama       no answer from Ollama at {dead_host}" in process.stdout
+
+
+def test_programs_are_started_and_nothing_is_written(at_once: AtOnce, lab: Lab) -> None:
+    file = lab.write(experiment())
+
+    process = at_once("doctor", file)
+
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "model        m (scripted, heuristic)\n" in process.stdout
+    assert "; 8 requests at once\n" in process.stdout
+    assert process.stdout.endswith("problems     none: every engine of the experiment answers\n")
+    assert [path.name for path in lab.path.iterdir()] == [file]
+
+
+def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
+    process = at_once("doctor", lab.write(experiment(models={"m": ollama(stub.host)})))
+
+    assert process.returncode == 0
+    assert f"model        m (ollama, qwen3:4b at {stub.host})\n" in process.stdout
+    assert "; 3 requests at once\n" in process.stdout
+    assert "one token in " in process.stdout
+    (probe,) = stub.chats
+    assert isinstance(probe["options"], dict)
+    assert (probe["options"]["num_predict"], probe["options"]["num_ctx"]) == (1, 4096)
+
+
+def test_each_problem_has_its_line_and_hides_no_other_model(
+    at_once: AtOnce, lab: Lab, stub: OllamaStub, dead_host: str
+) -> None:
+    models = {"gone": ollama(dead_host), "absent": ollama(stub.host, "llama3.2:3b"), "well": ollama(stub.host)}
+
+    process = at_once("doctor", lab.write(experiment(models=models)))
+
+    problems = [line for line in process.stdout.splitlines() if "PROBLEM: " in line]
+    assert process.returncode == 1
+    assert len(problems) == 2
+    assert dead_host in problems[0]
+    assert "`ollama pull llama3.2:3b`" in problems[1]
+    assert process.stdout.count("one token in ") == 1
+    assert process.stdout.endswith("problems     2\n")
+    assert not (lab.path / "runs").exists()
+
+
+def test_engine_that_starts_and_makes_no_token_is_a_problem(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
+    stub.faults.append(answering({"error": "llama runner process has terminated"}, status=500))
+
+    process = at_once("doctor", lab.write(experiment(models={"m": ollama(stub.host)})))
+
+    assert process.returncode == 1
+    assert "started in " in process.stdout
+    assert "one token in " not in process.stdout
+    assert "PROBLEM: Ollama at " in process.stdout
+
+
+def test_engine_that_cannot_be_built_is_a_problem_of_its_own(at_once: AtOnce, lab: Lab) -> None:
+    models = {"odd": {**scripted(), "record_tokens": True}, "well": scripted()}
+
+    process = at_once("doctor", lab.write(experiment(models=models)))
+
+    assert process.returncode == 1
+    assert "PROBLEM: small.yaml:" in process.stdout
+    assert "model        well (scripted, heuristic)\n             started in " in process.stdout
+
+
+def test_addresses_of_one_model_are_examined_one_by_one(at_once: AtOnce, lab: Lab, dead_host: str) -> None:
+    urls = [f"{dead_host}/v1", f"{dead_host}/other/v1"]
+    model: JsonObject = {"backend": "openai", "openai_config": {"model": "some", "base_urls": list(urls)}}
+
+    process = at_once("doctor", lab.write(experiment(models={"m": model})))
+
+    assert process.returncode == 1
+    for url in urls:
+        assert f"model        m (openai, some at {url})\n             PROBLEM: " in process.stdout
+
+
+def test_profile_and_settings_are_those_of_a_run(at_once: AtOnce, lab: Lab, stub: OllamaStub) -> None:
+    profiles: JsonObject = {"big": {"model_definitions": {"m": ollama("http://127.0.0.1:1")}}}
+    file = lab.write(experiment(profiles=profiles))
+
+    process = at_once(
+        "doctor", file, "--profile", "big", "--set", f"model_definitions.m.ollama_config.host={stub.host}"
+    )
+
+    assert process.returncode == 0
+    assert f"qwen3:4b at {stub.host}" in process.stdout
+
+
+def test_bad_input_is_refused(at_once: AtOnce) -> None:
+    assert at_once("doctor", "nowhere.yaml").returncode == 2
+    assert at_once("doctor", "--profile", "x").returncode == 2
+
+
+def test_packages_are_told_with_their_versions() -> None:
+    found = packages(("pytest", "no-such-package"))
+
+    assert found.installed == (f"pytest {pytest.__version__}",)
+    assert found.missing == ("no-such-package",)
+
+
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None) -> None:
+    """Put a tool of that name, or none, where programs are looked for."""
+    if script is not None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_gpus_are_told_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["0, NVIDIA H100, 81559 MiB, 81000 MiB, 550.54", "1, NVIDIA H100, 81559 MiB, 12 MiB, 550.54"]
+    nvidia_smi(tmp_path, monkeypatch, f"echo '{lines[0]}'; echo '{lines[1]}'")
+
+    assert gpus() == (tuple(lines), "")
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (None, "none: nvidia-smi is not installed"),
+        ("exit 0", "none: nvidia-smi lists none"),
+        ("echo 'No driver'; exit 9", "unknown: nvidia-smi ended with code 9: No driver"),
+    ],
+)
+def test_missing_gpus_are_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
+) -> None:
+    nvidia_smi(tmp_path, monkeypatch, script)
+
+    assert gpus() == ((), told)
