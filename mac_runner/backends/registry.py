@@ -50,8 +50,13 @@ def _build(
         return scripted.ScriptedBackend(
             policy=policy_of(config.policy), capacity=config.capacity, latency_ms=config.latency_ms, clock=clock
         )
+    if definition.vllm_config is not None:
+        from mac_runner.backends import vllm
+
+        _check(name, definition, agents, settings=vllm.SETTINGS, traces=True)
+        return vllm.VllmBackend(name=name, config=definition.vllm_config, traces=definition.record_tokens, clock=clock)
     raise ConfigError(
-        f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' only; "
+        f"model_definitions.{name}.backend: found {definition.backend!r}; this version runs 'scripted' and 'vllm'; "
         "choose a profile whose models are scripted (`--profile embedded` is the default one)",
         key=("model_definitions", name, "backend"),
     )
