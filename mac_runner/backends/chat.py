@@ -1,12 +1,90 @@
-"""Chat messages in the forms that different models take. Pure."""
+"""From the messages of a prompt to what a given model can be sent, without a tokenizer and without I/O.
+
+Chat templates differ in what they take: some have no system role, some insist that user and assistant alternate, and a
+base model has no template at all. `ChatShape` says which of these holds, `probe_shape` finds it out by trying, and
+what a model cannot take is rewritten without losing a word: nothing an environment wrote is ever left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final, TypeAlias
 
+from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import Message
+
+Render: TypeAlias = Callable[[Sequence[Message]], str]
+"""A chat template: the text the model continues. Raises whatever it likes for messages it does not take."""
+
+OPEN_THOUGHT: Final = "<think>"
+_BETWEEN: Final = "\n\n"
+_SYSTEM: Final = Message(role="system", content="probe of the system role")
+_USER: Final = Message(role="user", content="probe of the user")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatShape:
+    """What a model's chat template takes."""
+
+    has_system: bool = True
+    must_alternate: bool = False
+
+    def fit(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """`messages` as this template takes them."""
+        fitted = tuple(messages) if self.has_system else merge_system(messages)
+        return merge_neighbours(fitted) if self.must_alternate else fitted
+
+
+def probe_shape(render: Render) -> ChatShape:
+    """What `render` takes. A system message that it leaves out without a word counts as one it does not take."""
+    return ChatShape(
+        has_system=_takes(render, _SYSTEM, _USER),
+        must_alternate=not _takes(render, _USER, _USER),
+    )
+
+
+def merge_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` with the system's words in front of the user's first, and no system message."""
+    system = _BETWEEN.join(message.content for message in messages if message.role == "system")
+    others = [message for message in messages if message.role != "system"]
+    if not system:
+        return tuple(others)
+    first = next((place for place, message in enumerate(others) if message.role == "user"), None)
+    if first is None:
+        return (Message(role="user", content=system), *others)
+    others[first] = replace(others[first], content=f"{system}{_BETWEEN}{others[first].content}")
+    return tuple(others)
+
+
+def merge_neighbours(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` with each stretch of one role as a single message."""
+    return tuple(
+        Message(role=role, content=_BETWEEN.join(message.content for message in stretch))
+        for role, stretch in groupby(messages, key=lambda message: message.role)
+    )
 
 
 def plain_text(messages: Sequence[Message]) -> str:
-    """The messages as one text for a model without a chat template: their contents, a blank line behind each."""
-    return "".join(f"{message.content}\n\n" for message in messages)
+    """The prompt of a model without a chat template: paragraphs under headings, ending where the reply begins."""
+    paragraphs = (f"### {message.role.capitalize()}\n{message.content}" for message in messages)
+    return f"{_BETWEEN.join(paragraphs)}{_BETWEEN}### Assistant\n"
+
+
+def with_thought(prompt: str, reply: str) -> str:
+    """`reply` from the beginning of its reasoning, which some templates open at the end of the prompt.
+
+    Without the tag, reasoning that was cut off would look like an answer.
+    """
+    return f"{OPEN_THOUGHT}{reply}" if prompt.rstrip().endswith(OPEN_THOUGHT) else reply
+
+
+def _takes(render: Render, *messages: Message) -> bool:
+    """Whether `render` takes `messages` and keeps all of their words."""
+    try:
+        with boundary(RequestRefusedError, "the chat template"):
+            text = render(messages)
+    except RequestRefusedError:
+        return False
+    return all(message.content in text for message in messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from mac_runner.config.latency import EngineLatency
 from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
@@ -26,7 +26,10 @@ class ScriptedConfig(Section):
 
 
 class VllmConfig(Section):
-    """A vLLM engine on this machine's GPUs."""
+    """A vLLM engine on this machine's GPUs. Any other engine argument may stand here under the name vLLM gives it."""
+
+    # Which names there are is for the installed release to say; the backend checks them before a run begins.
+    model_config = ConfigDict(extra="allow")
 
     model: Annotated[Text, IDENTITY]
     """The model's name or path, as vLLM takes it."""
@@ -46,6 +49,10 @@ class VllmConfig(Section):
     """Whether prompts that begin alike share their KV cache."""
     attention_backend: Annotated[Text | None, IDENTITY] = None
     """Which attention kernels to use; null leaves it to vLLM."""
+    chat_template_kwargs: Annotated[Mapping[str, JsonValue], IDENTITY] = {}
+    """What the model's chat template is given besides the messages, such as enable_thinking."""
+    admission: Annotated[Literal["token_budget", "full_context"], RUNTIME] = "token_budget"
+    """Admit requests while the tokens they need fit the KV cache, or as many as fit at full context length."""
 
 
 class OllamaConfig(Section):

@@ -26,6 +26,7 @@ RUNTIME = {
     "model_definitions.*.vllm_config.tensor_parallel_size",
     "model_definitions.*.vllm_config.data_parallel_size",
     "model_definitions.*.vllm_config.gpu_memory_utilization",
+    "model_definitions.*.vllm_config.admission",
     "model_definitions.*.ollama_config.host",
     "model_definitions.*.ollama_config.keep_alive",
     "model_definitions.*.ollama_config.max_in_flight",

@@ -1,0 +1,8 @@
+"""vLLM in this process: one engine for each entry of `model_definitions`, asked without a server in between."""
+
+from __future__ import annotations
+
+from mac_runner.backends.vllm.backend import VllmBackend
+from mac_runner.backends.vllm.sampling import SETTINGS
+
+__all__ = ["SETTINGS", "VllmBackend"]

@@ -1,0 +1,43 @@
+"""From `vllm_config` to the arguments of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+from mac_runner.config import VllmConfig
+from mac_runner.errors import ConfigError
+from mac_runner.types import JsonValue
+
+OURS: Final = frozenset({"max_num_seqs_upper_bound", "admission", "chat_template_kwargs"})
+"""The keys of `vllm_config` that are not vLLM's."""
+
+
+def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
+    """Refuse a key of model `name` that vLLM does not know. Raises ConfigError."""
+    allowed = frozenset(known)
+    for key in engine_arguments(config, is_cpu=False):
+        if key not in allowed:
+            near = get_close_matches(key, sorted(allowed | OURS), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"model_definitions.{name}.vllm_config.{key}: the installed vLLM knows no such engine argument{hint}",
+                key=("model_definitions", name, "vllm_config", key),
+            )
+
+
+def engine_arguments(config: VllmConfig, *, is_cpu: bool) -> dict[str, JsonValue]:
+    """Every argument the engine is given; what the section leaves open is left to vLLM."""
+    given: dict[str, JsonValue] = {
+        key: value for key, value in config.model_dump(mode="json").items() if key not in OURS and value is not None
+    }
+    # Each copy gets its share of the requests.
+    share = -(-config.max_num_seqs_upper_bound // config.data_parallel_size)
+    # Statistics cost part of a core, and would go to a log that nobody reads.
+    defaults: dict[str, JsonValue] = {"max_num_seqs": share, "disable_log_stats": True}
+    if is_cpu:
+        # After a part of a prompt vLLM takes back the draw it made too many, and torch has no way to do that with a
+        # generator on the CPU: the engine dies of the first seeded prompt that is taken in parts.
+        defaults["enable_chunked_prefill"] = False
+    return {**defaults, **given}

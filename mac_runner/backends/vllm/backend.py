@@ -1,0 +1,161 @@
+"""One vLLM engine in this process, behind the contract of a backend.
+
+vLLM's `AsyncLLM` runs the model in processes of its own and talks to them from the event loop. What would hold up the
+loop (importing, starting, rendering and tokenising prompts, shutting down) is done on one thread that lives as long as
+the backend: prompts are tokenised one after the other, and the engine's processes end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
+from mac_runner.backends.vllm.capacity import Capacity, capacity_of
+from mac_runner.backends.vllm.housing import HOUSING
+from mac_runner.backends.vllm.releases import Engine, Library, Output, find_release, load_library
+from mac_runner.backends.vllm.rendering import Renderer, renderer_of
+from mac_runner.backends.vllm.replies import reply_of
+from mac_runner.backends.vllm.sampling import sampling_settings
+from mac_runner.clock import Clock
+from mac_runner.config import VllmConfig
+from mac_runner.errors import ConfigError, EngineDeadError, boundary
+from mac_runner.types import FinishReason, JsonValue, Reply, Request
+
+T = TypeVar("T")
+
+_KILL_INTERVAL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Everything there is once the engine runs. `defaults` are the model's own sampling settings."""
+
+    library: Library
+    engine: Engine
+    renderer: Renderer
+    capacity: Capacity
+    defaults: Mapping[str, JsonValue]
+
+
+class VllmBackend:
+    """Serves model `name`. Building it checks its settings against the installed vLLM, and imports nothing of it."""
+
+    def __init__(self, *, name: str, config: VllmConfig, traces: bool, clock: Clock) -> None:
+        try:
+            release = find_release()
+        except ConfigError as error:
+            key = ("model_definitions", name, "backend")
+            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
+        check_keys(name, config, release.arguments)
+        self._name = name
+        self._config = config
+        self._traces = traces
+        self._clock = clock
+        self._version = release.version
+        self._running: Running | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._log: Path | None = None
+        self._is_broken = False
+
+    @property
+    def capacity(self) -> int:
+        """What the configured bound and the engine allow."""
+        return self._config.max_num_seqs_upper_bound if self._running is None else self._running.capacity.requests
+
+    @property
+    def token_budget(self) -> int | None:
+        """The tokens of the engine's KV cache, unless requests are admitted at full length."""
+        return None if self._running is None else self._running.capacity.token_budget
+
+    async def start(self) -> None:
+        """Import vLLM and load the model. Cancelled, it gives up a model that is still loading."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
+        self._log = HOUSING.enter()
+        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launched)
+        try:
+            self._running = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await self._abandon(starting)
+            raise
+        except BaseException:
+            self._is_broken = True
+            raise
+
+    async def generate(self, request: Request) -> Reply:
+        """One reply. A prompt that leaves no room for a single token is not sent."""
+        if (running := self._running) is None:
+            raise EngineDeadError(f"model {self._name}: the engine is not running")
+        rendered = await self._aside(lambda: running.renderer.render(request.prompt.messages))
+        if len(rendered.ids) >= running.capacity.context_tokens:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        settings = sampling_settings(request.sampling, request.prompt, defaults=running.defaults, traces=self._traces)
+        try:
+            with running.library.verdicts(self._log):
+                output = await _finished(running, rendered.ids, settings, request.request_id)
+        except EngineDeadError:
+            self._is_broken = True
+            raise
+        return reply_of(output, rendered, traces=self._traces)
+
+    async def close(self) -> None:
+        """End the engine and its processes."""
+        running, self._running = self._running, None
+        if running is not None:
+            await self._aside(running.engine.shutdown)
+            del running
+            gc.collect()  # The engine holds itself in cycles, and would shut down once more as the interpreter ends.
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None
+            HOUSING.leave(is_kept=self._is_broken)
+
+    def _launched(self) -> Running:
+        """The engine, running. Takes as long as the model takes to load."""
+        library = load_library()
+        arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
+        key = ("model_definitions", self._name, "vllm_config")
+        with boundary(ConfigError, f"{'.'.join(key)}: vLLM {self._version} refuses it"):
+            config = library.engine_config(arguments)
+        with boundary(EngineDeadError, f"vLLM {self._version} did not start; what it printed is in {self._log}"):
+            # No variable here may name the engine: vLLM keeps errors it met on the way, and they keep this frame.
+            return self._equipped(library, library.engine(config, bool(arguments["disable_log_stats"])))
+
+    def _equipped(self, library: Library, engine: Engine) -> Running:
+        return Running(
+            library=library,
+            engine=engine,
+            renderer=renderer_of(engine.get_tokenizer(), self._config.chat_template_kwargs),
+            capacity=capacity_of(self._config, engine.vllm_config),
+            defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
+        )
+
+    async def _abandon(self, starting: asyncio.Future[Running]) -> None:
+        """End an engine that is not wanted any more, wherever in its start it is."""
+        while not starting.done():
+            # Whoever starts several engines gives them all up together.
+            for process in multiprocessing.active_children():
+                process.kill()
+            await self._clock.sleep(_KILL_INTERVAL_S)
+        if starting.exception() is None:
+            self._running = starting.result()
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Do `work` on the backend's own thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+async def _finished(running: Running, ids: list[int], settings: Mapping[str, object], request_id: str) -> Output:
+    """The output of a request. Cancelling it takes the request out of the engine."""
+    library = running.library
+    outputs = running.engine.generate(library.token_prompt(ids), library.sampling_params(settings), request_id)
+    async with aclosing(outputs):
+        last = [output async for output in outputs][-1]
+    return last

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from mac_runner.backends.vllm.capacity import Capacity, cache_tokens, capacity_of
+from mac_runner.backends.vllm.releases import EngineConfig
+from mac_runner.config import VllmConfig
+
+
+@dataclass
+class Cache:
+    num_gpu_blocks: int | None = 1000
+    block_size: int = 16
+    kv_cache_size_tokens: int | None = None
+
+
+@dataclass
+class Model:
+    max_model_len: int = 4000
+
+
+@dataclass
+class Parallel:
+    data_parallel_size: int = 1
+
+
+@dataclass
+class Scheduler:
+    max_num_seqs: int = 64
+
+
+@dataclass
+class Configuration:
+    cache_config: Cache = field(default_factory=Cache)
+    model_config: Model = field(default_factory=Model)
+    parallel_config: Parallel = field(default_factory=Parallel)
+    scheduler_config: Scheduler = field(default_factory=Scheduler)
+
+
+def capacity(admission: str, *, bound: int = 64, seqs: int = 64, copies: int = 1, length: int = 4000) -> Capacity:
+    config = VllmConfig.model_validate(
+        {"model": "m", "admission": admission, "max_num_seqs_upper_bound": bound, "data_parallel_size": copies}
+    )
+    engine = Configuration(
+        model_config=Model(length), parallel_config=Parallel(copies), scheduler_config=Scheduler(seqs)
+    )
+    return capacity_of(config, cast("EngineConfig", engine))
+
+
+@pytest.mark.parametrize(
+    ("cache", "copies", "tokens"),
+    [
+        (Cache(), 1, 16_000),
+        (Cache(), 2, 16_000),  # vLLM sums the blocks of all copies itself.
+        (Cache(kv_cache_size_tokens=9_000), 1, 9_000),
+        (Cache(kv_cache_size_tokens=9_000), 2, 18_000),
+        (Cache(num_gpu_blocks=None), 1, 0),
+    ],
+)
+def test_cache_holds_what_the_engine_says_of_each_copy_or_its_blocks(cache: Cache, copies: int, tokens: int) -> None:
+    engine = Configuration(cache_config=cache, parallel_config=Parallel(copies))
+
+    assert cache_tokens(cast("EngineConfig", engine)) == tokens
+
+
+def test_by_tokens_all_that_are_allowed_share_the_cache() -> None:
+    assert capacity("token_budget") == Capacity(requests=64, token_budget=16_000, context_tokens=4000)
+
+
+@pytest.mark.parametrize(("length", "requests"), [(4000, 4), (100, 64), (16_001, 1)])
+def test_at_full_length_as_many_as_fit_and_one_at_least(length: int, requests: int) -> None:
+    assert capacity("full_context", length=length) == Capacity(
+        requests=requests, token_budget=None, context_tokens=length
+    )
+
+
+@pytest.mark.parametrize(("bound", "seqs", "copies", "requests"), [(64, 8, 1, 8), (64, 8, 2, 16), (4, 8, 2, 4)])
+def test_never_more_requests_than_the_bound_or_the_engines_batches(
+    bound: int, seqs: int, copies: int, requests: int
+) -> None:
+    assert capacity("token_budget", bound=bound, seqs=seqs, copies=copies).requests == requests

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from mac_runner.backends import build_backend
+from mac_runner.backends.vllm.releases import argument_names, check_version
+from mac_runner.config import ModelDefinition, VllmConfig
+from mac_runner.errors import ConfigError
+from tests.sim.loop import SimulatedClock
+
+SOURCE = '''
+class Other:
+    nothing: int = 0
+
+class EngineArgs:
+    """Arguments."""
+    model: str = "m"
+    dtype: str = field(default="auto")
+    _private: int = 0
+    constant = 3
+
+    def check(self) -> None:
+        local: int = 0
+
+class AsyncEngineArgs(EngineArgs):
+    enable_log_requests: bool = False
+'''
+
+
+def test_argument_names_are_the_fields_of_vllms_two_classes() -> None:
+    assert argument_names(SOURCE) == {"model", "dtype", "enable_log_requests"}
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.32.1+cpu", "0.40.0", "1.0.0", "0.dev1", "of unknown version"])
+def test_release_is_taken(version: str) -> None:
+    check_version(version)
+
+
+@pytest.mark.parametrize("version", ["0.30.2", "0.9.1"])
+def test_release_that_is_too_old_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=rf"vLLM {version} is installed, and 0\.31 or newer is needed"):
+        check_version(version)
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_missing_package_is_told_before_anything_starts() -> None:
+    definition = ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model"))
+    with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
+        build_backend("m", definition, agents=(), policy_of={}.__getitem__, clock=SimulatedClock(), say=print)
+
+    assert caught.value.key == ("model_definitions", "m", "backend")
