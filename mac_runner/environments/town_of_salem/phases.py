@@ -9,12 +9,12 @@ from mac_runner.environments.town_of_salem.state import Phase
 
 _TABLE = {
     Phase.GREETING: "The first day. Everybody may speak or whisper; there is no vote and no trial.",
-    Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
     Phase.BIDDING: (
         "Only where the floor is bid for: all living players bid from 0 to 4 at once, and the highest bidder alone "
         "speaks next. Among equals those go first whom the last words named. Nobody is shown the bids. When nobody "
         "bids more than 0, the discussion is over."
     ),
+    Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
     Phase.VOTING: (
         "Each living player may have one standing vote and may change it or take it back. As soon as more than half of "
         "the living vote for one player, that player is put on trial and all votes are wiped. A round in which "
