@@ -20,8 +20,8 @@ from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
 from mac_runner.environments.town_of_salem.reading import Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.rules import Cap, EndRound, IllegalActError, Move, apply, validate
-from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.telling import ActRecord, outcome_of, record_of
+from mac_runner.environments.town_of_salem.state import GameState, Phase
+from mac_runner.environments.town_of_salem.telling import ActRecord, Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
@@ -32,7 +32,7 @@ from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, 
 class _Asked:
     """How far a seat has come in its turn: what was said back and forth since it was first asked.
 
-    `took_ms` is how long that took by the latency model.
+    `took_ms` is how long that took by the latency model, `refused` the replies that could not be used.
     """
 
     step: int = 0
@@ -40,14 +40,16 @@ class _Asked:
     took_ms: int = 0
     thread: list[Message] = field(default_factory=list)
     observations: tuple[str, ...] = ()
+    refused: list[Refusal] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What a seat chose, until it is its turn to happen."""
+    """What a seat chose, until it is its turn to happen; `refused` is what it tried before."""
 
     chosen: Chosen
     is_default: bool
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,8 @@ class Game:
         self._held: dict[int, _Held] = {}
         self._latency = latency or GameLatency()
         self._queue: SpeakingQueue | None = None
-        self._acts: list[ActRecord] = []
+        self._acts: list[ActRecord | Refusal] = []
+        self._dusks: list[GameState] = []
         self._open: tuple[Turn, ...] | None = None
         self._completion_tokens = 0
         self._close_finished_rounds()
@@ -167,6 +170,7 @@ class Game:
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
         if isinstance(reading, Problem):
+            asked.refused.append(self._refusal(turn, seat, reading.reason))
             if asked.attempt < self._max_retries:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason))
@@ -190,7 +194,7 @@ class Game:
 
     def _take(self, seat: int, chosen: Chosen, *, is_default: bool) -> None:
         asked = self._asked.pop(seat)
-        self._held[seat] = _Held(chosen=chosen, is_default=is_default)
+        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=tuple(asked.refused))
         for due in self._due(seat, asked.took_ms):
             self._apply(self._held.pop(due.seat), due)
             self._close_finished_rounds()
@@ -206,13 +210,20 @@ class Game:
         is_complete = len(self._held) == len(self._state.due)
         return [_Due(seat=holder, round=number) for holder in sorted(self._held)] if is_complete else []
 
+    def _refusal(self, turn: Turn, seat: int, reason: str) -> Refusal:
+        state = self._state
+        return Refusal(
+            day=state.day, phase=state.phase.value, round=turn.round, turn=turn.key, seat=seat, reason=reason
+        )
+
     def _apply(self, held: _Held, due: _Due) -> None:
+        self._acts += held.refused
         for act in (*held.chosen.side_acts, held.chosen.act):
             try:
                 self._perform(act, due, is_default=held.is_default)
-            except IllegalActError:
+            except IllegalActError as problem:
                 # It was legal on the view it was chosen on; what others did at the same time came first.
-                self._acts.append(self._act_record(act, due, is_default=held.is_default, is_lapsed=True))
+                self._acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
                 if act is held.chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)
 
@@ -222,20 +233,24 @@ class Game:
         self._state = changed.state
         self._log.append(changed.events)
 
-    def _act_record(self, act: Act, due: _Due, *, is_default: bool, is_lapsed: bool = False) -> ActRecord:
+    def _act_record(self, act: Act, due: _Due, *, is_default: bool, lapsed: str = "") -> ActRecord:
         return ActRecord(
             day=self._state.day,
             phase=self._state.phase.value,
             round=due.round,
             act=act,
             is_default=is_default,
-            is_lapsed=is_lapsed,
+            lapsed=lapsed,
+            moment=len(self._log.events),
             span=due.span,
         )
 
     def _close_finished_rounds(self) -> None:
         while self._state.result is None and not self._state.due:
-            self._state, events = apply(self._state, self._what_ends_the_round())
+            move = self._what_ends_the_round()
+            if self._state.phase is Phase.NIGHT and isinstance(move, EndRound):
+                self._dusks.append(self._state)
+            self._state, events = apply(self._state, move)
             self._log.append(events)
         if not self._state.is_lagged:
             self._queue = None
@@ -253,8 +268,8 @@ class Game:
         return EndRound()
 
     def record(self) -> JsonObject:
-        """Who sat where as what, every event with its audience, and every act."""
-        return record_of(self._state, self._log, self._task, self._acts)
+        """Who sat where as what, every event with its audience, every act, and the truth about them."""
+        return record_of(self._state, self._log, self._task, self._acts, self._dusks)
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""
