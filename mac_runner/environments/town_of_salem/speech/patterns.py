@@ -12,7 +12,10 @@ from functools import cache
 
 from mac_runner.environments.town_of_salem.speech.words import NAME, ROLE
 
-_THE = r"(?:(?:the|an?|your|our|this town's|town's)\s+)?(?:(?:real|true|only|actual|one|revealed|original|simple|humble|mere)\s+)*+"
+_THE = (
+    r"(?:(?:the|an?|your|our|this town's|town's)\s+)?"
+    r"(?:(?:real|true|only|actual|one|revealed|original|simple|humble|mere)\s+)*+"
+)
 _ROLE_LIST = rf"{_THE}{ROLE}(?:\s*(?:,\s*or\b|,\s*and\b|,|/|\bor\b)\s*{_THE}{ROLE})+"
 # At most so many names in a row: what a list may cost is bounded.
 _NAMES = rf"{NAME}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*|\s*/\s*){NAME}){{0,14}}"
