@@ -64,14 +64,15 @@ def night_lines(night: JsonObject) -> Iterator[str]:
     for mark in objects(night["marks"]):
         yield f"{mark['player']} passed for {mark['as']}" if "as" in mark else f"{mark['player']} was {mark['mark']}"
     for attack in objects(night["attacks"]):
-        defence = "" if attack["defence"] is None else f" against {attack['defence']} defence"
+        met = "no" if attack["defence"] == "none" else attack["defence"]
+        defence = "" if met is None else f" against {met} defence"
         who = f"{attack['attacker']} attacked {attack['victim']}"
         yield f"{who} ({attack['cause']}, {attack['strength']}{defence}): {attack['outcome']}"
 
 
 def _deed(deed: JsonObject) -> str:
     targets = " and ".join(texts(deed["targets"]))
-    return f"{deed['act']} {targets}".strip()
+    return f"{str(deed['act']).replace('_', ' ')} {targets}".strip()
 
 
 def _change(change: JsonObject) -> str:

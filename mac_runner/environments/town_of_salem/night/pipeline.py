@@ -92,8 +92,9 @@ def _settle_orders(night: Night) -> None:
             orders(night)
     agreed = {deed.seat: deed for deed in night.deeds}
     for seat in sorted(wanted.keys() | agreed.keys()):
-        if wanted.get(seat) != agreed.get(seat):
-            night.note("ordered", seat, was=wanted.get(seat), now=agreed.get(seat))
+        was, now = wanted.get(seat), agreed.get(seat)
+        if was != now:
+            night.note("left to another" if now is None else "sent by the team", seat, was=was, now=now)
 
 
 def _settle_visits(night: Night) -> None:

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.speech.claim import Claim, ClaimKind, Says
 from mac_runner.environments.town_of_salem.speech.patterns import patterns
-from mac_runner.environments.town_of_salem.speech.voice import Sentence, own_words
-from mac_runner.environments.town_of_salem.speech.words import HAS_NAME, HAS_ROLE, OF_TOWN, Marked, mark, roles_in
+from mac_runner.environments.town_of_salem.speech.voice import Sentence, own_words, passages
+from mac_runner.environments.town_of_salem.speech.words import HAS_NAME, HAS_ROLE, OF_TOWN, mark, names_in, roles_in
 
 _BOUNDARY = re.compile(r"[,:()–—\x00]|\s-|\b(?:and|so|because|since|or|but|as)\b", re.I)
 _NEGATOR = re.compile(
@@ -52,17 +52,31 @@ _SENTENCE_ENDS = ".!?\n"
 def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
     """The claims made in `text` by whoever says it, in the order in which they stand; `players` are the names known."""
     marked = mark(text, players)
-    sentences = own_words(marked.text)
-    roles = [claim for sentence in sentences for claim in _roles(sentence)]
+    parts = passages(marked.text)
+    is_sheriff = any("Sheriff" in claim.roles for part in parts for claim in _self_claims(part.text))
+    return tuple(
+        replace(claim, start=marked.place(part.start + claim.start), end=marked.place(part.start + claim.end))
+        for part in parts
+        for claim in _claims(part.text, players, is_sheriff)
+    )
+
+
+# By passage, for players say the same sentence many times.
+@lru_cache(maxsize=16384)
+def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[Claim, ...]:
+    sentences = own_words(passage)
     taken: list[Claim] = []
-    _take(taken, _results("".join(sentence.text for sentence in sentences), marked))
-    if any("Sheriff" in claim.roles for claim in roles):
-        _take(taken, (claim for sentence in sentences for claim in _verdicts(sentence, marked)))
+    _take(taken, _results("".join(sentence.text for sentence in sentences), players))
     for sentence in sentences:
+        _take(taken, _verdicts(sentence, players) if is_sheriff else ())
         _take(taken, _oneself(sentence))
-        _take(taken, _others(sentence, marked))
-    found = sorted((*roles, *taken), key=lambda claim: (claim.start, claim.end))
-    return tuple(replace(claim, start=marked.place(claim.start), end=marked.place(claim.end)) for claim in found)
+        _take(taken, _others(sentence, players))
+    return tuple(sorted((*_self_claims(passage), *taken), key=lambda claim: (claim.start, claim.end)))
+
+
+@lru_cache(maxsize=16384)
+def _self_claims(passage: str) -> tuple[Claim, ...]:
+    return tuple(claim for sentence in own_words(passage) for claim in _roles(sentence))
 
 
 def _take(taken: list[Claim], claims: Iterable[Claim]) -> None:
@@ -91,23 +105,23 @@ def _roles(sentence: Sentence) -> Iterator[Claim]:
         )
 
 
-def _results(text: str, marked: Marked) -> Iterator[Claim]:
+def _results(text: str, players: tuple[str, ...]) -> Iterator[Claim]:
     tried = patterns().results if HAS_NAME.search(text) else ()
     for pattern in (patterns().befallen, *tried):
         for match in pattern.finditer(text):
             start = max(text.rfind(end, 0, match.start()) for end in _SENTENCE_ENDS) + 1
             if not _is_denied(text[start : match.start()], match.start() - start):
-                yield from _result(match, 0, marked)
+                yield from _result(match, 0, players)
 
 
-def _verdicts(sentence: Sentence, marked: Marked) -> Iterator[Claim]:
+def _verdicts(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
     for match in patterns().verdict.finditer(sentence.text):
         before = sentence.text[: match.start()]
         if not _is_denied(before, match.start()) and not _NO_SUBJECT.search(before):
-            yield from _result(match, sentence.start, marked)
+            yield from _result(match, sentence.start, players)
 
 
-def _result(match: re.Match[str], offset: int, marked: Marked) -> Iterator[Claim]:
+def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iterator[Claim]:
     groups = _groups(match)
     says, roles = _said(groups), roles_in(groups.get("roles", ""))
     if says is Says.ROLES and roles == ("Vampire",):
@@ -117,13 +131,13 @@ def _result(match: re.Match[str], offset: int, marked: Marked) -> Iterator[Claim
         if says not in _NEGATED:
             return
         says = _NEGATED[says]
-    for about in marked.names(groups.get("about", "")) or ("",):
+    for about in names_in(groups.get("about", ""), players) or ("",):
         yield Claim(
             kind=ClaimKind.RESULT,
             says=says,
             about=about,
             roles=roles,
-            names=marked.names(groups.get("names", "")),
+            names=names_in(groups.get("names", ""), players),
             start=offset + match.start(),
             end=offset + match.end(),
         )
@@ -135,22 +149,22 @@ def _oneself(sentence: Sentence) -> Iterator[Claim]:
             yield _opinion(match, "", sentence.start)
 
 
-def _others(sentence: Sentence, marked: Marked) -> Iterator[Claim]:
+def _others(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
     tried = patterns().others if HAS_NAME.search(sentence.said) else ()
     for pattern in tried:
         for match in pattern.finditer(sentence.text):
             if not _is_denied(sentence.text, match.start()):
-                for about in _meant(match, sentence, marked):
+                for about in _meant(match, sentence, players):
                     yield _opinion(match, about, sentence.start)
 
 
-def _meant(match: re.Match[str], sentence: Sentence, marked: Marked) -> tuple[str, ...]:
+def _meant(match: re.Match[str], sentence: Sentence, players: tuple[str, ...]) -> tuple[str, ...]:
     """The players a sentence is about; a pronoun stands for the one player named before it, if there is one only."""
     before = sentence.said[: match.start()]
     if match["about"].lower() in _PRONOUNS:
-        named = marked.names(before)
+        named = names_in(before, players)
         return named if len(named) == 1 else ()
-    named = marked.names(match["about"])
+    named = names_in(match["about"], players)
     is_subject = match.start("about") == match.start()
     # `I vote for Abel, and Bob is innocent`: of the two only Bob is.
     return named[1:][-1:] if is_subject and _NO_SUBJECT.search(before) else named

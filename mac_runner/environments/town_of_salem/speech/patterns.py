@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from mac_runner.environments.town_of_salem.speech.voice import CONTINUING
 from mac_runner.environments.town_of_salem.speech.words import NAME, ROLE
 
 _THE = (
@@ -55,9 +56,7 @@ _INNOCENT = (
     r"(?! (?:mafia|evil|to(?! me)|about|on|for|that|question|point))\b)"
 )
 # What may stand between a name and what was found: the rest of the sentence, and the beginning of a next one about it.
-_BEFORE_FINDING = (
-    r"(?:[^.!?\n\x00]|[.!]\s+(?=(?:he|she|they|both|the result|results?|it|my result|came|turns? out|nobody|no one)\b))"
-)
+_BEFORE_FINDING = rf"(?:[^.!?\n\x00]|[.!]\s+(?={CONTINUING}))"
 _NIGHT = r"\b(?:N|Night|Nights)\s*\d{1,2}\b[\s:\-–—).=,>]*"
 _CHECKED = (
     r"(?:investigated|checked(?: on| out)?|interrogated|looked (?:into|at)|inspected|questioned|examined|scanned"
@@ -77,7 +76,7 @@ _BEFALL = (
 class Patterns:
     """All patterns, in the order in which they are tried.
 
-    `befallen` and `results` run over the whole text, for a result may stand in the sentence after the name; the others
+    `befallen` and `results` run over a whole passage, for a result may stand in the sentence after the name; the others
     over one sentence at a time. `verdict` is for who says to be a Sheriff: `Bob is not suspicious` is then a result.
     """
 

@@ -15,6 +15,9 @@ from mac_runner.environments.town_of_salem.speech.words import BLANK, NAME, ROLE
 # Quotes around all of it are the writer's habit, and quotes around a word or two are stress.
 _QUOTE = re.compile(r'"[^"]*"')
 _STRESSED = re.compile(r'"\s*[\w\' -]{1,20}"')
+# How a sentence begins that goes on with what was found of the one just named.
+CONTINUING = r"(?:he|she|they|both|the result|results?|it|my result|came|turns? out|nobody|no one)\b"
+_GOES_ON = re.compile(rf"\s*{CONTINUING}", re.I)
 _END = re.compile(r"[.!?;\n]+")
 _DIGIT_STOP = re.compile(r"\d\.\s*$")
 _ASKING = (
@@ -56,23 +59,37 @@ _HEARSAY = r"\b(?:I(?: have|'ve)? (?:heard|hear|was told|read)|according to|rumo
 _REPORTED = re.compile(rf"{_HEARSAY}|(?<![\w-]){_SOMEBODY}\s+{_HELPING}{_SAYING}\b", re.I)
 
 
-class _Span(NamedTuple):
-    start: int
-    end: int
-
-
 class Sentence(NamedTuple):
-    """One sentence: its place in the text, what of it is the speaker's own, and all that was said."""
+    """One sentence: its place in its passage, what of it is the speaker's own, and all that was said."""
 
     start: int
     text: str
     said: str
 
 
-def own_words(text: str) -> list[Sentence]:
-    """The sentences of `text`, blanked where they are not their speaker's own or not in earnest."""
-    plain = _without_quotes(text)
-    return [_own(plain, span) for span in _sentences(plain)]
+class Passage(NamedTuple):
+    """A sentence and those after it that go on with what it began; `start` is its place in the text."""
+
+    start: int
+    text: str
+
+
+def passages(text: str) -> list[Passage]:
+    """The passages of a marked text, quotations blanked."""
+    found: list[Passage] = []
+    is_open = False
+    for start, sentence in _sentences(_without_quotes(text)):
+        if found and (is_open or _GOES_ON.match(sentence)):
+            found[-1] = Passage(found[-1].start, found[-1].text + sentence)
+        else:
+            found.append(Passage(start, sentence))
+        is_open = sentence.endswith(";")
+    return found
+
+
+def own_words(passage: str) -> list[Sentence]:
+    """The sentences of a passage, blanked where they are not their speaker's own or not in earnest."""
+    return [_own(start, sentence) for start, sentence in _sentences(passage)]
 
 
 def _without_quotes(text: str) -> str:
@@ -87,22 +104,21 @@ def _blank(match: re.Match[str]) -> str:
     return BLANK * len(match.group())
 
 
-def _sentences(text: str) -> Iterator[_Span]:
-    """Where each sentence stands, with the mark that ends it; `1.` in a list ends none."""
+def _sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Each sentence with the mark that ends it, and its place; `1.` in a list ends none."""
     start = 0
     for end in _END.finditer(text):
         if end.group() == "." and _DIGIT_STOP.search(text[start : end.end()]):
             continue
-        yield _Span(start, end.end())
+        yield start, text[start : end.end()]
         start = end.end()
     if start < len(text):
-        yield _Span(start, len(text))
+        yield start, text[start:]
 
 
-def _own(text: str, span: _Span) -> Sentence:
-    said = text[span.start : span.end]
+def _own(start: int, said: str) -> Sentence:
     stated = _without_question(said) if "?" in said[-3:] else said
-    return Sentence(span.start, "".join(map(_in_earnest, _clauses(stated))), said)
+    return Sentence(start, "".join(map(_in_earnest, _clauses(stated))), said)
 
 
 def _without_question(sentence: str) -> str:

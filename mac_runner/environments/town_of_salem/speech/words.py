@@ -74,7 +74,6 @@ class Marked:
     """
 
     text: str
-    players: tuple[str, ...]
     ends: tuple[int, ...]
     shifts: tuple[int, ...]
 
@@ -83,10 +82,11 @@ class Marked:
         before = bisect_right(self.ends, index)
         return index + (self.shifts[before - 1] if before else 0)
 
-    def names(self, part: str) -> tuple[str, ...]:
-        """The players named in `part`, in order, each once."""
-        marks = (ord(mark) - _FIRST_NAME for mark in part)
-        return tuple(dict.fromkeys(self.players[mark] for mark in marks if 0 <= mark < len(self.players)))
+
+def names_in(part: str, players: tuple[str, ...]) -> tuple[str, ...]:
+    """The players named in `part` of a marked text, in order, each once."""
+    marks = (ord(mark) - _FIRST_NAME for mark in part)
+    return tuple(dict.fromkeys(players[mark] for mark in marks if 0 <= mark < len(players)))
 
 
 def roles_in(part: str) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def mark(text: str, players: tuple[str, ...]) -> Marked:
         done = found.end()
         ends.append(made)
         shifts.append(done - made)
-    return Marked("".join((*parts, plain[done:])), players, tuple(ends), tuple(shifts))
+    return Marked("".join((*parts, plain[done:])), tuple(ends), tuple(shifts))
 
 
 @lru_cache(maxsize=64)

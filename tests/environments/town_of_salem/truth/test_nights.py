@@ -113,9 +113,9 @@ def test_order_of_the_godfather_is_told_as_what_the_mafioso_did() -> None:
     told = trace(table, {"godfather": ("kill", "sheriff"), "mafioso": ("kill", "doctor")})
 
     (hand, boss) = objects(told["changes"])
-    assert (hand["how"], hand["players"]) == ("ordered", [table.name("mafioso")])
+    assert (hand["how"], hand["players"]) == ("sent by the team", [table.name("mafioso")])
     assert hand["now"] == {"act": "kill", "targets": [table.name("sheriff")]}
-    assert (boss["players"], boss["now"]) == ([table.name("godfather")], None)
+    assert (boss["how"], boss["players"], boss["now"]) == ("left to another", [table.name("godfather")], None)
 
 
 def test_jail_keeps_its_prisoner_and_those_who_come_for_them_out() -> None:
