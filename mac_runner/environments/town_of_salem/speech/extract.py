@@ -70,7 +70,7 @@ def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[C
     for sentence in sentences:
         _take(taken, _verdicts(sentence, players) if is_sheriff else ())
         _take(taken, _oneself(sentence))
-        _take(taken, _others(sentence, players))
+        _take(taken, _others(sentence, passage, players))
     return tuple(sorted((*_self_claims(passage), *taken), key=lambda claim: (claim.start, claim.end)))
 
 
@@ -149,18 +149,17 @@ def _oneself(sentence: Sentence) -> Iterator[Claim]:
             yield _opinion(match, "", sentence.start)
 
 
-def _others(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
-    tried = patterns().others if HAS_NAME.search(sentence.said) else ()
+def _others(sentence: Sentence, passage: str, players: tuple[str, ...]) -> Iterator[Claim]:
+    tried = patterns().others if HAS_NAME.search(passage) else ()
     for pattern in tried:
         for match in pattern.finditer(sentence.text):
             if not _is_denied(sentence.text, match.start()):
-                for about in _meant(match, sentence, players):
+                for about in _meant(match, passage[: sentence.start + match.start()], players):
                     yield _opinion(match, about, sentence.start)
 
 
-def _meant(match: re.Match[str], sentence: Sentence, players: tuple[str, ...]) -> tuple[str, ...]:
+def _meant(match: re.Match[str], before: str, players: tuple[str, ...]) -> tuple[str, ...]:
     """The players a sentence is about; a pronoun stands for the one player named before it, if there is one only."""
-    before = sentence.said[: match.start()]
     if match["about"].lower() in _PRONOUNS:
         named = names_in(before, players)
         return named if len(named) == 1 else ()

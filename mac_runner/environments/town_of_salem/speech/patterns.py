@@ -24,12 +24,13 @@ _I_AM = r"\bI(?:'m| am|m)"
 _HOW = (
     r"(?:\s+(?>very|more|really|definitely|clearly|obviously|probably|likely|most|almost|certainly|surely|so|too|quite|just"
     r"|actually|still|also|all|both|indeed|100%|highly|extremely|simply|truly|absolutely|pretty|rather|somewhat|now|only"
+    r"|an? (?:loyal|regular|simple|proud)"
     r"|in fact|of course|a bit|for sure|no doubt|\w+ly)\b)*+"
 )
 _IS = (
     r"(?:\s*'s|\s*'re|\s*=|\s+(?:(?:is|was|were|has been|have been) (?:found|proven|shown|confirmed)(?: to be| as)?"
     r"|is|are|was|were|has been|have been|must be|has to be|have to be|needs to be|seems? to be|appears? to be|seems?"
-    r"|appears?|looks?(?: like)?|sounds?(?: like)?|feels?(?: like)?|to be|as|being"
+    r"|appears?|looks?(?: like)?|sounds?(?: like)?|feels?(?: like)?|to be|being"
     r"|(?:is|are|was|were|has been|have been|keeps?) (?:acting|being|looking|behaving|sounding)))"
 )
 _IS_NOT = (
@@ -118,7 +119,8 @@ def _role_patterns() -> tuple[str, ...]:
         rf"\bI (?:got|drew|rolled|was dealt|was given|hold|have)\s+{_THE}{role}",
         rf"(?:^|[,;:–—-])\s*(?:the |a )?{role}\s+here\b",
         rf"(?:\b(?:speaking )?as|\bbeing)\s+{_THE}{role}[^.,\x00]{{0,25}},?\s+(?:I\b|my\b|let me\b)",
-        rf"\bI,?\s+(?:\w+\s+){{0,4}}?as\s+(?:the|your|our|this town's)\s+{role}",
+        rf"\bI,?\s+(?!(?:see|view|regard|treat|trust|know|accept|read|want|have|had)\b)"
+        rf"(?:[^\s.,\x00]+\s+){{0,6}}?as\s+(?:the|your|our|this town's)\s+{role}",
         rf"(?:^|[.:\n])\s*(?:the )?{role}(?:'s)?\s+(?:will|log|notes|results|report)\b",
         rf"\bI(?:, the| the)\s+{role}",
     )
@@ -193,6 +195,7 @@ def _other_patterns() -> tuple[str, ...]:
         rf"(?P<about>{_NAMES})\s+(?P<EVIL>did it|lied|lies|killed|murdered|attacked|is behind)\b",
         rf"(?P<about>{_NAMES})\s+(?P<EVIL>(?:must|should|has to|have to|needs? to|deserves? to)\s+(?:go|die|hang"
         r"|be\s+(?:lynched|hanged|hung|executed|voted|eliminated|killed)))\b",
+        rf"(?P<EVIL>\bput)\s+(?P<about>{_NAMES})\s+on\s+(?:the\s+)?(?:trial|stand)\b",
         rf"\bit(?:'s| is| was| must be| has to be){_HOW}\s+(?P<EVIL>)(?P<about>{_NAMES})(?!\s+(?:who|that)\b)(?!')",
         rf"(?P<EVIL>{against})\s+(?P<about>{_NAMES}){alone}",
         r"(?P<NOT_EVIL>\b(?:trust|believe(?: in)?|vouch(?:ing)? for|defend(?:ing)?|can confirm|confirm"

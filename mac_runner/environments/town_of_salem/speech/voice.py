@@ -60,11 +60,10 @@ _REPORTED = re.compile(rf"{_HEARSAY}|(?<![\w-]){_SOMEBODY}\s+{_HELPING}{_SAYING}
 
 
 class Sentence(NamedTuple):
-    """One sentence: its place in its passage, what of it is the speaker's own, and all that was said."""
+    """One sentence: its place in its passage, and what of it is the speaker's own."""
 
     start: int
     text: str
-    said: str
 
 
 class Passage(NamedTuple):
@@ -118,7 +117,7 @@ def _sentences(text: str) -> Iterator[tuple[int, str]]:
 
 def _own(start: int, said: str) -> Sentence:
     stated = _without_question(said) if "?" in said[-3:] else said
-    return Sentence(start, "".join(map(_in_earnest, _clauses(stated))), said)
+    return Sentence(start, "".join(map(_in_earnest, _clauses(stated))))
 
 
 def _without_question(sentence: str) -> str:

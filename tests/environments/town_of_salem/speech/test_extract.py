@@ -30,6 +30,7 @@ ROLES_CLAIMED = [
     ("Lookout here, quiet night.", "role: role Lookout"),
     ("As the Doctor, I stayed at home.", "role: role Doctor"),
     ("I, the Escort, ask for silence.", "role: role Escort"),
+    ("I shot Elias last night as the Vigilante.", "role: role Vigilante"),
     ("I am just a simple Transporter", "role: role Transporter"),
     ("I am the real Sheriff.", "role: role Sheriff"),
     ("I'm GF, tell nobody.", "role: role Godfather"),
@@ -88,6 +89,8 @@ ACCUSATIONS = [
     ("Gideon is acting very suspicious.", "accusation Gideon: evil"),
     ("Elias is not town.", "accusation Elias: not town"),
     ("I have no doubt that Elias is evil.", "accusation Elias: evil"),
+    ("We should put Elias on trial.", "accusation Elias: evil"),
+    ("Elias wants to frame me. She's the Godfather!", "accusation Elias: role Godfather"),
     ("Elias claimed Doctor but he is lying.", "accusation Elias: evil"),
 ]
 DEFENCES = [
@@ -98,6 +101,7 @@ DEFENCES = [
     ("I trust Abel.", "defence Abel: not evil"),
     ("I can vouch for Abel.", "defence Abel: not evil"),
     ("Abel is the Doctor.", "defence Abel: role Doctor"),
+    ("I am a loyal member of the Town.", "defence: town"),
     ("I am innocent!", "defence: not evil"),
     ("I'm not mafia.", "defence: not mafia"),
 ]
@@ -147,6 +151,7 @@ def test_sentence_holds_this_claim_and_no_other(text: str, expected: str) -> Non
         "Good day. I am Abel.",
         "I am the Sheriff's friend.",
         "I like the Sheriff.",
+        "I see Elias as the Sheriff.",
         "I think the Sheriff is dead.",
         "The Sheriff should check Elias.",
         "Abelard is evil",
