@@ -144,11 +144,12 @@ def test_bodyguard_who_steps_in_is_told_as_three_attacks() -> None:
 
 
 def test_defence_of_a_witch_is_told_as_it_was_when_the_attack_came() -> None:
-    table = Table(("witch", *CROWD))
-    told = trace(table, {"mafioso": ("kill", "witch")})
+    """Her shield is spent by the attack, in whichever way that ends."""
+    table = Table(("witch", "veteran", *CROWD))
+    told = trace(table, {"witch": ("control", "veteran", "sheriff"), "veteran": ("alert",)})
     (attack,) = objects(told["attacks"])
 
-    assert (attack["defence"], attack["outcome"]) == ("basic", "survived")
+    assert (attack["victim"], attack["defence"], attack["outcome"]) == (table.name("witch"), "basic", "killed")
 
 
 def test_bitten_player_is_told_as_turned_and_a_framed_one_as_framed() -> None:
