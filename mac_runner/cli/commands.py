@@ -111,10 +111,11 @@ def verify_command(directory: Path) -> None:
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("game", metavar="GAME")
 @click.option("--seat", metavar="NAME", help="Only what this agent saw.")
+@click.option("--truth", "has_truth", is_flag=True, help="Mark claims true or false, and tell how each night went.")
 @click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
-def show_command(directory: Path, game: str, seat: str | None, has_turns: bool) -> None:
+def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
-    _end(lambda: show(directory, game, seat, has_turns=has_turns))
+    _end(lambda: show(directory, game, seat, has_turns=has_turns, has_truth=has_truth))
 
 
 @cli.command(name="doctor")

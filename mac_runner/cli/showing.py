@@ -11,8 +11,11 @@ from mac_runner.reports import tell_transcript, tell_turns
 from mac_runner.store import RunContents, in_wall_clock_order, read_run
 
 
-def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = False) -> Exit:
-    """Print one conversation, all of it or what `seat` saw; or its turns in the order in which they were answered."""
+def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = False, has_truth: bool = False) -> Exit:
+    """Print one conversation, all of it or what `seat` saw, or its turns in the order in which they were answered.
+
+    With `has_truth` also what only the engine knew.
+    """
     contents = read_run(directory)
     task_id = _task_id(contents, game)
     transcript = contents.transcript(task_id)
@@ -20,7 +23,7 @@ def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = Fals
         answers = list(contents.answers(task_id))
         text = tell_turns(in_wall_clock_order(transcript, answers), answers)
     else:
-        text = tell_transcript(transcript, seat=seat)
+        text = tell_transcript(transcript, seat=seat, has_truth=has_truth)
     with report() as out:
         out.write(text)
     return Exit.OK

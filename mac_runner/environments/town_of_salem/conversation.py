@@ -19,7 +19,7 @@ from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedi
 from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
 from mac_runner.environments.town_of_salem.reading import Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.telling import outcome_of, record_of
+from mac_runner.environments.town_of_salem.telling import Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
@@ -29,7 +29,8 @@ from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt,
 class _Asked:
     """How far a seat has come in its turn: what was said back and forth since it was first asked.
 
-    `took_ms` is how long that took by the latency model. `attempt` counts the corrections and the `overflows` together.
+    `took_ms` is how long that took by the latency model. `refused` are the replies that could not be
+    used. `attempt` counts the corrections and the `overflows` together.
     """
 
     step: int = 0
@@ -38,6 +39,7 @@ class _Asked:
     took_ms: int = 0
     thread: list[Message] = field(default_factory=list)
     observations: tuple[str, ...] = ()
+    refused: list[Refusal] = field(default_factory=list)
 
 
 class Game:
@@ -135,15 +137,26 @@ class Game:
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
         if isinstance(reading, Problem):
+            asked.refused.append(self._refusal(turn, seat, reading.reason))
             if asked.attempt - asked.overflows < self._max_retries:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
             waits = Chosen(act=Act(seat=seat, verb="wait"))
-            self._game.take(waits, took_ms=self._asked.pop(seat).took_ms, is_default=True)
+            self._take(waits, is_default=True)
             return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})")
-        self._game.take(reading, took_ms=self._asked.pop(seat).took_ms)
+        self._take(reading)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
+
+    def _take(self, chosen: Chosen, *, is_default: bool = False) -> None:
+        asked = self._asked.pop(chosen.act.seat)
+        self._game.take(chosen, took_ms=asked.took_ms, is_default=is_default, refused=tuple(asked.refused))
+
+    def _refusal(self, turn: Turn, seat: int, reason: str) -> Refusal:
+        state = self._game.state
+        return Refusal(
+            day=state.day, phase=state.phase.value, round=turn.round, turn=turn.key, seat=seat, reason=reason
+        )
 
     def _shorten(self, turn: Turn) -> Receipt:
         """Ask again with a shorter prompt. One that cannot be made any shorter fails when it is rendered."""
@@ -169,8 +182,8 @@ class Game:
         asked.thread.append(Message(role="user", content=said))
 
     def record(self) -> JsonObject:
-        """Who sat where as what, every event with its audience, and every act."""
-        return record_of(self._game.state, self._game.log, self._task, self._game.acts)
+        """Who sat where as what, every event with its audience, every act, and the truth about them."""
+        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._game.dusks)
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""

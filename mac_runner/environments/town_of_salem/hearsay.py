@@ -1,26 +1,17 @@
 """What players publicly did and said, by name: votes, ballots, whispers, role claims, accusations.
 
-Read off the public events by rules over names and role words, for the tools and for the short form of past days. It
-quotes nobody: what comes out is made of names and role names alone, so that no words of a player pass through it.
+Read off the public events, what is said as `speech` understands it, for the tools and for the short form of past days.
+It quotes nobody: what comes out is made of names and role names alone, so that no words of a player pass through it.
 Nothing here says whether a claim is true.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.roles import ROLES
-
-_ROLE_NAMES = "|".join(sorted((re.escape(role.name) for role in ROLES.values()), key=len, reverse=True))
-_CLAIM = re.compile(rf"\b(?:I am|I['’]?m|I was|my role is)\s+(?:really |just )?(?:the |an? )?({_ROLE_NAMES})\b", re.I)
-_SUSPICION = re.compile(r"\b(?:suspicious|suspect|mafia|evil|guilty|lying|liar|lies|killer|lynch|hang)\b", re.I)
-_NEGATION = re.compile(r"(?:\b(?:not|never|no|cannot|innocent|if)\b|n['’]t\b)", re.I)
-_SENTENCE_END = re.compile(r"[.!?;,\n]+|\bbut\b")
-_ROLE_BY_NAME = {role.name.lower(): role.name for role in ROLES.values()}
+from mac_runner.environments.town_of_salem.speech import ClaimKind, extract
 
 
 @dataclass(slots=True)
@@ -66,7 +57,7 @@ def conduct_of(events: Iterable[Event], players: tuple[str, ...]) -> dict[str, C
 
 
 def _listen(conduct: Conduct, day: int, speaker: str, text: str, players: tuple[str, ...]) -> None:
-    for role in claimed_roles(text):
+    for role in claimed_roles(text, players):
         if (day, role) not in conduct.claims:
             conduct.claims.append((day, role))
     for name in accused_names(text, players):
@@ -74,31 +65,12 @@ def _listen(conduct: Conduct, day: int, speaker: str, text: str, players: tuple[
             conduct.accuses.append((day, name))
 
 
-@lru_cache(maxsize=4096)
-def claimed_roles(text: str) -> tuple[str, ...]:
-    """The roles the speaker says to be, in order; a sentence that denies or asks is no claim."""
-    found = dict[str, None]()
-    for sentence, end in _sentences(text):
-        claim = _CLAIM.search(sentence)
-        if claim and end != "?" and not _NEGATION.search(sentence[: claim.start()]):
-            found[_ROLE_BY_NAME[claim.group(1).lower()]] = None
-    return tuple(found)
+def claimed_roles(text: str, players: tuple[str, ...]) -> tuple[str, ...]:
+    """The roles the speaker says to be, in order."""
+    said = (claim for claim in extract(text, players) if claim.kind is ClaimKind.ROLE)
+    return tuple(dict.fromkeys(role for claim in said for role in claim.roles))
 
 
-@lru_cache(maxsize=4096)
 def accused_names(text: str, players: tuple[str, ...]) -> tuple[str, ...]:
-    """The players named in sentences of suspicion that hold no denial, in order."""
-    found = dict[str, None]()
-    for sentence, end in _sentences(text):
-        if end != "?" and _SUSPICION.search(sentence) and not _NEGATION.search(sentence):
-            found.update((name, None) for name in players if re.search(rf"\b{re.escape(name)}\b", sentence))
-    return tuple(found)
-
-
-def _sentences(text: str) -> list[tuple[str, str]]:
-    """The clauses of a text, each with what ends it."""
-    parts, start = [], 0
-    for end in _SENTENCE_END.finditer(text):
-        parts.append((text[start : end.start()], end.group()[0]))
-        start = end.end()
-    return [*parts, (text[start:], "")]
+    """The players somebody speaks against, by accusation or by a result, in order."""
+    return tuple(dict.fromkeys(claim.about for claim in extract(text, players) if claim.is_against and claim.about))

@@ -15,18 +15,19 @@ from mac_runner.environments.town_of_salem.events import Events
 from mac_runner.environments.town_of_salem.knowledge import GameLog
 from mac_runner.environments.town_of_salem.reading import Chosen
 from mac_runner.environments.town_of_salem.rules import Cap, EndRound, IllegalActError, Move, apply, validate
-from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.telling import ActRecord
+from mac_runner.environments.town_of_salem.state import GameState, Phase
+from mac_runner.environments.town_of_salem.telling import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
 from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What a seat chose, until it is its turn to happen."""
+    """What a seat chose, until it is its turn to happen; `refused` is what it tried before."""
 
     chosen: Chosen
     is_default: bool
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +52,15 @@ class OpenTurn:
 class Proceedings:
     """A game as it goes: its state, its log, every act made, and the choices that are held.
 
-    `completion_tokens` is what the replies have cost so far.
+    `completion_tokens` is what the replies have cost so far, `dusks` the state at the end of each night's choosing.
     """
 
     def __init__(self, state: GameState, opening: Events) -> None:
         self.state = state
         self.log = GameLog(len(state.players))
         self.log.append(opening)
-        self.acts: list[ActRecord] = []
+        self.acts: list[ActRecord | Refusal] = []
+        self.dusks: list[GameState] = []
         self.completion_tokens = 0
         self._held: dict[int, _Held] = {}
         self._queue: SpeakingQueue | None = None
@@ -76,10 +78,12 @@ class Proceedings:
             turns.append(OpenTurn(seat=seat, round=state.round, place=place, after=after))
         return tuple(turns)
 
-    def take(self, chosen: Chosen, *, took_ms: int, is_default: bool = False) -> None:
+    def take(
+        self, chosen: Chosen, *, took_ms: int, is_default: bool = False, refused: tuple[Refusal, ...] = ()
+    ) -> None:
         """A seat has chosen, after a turn of so long: whatever is certain to happen now happens."""
         seat = chosen.act.seat
-        self._held[seat] = _Held(chosen=chosen, is_default=is_default)
+        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused)
         for due in self._due(seat, took_ms):
             self._apply(self._held.pop(due.seat), due)
             self._close_finished_rounds()
@@ -96,12 +100,13 @@ class Proceedings:
         return [_Due(seat=holder, round=number) for holder in sorted(self._held)] if is_complete else []
 
     def _apply(self, held: _Held, due: _Due) -> None:
+        self.acts += held.refused
         for act in (*held.chosen.side_acts, held.chosen.act):
             try:
                 self._perform(act, due, is_default=held.is_default)
-            except IllegalActError:
+            except IllegalActError as problem:
                 # It was legal on the view it was chosen on; what others did at the same time came first.
-                self.acts.append(self._act_record(act, due, is_default=held.is_default, is_lapsed=True))
+                self.acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
                 if act is held.chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)
 
@@ -111,20 +116,24 @@ class Proceedings:
         self.state = changed.state
         self.log.append(changed.events)
 
-    def _act_record(self, act: Act, due: _Due, *, is_default: bool, is_lapsed: bool = False) -> ActRecord:
+    def _act_record(self, act: Act, due: _Due, *, is_default: bool, lapsed: str = "") -> ActRecord:
         return ActRecord(
             day=self.state.day,
             phase=self.state.phase.value,
             round=due.round,
             act=act,
             is_default=is_default,
-            is_lapsed=is_lapsed,
+            lapsed=lapsed,
+            moment=len(self.log.events),
             span=due.span,
         )
 
     def _close_finished_rounds(self) -> None:
         while self.state.result is None and not self.state.due:
-            self.state, events = apply(self.state, self._what_ends_the_round())
+            move = self._what_ends_the_round()
+            if self.state.phase is Phase.NIGHT and isinstance(move, EndRound):
+                self.dusks.append(self.state)
+            self.state, events = apply(self.state, move)
             self.log.append(events)
         if not self.state.is_lagged:
             self._queue = None

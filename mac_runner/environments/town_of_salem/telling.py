@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mac_runner.environments.town_of_salem.acts import Act
-from mac_runner.environments.town_of_salem.claims import role_claims, trials
-from mac_runner.environments.town_of_salem.events import Event
+from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import GameLog
 from mac_runner.environments.town_of_salem.narration import stamp, tell
+from mac_runner.environments.town_of_salem.night import play_out
 from mac_runner.environments.town_of_salem.state import GameState, Player
+from mac_runner.environments.town_of_salem.truth import (
+    Lives,
+    Said,
+    claims_told,
+    deaths_told,
+    night_told,
+    spoken,
+    trials_told,
+    written,
+)
 from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.victory import has_won
 from mac_runner.types import JsonObject, JsonValue, Task
@@ -20,8 +30,9 @@ from mac_runner.types import JsonObject, JsonValue, Task
 class ActRecord:
     """One act as it was made, for the transcript: the ground truth that no player sees.
 
-    `span` is set under information lag. A lapsed act was legal when it was chosen and not any more when it was its turn
-    to happen; the player waited instead.
+    `moment` is how many events there had been before it; `span` is set under information lag. A lapsed act was legal
+    when it was chosen and not any more when it was its turn to happen, for the reason `lapsed`; the player waited
+    instead.
     """
 
     day: int
@@ -29,8 +40,26 @@ class ActRecord:
     round: int
     act: Act
     is_default: bool
-    is_lapsed: bool = False
+    moment: int
+    lapsed: str = ""
     span: Span | None = None
+
+    @property
+    def legality(self) -> str:
+        """How the act stands with the rules."""
+        return "lapsed" if self.lapsed else "default" if self.is_default else "legal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A reply that could not be used, and why: no act, several, one that was not legal. `turn` finds its words."""
+
+    day: int
+    phase: str
+    round: int
+    turn: str
+    seat: int
+    reason: str
 
 
 def outcome_of(state: GameState, task: Task) -> JsonObject:
@@ -65,20 +94,49 @@ def _player(state: GameState, player: Player, task: Task) -> JsonObject:
     }
 
 
-def record_of(state: GameState, log: GameLog, task: Task, acts: Iterable[ActRecord]) -> JsonObject:
-    """The game for a reader: cast, events with who learned of each, every act, trial and role claim."""
+def record_of(
+    state: GameState,
+    log: GameLog,
+    task: Task,
+    acts: Sequence[ActRecord | Refusal],
+    dusks: Iterable[GameState],
+) -> JsonObject:
+    """The game for a reader: who was what, all that happened and was done, and the truth about it.
+
+    `dusks` are the states in which a night was about to be resolved: each is played once more, to tell how.
+    """
     names = [player.name for player in state.players]
+    nights = [(dusk, play_out(dusk)) for dusk in dusks]
+    by_day = {dusk.day: night for dusk, night in nights}
+    lives = Lives(log.events, state.players)
+    said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
+    utterances = (*spoken(said, log.events, names), *written(log.events, by_day, names))
     return {
         "kind": "town_of_salem",
         "lobby": list(state.lobby),
-        "cast": [
-            {"name": player.name, "seat": player.seat, "role": player.dealt, "model": task.agents[player.seat].model}
-            for player in state.players
-        ],
+        "cast": [_cast(state, player, log, task) for player in state.players],
         "events": [_event(event, names) for event in log.events],
-        "acts": [_act(act, names) for act in acts],
-        "trials": trials(log.events),
-        "claims": role_claims(log.events, state.players),
+        "acts": [_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
+        "nights": [night_told(dusk, night) for dusk, night in nights],
+        "trials": trials_told(log.events),
+        "deaths": deaths_told(log.events, by_day, lives, names),
+        "role_changes": lives.changes(),
+        "claims": claims_told(utterances, tuple(names), lives),
+    }
+
+
+def _cast(state: GameState, player: Player, log: GameLog, task: Task) -> JsonObject:
+    agent = task.agents[player.seat]
+    targets = (event for event in log.private[player.seat] if event.kind is EventKind.QUARRY)
+    first = next(targets, None)
+    return {
+        "name": player.name,
+        "seat": player.seat,
+        "slot": state.lobby[agent.slot] if agent.slot < len(state.lobby) else None,
+        "role": player.dealt,
+        "target": None if first is None else first.data["target"],
+        "definition": agent.definition,
+        "model": agent.model,
     }
 
 
@@ -105,13 +163,30 @@ def _act(record: ActRecord, names: list[str]) -> JsonObject:
         "act": act.verb,
         "targets": [names[seat] for seat in act.targets],
         "is_default": record.is_default,
+        "legality": record.legality,
     }
     if act.text:
         told["text"] = act.text
     if act.choice:
         told["choice"] = act.choice
-    if record.is_lapsed:
+    if record.lapsed:
         told["is_lapsed"] = True
+        told["reason"] = record.lapsed
     if record.span is not None:
         told["simulated"] = {"started_ms": record.span.started_ms, "ended_ms": record.span.ended_ms}
     return told
+
+
+def _refused(refusal: Refusal, names: list[str]) -> JsonObject:
+    return {
+        "day": refusal.day,
+        "phase": refusal.phase,
+        "round": refusal.round,
+        "player": names[refusal.seat],
+        "act": None,
+        "targets": [],
+        "is_default": False,
+        "legality": "refused",
+        "reason": refusal.reason,
+        "turn": refusal.turn,
+    }

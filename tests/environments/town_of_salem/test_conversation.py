@@ -148,8 +148,12 @@ def test_unusable_reply_is_corrected_with_the_reason_then_replaced_by_waiting() 
     assert game.turns()[0].agent != first.agent
     acts = game.record()["acts"]
     assert isinstance(acts, list)
-    (act,) = acts
-    assert isinstance(act, dict)
+    *refused, act = [act for act in acts if isinstance(act, dict)]
+    assert [(attempt["legality"], attempt["reason"]) for attempt in refused] == [
+        *(("refused", receipt.detail) for receipt in receipts),
+        ("refused", last.detail.removeprefix("wait (").removesuffix(")")),
+    ]
+    assert act["legality"] == "default"
     assert (act["player"], act["act"], act["is_default"]) == (first.agent, "wait", True)
 
 

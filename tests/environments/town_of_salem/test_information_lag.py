@@ -78,7 +78,7 @@ def heard(game: Game, turn: Turn) -> set[tuple[str, int]]:
 def spoken(game: Game) -> list[JsonObject]:
     acts = game.record()["acts"]
     assert isinstance(acts, list)
-    return [act for act in acts if isinstance(act, dict) and act["phase"] == "discussion"]
+    return [act for act in acts if isinstance(act, dict) and act["phase"] == "discussion" and act["act"]]
 
 
 @pytest.mark.parametrize("dice", range(6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.night.pad import Attack, Night, Visit
-from mac_runner.environments.town_of_salem.night.pipeline import resolve
+from mac_runner.environments.town_of_salem.night.pad import Attack, Judged, Night, Note, Visit
+from mac_runner.environments.town_of_salem.night.pipeline import play_out, resolve
 
-__all__ = ["Attack", "Night", "Visit", "resolve"]
+__all__ = ["Attack", "Judged", "Night", "Note", "Visit", "play_out", "resolve"]

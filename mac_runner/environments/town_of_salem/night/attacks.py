@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.night.pad import Attack, Night
+from mac_runner.environments.town_of_salem.night.pad import Attack, Judged, Night
 from mac_runner.environments.town_of_salem.roles import Level
 from mac_runner.environments.town_of_salem.state import Death
 
@@ -20,13 +20,17 @@ _MET_FIRST = ("mafia", "serial killer", "vigilante", "werewolf", "vampire", "sta
 def judge(night: Night) -> None:
     """Settle all attacks of the night and record the deaths."""
     attacks = [attack for attack in night.attacks if _can_reach(night, attack)]
+    night.judged += [Judged(attack, None, "out of reach") for attack in night.attacks if not _can_reach(night, attack)]
     attacks = _step_in(night, attacks)
     fatal: dict[int, list[Attack]] = defaultdict(list)
     for attack in attacks:
-        if attack.level > _defence(night, attack.victim):
+        defence = _defence(night, attack.victim)
+        if attack.level > defence:
             fatal[attack.victim].append(attack)
         else:
+            night.judged.append(Judged(attack, defence, "survived"))
             _tell_survival(night, attack)
+    met = {seat: _defence(night, seat) for seat in fatal}
     attacked = sorted({attack.victim for attack in attacks})
     for victim in attacked:
         for healer in night.healers[victim]:
@@ -35,7 +39,7 @@ def judge(night: Night) -> None:
     for victim in attacked:
         night.role_of(victim).when_attacked(night, victim)
     for seat, overcome in sorted(fatal.items()):
-        _overcome(night, seat, overcome)
+        _overcome(night, seat, overcome, met[seat])
     # Whoever died of one attack is not told that somebody saved them from another.
     night.events = [event for event in night.events if not (event.kind is EventKind.ATTACKED and _is_to(event, night))]
 
@@ -59,6 +63,7 @@ def _step_in(night: Night, attacks: list[Attack]) -> list[Attack]:
             met.append(attack)
             continue
         guard = free.pop(0)
+        night.judged.append(Judged(attack, None, "met by a Bodyguard"))
         night.tell(attack.victim, EventKind.ATTACKED, saved_by="a Bodyguard")
         if guard in night.living:
             met.append(replace(attack, victim=guard, cause="guarding", instead=None))
@@ -94,8 +99,11 @@ def _tell_survival(night: Night, attack: Attack) -> None:
         night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
 
 
-def _overcome(night: Night, seat: int, attacks: list[Attack]) -> None:
+def _overcome(night: Night, seat: int, attacks: list[Attack], defence: Level) -> None:
     deadly = [attack for attack in attacks if attack.instead is None]
+    for attack in attacks:
+        outcome = "killed" if attack.instead is None else "came to nothing" if deadly else "turned"
+        night.judged.append(Judged(attack, defence, outcome))
     if not deadly:
         for attack in attacks[:1]:
             if attack.instead is not None:

@@ -39,8 +39,29 @@ class Visit(NamedTuple):
     house: int
 
 
+class Note(NamedTuple):
+    """What came between a choice and what happened, for those who read a finished game.
+
+    `how` in a word or two, the seats it befell, whose doing it was, and what their deed was before and after.
+    """
+
+    how: str
+    seats: tuple[int, ...]
+    by: int | None = None
+    was: Deed | None = None
+    now: Deed | None = None
+
+
+class Judged(NamedTuple):
+    """An attack that was judged: the defence it met (None: none was asked) and what came of it."""
+
+    attack: Attack
+    defence: Level | None
+    outcome: str
+
+
 class Night:
-    """What is being done this night."""
+    """What is being done this night. `notes` and `judged` are for the record alone: nothing is decided by them."""
 
     def __init__(self, state: GameState) -> None:
         self.state = state
@@ -57,6 +78,8 @@ class Night:
         self.attacks: list[Attack] = []
         self.fatal: dict[int, list[Attack]] = {}
         self.events: list[Event] = []
+        self.notes: list[Note] = []
+        self.judged: list[Judged] = []
         self.unnoticed: list[tuple[int, EventKind]] = []
         self._places: dict[int, int] = {}
         self._listeners: dict[int, list[int]] = defaultdict(list)
@@ -86,6 +109,10 @@ class Night:
     def place(self, seat: int) -> int:
         """Where one ends up tonight who goes to `seat`: Transporters may have moved them."""
         return self._places.get(seat, seat)
+
+    def deed_of(self, seat: int) -> Deed | None:
+        """What `seat` is about to do."""
+        return next((deed for deed in self.deeds if deed.seat == seat), None)
 
     def house(self, deed: Deed) -> int:
         """The house a deed ends up at."""
@@ -134,6 +161,12 @@ class Night:
         """Let it be known; what everybody learns is told at dawn, after the deaths."""
         self.events.append(event)
 
+    def note(
+        self, how: str, *seats: int, by: int | None = None, was: Deed | None = None, now: Deed | None = None
+    ) -> None:
+        """Keep for the record what came between a choice and what happened."""
+        self.notes.append(Note(how, seats, by, was, now))
+
     def report(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
         """Let one player know what they found out, and those too who had them do it."""
         for reader in (seat, *self._listeners[seat]):
@@ -168,12 +201,15 @@ class Night:
         """Role-block `target` (step 5); the immune are told, and so is their visitor."""
         role = self.role_of(target)
         if role.is_block_immune:
+            self.note("block resisted", target, by=blocker)
             self.tell(blocker, EventKind.BLOCK_FAILED, target=self.chosen_for(blocker, target))
             self.tell(target, EventKind.BLOCK_RESISTED)
             return
         if not role.when_blocked(self, target, blocker):
+            self.note("block resisted", target, by=blocker)
             self.tell(target, EventKind.BLOCK_RESISTED)
             return
+        self.note("blocked", target, by=blocker, was=self.deed_of(target))
         self.blocked.add(target)
         self.tell(target, EventKind.BLOCKED)
 

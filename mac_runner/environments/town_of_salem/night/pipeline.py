@@ -1,7 +1,8 @@
 """A night from dusk to dawn, step by step in the order of the rules (section 6).
 
-`resolve` is pure: the same state gives the same dawn. Everything is gathered first and judged at the end. A deed is
-played at the step of its ability, in seat order; what an ability puts off comes after the deeds of its step.
+`resolve` is pure: the same state gives the same dawn, and so a night can be played again from its dusk by who wants to
+read its pad (`play_out`). Everything is gathered first and judged at the end. A deed is played at the step of its
+ability, in seat order; what an ability puts off comes after the deeds of its step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,25 @@ from mac_runner.environments.town_of_salem.state import Deed, GameState
 
 def resolve(state: GameState) -> Changed:
     """Play the night's deeds and return the state at dawn: deaths recorded, one-night effects gone."""
+    night = play_out(state)
+    dawn = replace(
+        night.state,
+        deeds=(),
+        hauntings=(),
+        jail_choice=None,
+        keeper=None,
+        prisoner=None,
+        seance=None,
+        ballots={},
+    )
+    return Changed(dawn, tuple(night.events))
+
+
+def play_out(state: GameState) -> Night:
+    """The pad of the night as it is at dawn."""
     night = Night(state)
+    if state.prisoner is not None:
+        night.note("jailed", state.prisoner, by=state.keeper, was=night.deed_of(state.prisoner))
     night.deeds = [deed for deed in night.deeds if deed.seat != state.prisoner]
     for player in state.players:
         night.role_of(player.seat).by_night(night, player.seat)
@@ -31,17 +50,7 @@ def resolve(state: GameState) -> Changed:
     judge(night)
     for step in (Step.BURY, Step.REPORT):
         _play(night, step)
-    night.state = replace(
-        night.state,
-        deeds=(),
-        hauntings=(),
-        jail_choice=None,
-        keeper=None,
-        prisoner=None,
-        seance=None,
-        ballots={},
-    )
-    return Changed(night.state, tuple(night.events))
+    return night
 
 
 def _play(night: Night, step: Step) -> None:
@@ -61,6 +70,7 @@ def _reaches(night: Night, deed: Deed, ability: NightAbility) -> bool:
     """Whether a deed reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
     if not ability.is_visit or ability.reaches_jail or not deed.targets or night.house(deed) != night.state.prisoner:
         return True
+    night.note("target in jail", deed.seat, was=deed)
     night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(deed.targets[ability.visited]))
     if ability.step is Step.BLOCK:
         night.tell(night.house(deed), EventKind.BLOCK_RESISTED)
@@ -75,10 +85,16 @@ def _settle_orders(night: Night) -> None:
         for ability in night.role_of(deed.seat).abilities
         if isinstance(ability, NightAbility) and ability.orders is not None
     }
+    wanted = {deed.seat: deed for deed in night.deeds}
     for verb in sorted(abilities):
         orders = abilities[verb].orders
         if orders is not None:
             orders(night)
+    agreed = {deed.seat: deed for deed in night.deeds}
+    for seat in sorted(wanted.keys() | agreed.keys()):
+        was, now = wanted.get(seat), agreed.get(seat)
+        if was != now:
+            night.note("left to another" if now is None else "sent by the team", seat, was=was, now=now)
 
 
 def _settle_visits(night: Night) -> None:

@@ -1,8 +1,7 @@
 """What scripted players say to each other, and how they understand it.
 
-They speak in a few fixed sentences, so that a statement made by one can be taken up by the others; free text of other
-players is understood as far as it happens to contain such a sentence. Nobody believes a statement for its form: what it
-is worth is weighed in `beliefs`.
+They speak in a few fixed sentences and understand free speech, that of models too, as far as `speech` does. Nobody
+believes a statement for its form: what it is worth is weighed in `beliefs`.
 """
 
 from __future__ import annotations
@@ -12,16 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.lobbies import NAMES
+from mac_runner.environments.town_of_salem.speech import Claim, ClaimKind, extract
 
-_ROLE_NAMES = "|".join(
-    re.escape(name) for name in sorted((role.name for role in ROLES.values()), key=len, reverse=True)
-)
-# Whole sentences only: "I do not think Abel is suspicious." says nothing of the kind.
-_CLAIM = re.compile(rf"(?:^|(?<=[.!?] ))I (?:am|was) the ({_ROLE_NAMES})(?=[.!]|$)")
-_ROLE_OF = re.compile(rf"(?:^|(?<=[.!?] ))([A-Z][a-z]+) is the ({_ROLE_NAMES})(?=[.!]|$)")
+# A plan is no claim.
 _TAKING = re.compile(r"(?:^|(?<=[.!?] ))I say we take ([A-Z][a-z]+)(?=[.!]|$)")
-_FINDING = re.compile(r"(?:^|(?<=[.!?] ))I found that ([A-Z][a-z]+) is (not )?suspicious(?=[.!]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +33,21 @@ class Statement:
 
 
 @lru_cache(maxsize=4096)
-def understand(text: str) -> Statement:
-    """Read the fixed sentences out of `text`. Names are not checked here: who is no player is simply never met."""
-    claim = _CLAIM.search(text)
+def understand(text: str, players: tuple[str, ...] = NAMES) -> Statement:
+    """What `text` says of its speaker and of `players`; by default of everybody who could be one."""
+    said = extract(text, players)
     takes = _TAKING.search(text)
-    findings = _FINDING.findall(text)
     return Statement(
-        claims=claim.group(1) if claim else None,
-        accuses=tuple(name for name, negated in findings if not negated),
-        clears=tuple(name for name, negated in findings if negated),
-        roles=tuple(_ROLE_OF.findall(text)),
+        claims=next((claim.roles[0] for claim in said if claim.kind is ClaimKind.ROLE), None),
+        accuses=_named(claim for claim in said if claim.is_against),
+        clears=_named(claim for claim in said if claim.is_in_favour),
+        roles=tuple((claim.about, claim.roles[0]) for claim in said if claim.about and len(claim.roles) == 1),
         takes=takes.group(1) if takes else None,
     )
+
+
+def _named(claims: Iterable[Claim]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(claim.about for claim in claims if claim.about))
 
 
 def claim(role: str, *, dead: bool = False) -> str:

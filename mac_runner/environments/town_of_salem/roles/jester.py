@@ -61,7 +61,9 @@ def _haunt_somebody(night: Night, seat: int) -> None:
     pool = [guilty for guilty in haunting.drawn_from if night.state.players[guilty].alive]
     if pool:
         chosen = night.chance("haunt", seat).choice(pool)
-        night.deeds.append(Deed(seat=seat, verb=HAUNT, targets=(chosen,)))
+        drawn = Deed(seat=seat, verb=HAUNT, targets=(chosen,))
+        night.note("drawn by lot", seat, now=drawn)
+        night.deeds.append(drawn)
 
 
 ROLE = Role(

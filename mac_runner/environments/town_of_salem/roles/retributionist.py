@@ -42,7 +42,9 @@ def _raise(night: Night, deed: Deed) -> None:
         return
     night.mark_for_good(corpse, RAISED)
     night.listen(deed.seat, corpse)
-    night.deeds.append(Deed(seat=corpse, verb=ability.verb, targets=(target,)))
+    raised = Deed(seat=corpse, verb=ability.verb, targets=(target,))
+    night.note("raised", corpse, by=deed.seat, now=raised)
+    night.deeds.append(raised)
 
 
 def _fallen(state: GameState, player: Player) -> tuple[int, ...]:

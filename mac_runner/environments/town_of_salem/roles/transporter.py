@@ -22,8 +22,10 @@ def _swap(night: Night, deed: Deed) -> None:
         night.visit(deed.seat, target)
     one, other = deed.targets
     if night.state.prisoner in deed.targets:
+        night.note("target in jail", deed.seat, was=deed)
         night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(night.state.prisoner))
     elif one != other:
+        night.note("moved", one, other, by=deed.seat)
         night.swap(one, other)
         for moved in deed.targets:
             night.tell(moved, EventKind.TRANSPORTED)

@@ -22,6 +22,7 @@ def _control(night: Night, deed: Deed) -> None:
     puppet, victim = night.house(deed), deed.targets[1]
     name = night.name_of(deed.targets[0])
     if night.role_of(puppet).is_control_immune:
+        night.note("control resisted", puppet, by=deed.seat)
         night.tell(deed.seat, EventKind.CONTROL_FAILED, target=name)
         night.tell(puppet, EventKind.CONTROL_RESISTED)
         return
@@ -30,6 +31,7 @@ def _control(night: Night, deed: Deed) -> None:
     night.tell(puppet, EventKind.CONTROLLED)
     night.listen(deed.seat, puppet)
     controlled = _deed_of(night, puppet, victim)
+    night.note("controlled", puppet, by=deed.seat, was=night.deed_of(puppet), now=controlled)
     night.controlled.add(puppet)
     night.deeds = [other for other in night.deeds if other.seat != puppet]
     if controlled is not None:
