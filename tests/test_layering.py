@@ -71,7 +71,6 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
         library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
         for library in ("aiohttp", "click", "filelock", "httpx", "ollama", "pydantic", "rich", "tqdm", "yaml")
-
     }
 
     assert users == {

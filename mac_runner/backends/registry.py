@@ -129,9 +129,7 @@ def _vllm(order: _Order) -> Backend:
     from mac_runner.backends import vllm
 
     order.check(settings=vllm.SETTINGS, traces=True)
-    return vllm.VllmBackend(
-        name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock
-    )
+    return vllm.VllmBackend(name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock)
 
 
 _BUILDERS: dict[str, Callable[[_Order], Backend]] = {
