@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.lobbies import roles_in_play, roles_of
+from mac_runner.environments.town_of_salem.players.roll_call import Room, chances_of_lie
 from mac_runner.environments.town_of_salem.players.statements import Statement, understand
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
@@ -26,7 +27,6 @@ _OWN_FINDING = 5.0
 _PROVEN_WORD = 3.5
 _INFORMED_WORD = 1.5
 _BARE_WORD = 0.4
-_COUNTERCLAIM = 1.2
 _FALSE_CLAIM = 4.0
 _BAD_ACCUSER = 1.0
 _BAD_INFORMER = 3.0
@@ -154,30 +154,14 @@ def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, boo
 
 def _weigh_claims(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
     """A role claimed by more players than the list has is a lie of somebody's."""
-    available: dict[str, int] = defaultdict(int)
-    for slot in view.lobby:
-        for role_id in roles_of(slot):
-            available[ROLES[role_id].name] += 1
-    claimants: dict[str, set[str]] = defaultdict(set)
-    for name, role in claims.items():
-        claimants[role].add(name)
-    for name, role in view.graveyard.items():
-        claimants[role].add(name)
-    for role, names in claimants.items():
-        living = sorted(name for name in names if name not in view.graveyard)
-        proven = sum(view.graveyard.get(name) == role for name in names)
-        room = available[role] - proven
-        if role == view.role.name and view.is_alive:
-            room -= view.name not in names
-            living = [name for name in living if name != view.name]
-            room -= view.name in names
-        if len(living) > room:
-            for name in living:
-                score[name] += _FALSE_CLAIM if room <= 0 else _COUNTERCLAIM
-        elif living and role.lower() in view.lobby and view.day > CLAIMING_DAY:
+    known = [role for role in view.graveyard.values() if role != UNKNOWN_ROLE]
+    room = Room(view.lobby, [*known, view.role.name] if view.is_alive else known)
+    living = {name: role for name, role in claims.items() if name in view.living and name != view.name}
+    for name, chance in chances_of_lie(room, living).items():
+        score[name] += _FALSE_CLAIM * chance
+        if not chance and room.named[living[name]] and view.day > CLAIMING_DAY:
             # Somebody holds this role for certain, and by now would have spoken up against a liar.
-            for name in living:
-                score[name] -= _UNCONTESTED
+            score[name] -= _UNCONTESTED
 
 
 def _weigh_word(
