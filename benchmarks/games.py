@@ -72,9 +72,12 @@ def main() -> None:
     cpu_s = time.process_time() - began_s
     _print(tally, asked.games)
     endings: dict[str, JsonValue] = {**tally.endings}
+    roles: dict[str, JsonValue] = {
+        role: {"won": tally.wins[role], "n": tally.seats[role]} for role in ROLES if tally.seats[role]
+    }
     capped = tally.endings["capped"] / asked.games
     figures = {"games": asked.games, "capped_share": capped, "cpu_s": round(cpu_s, 1)}
-    print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings))
+    print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings, roles=roles))
 
 
 def _print(tally: Tally, games: int) -> None:

@@ -37,6 +37,13 @@ class Room:
         """How many drawn slots could hold a role."""
         return sum(role in slot for slot in self.drawn)
 
+    def left(self, claims: Iterable[str]) -> list[str]:
+        """The roles one more player could claim without a contradiction."""
+        counts = Counter(claims)
+        surplus = sum((counts - self.named).values())
+        drawn = {role for slot in self.drawn for role in slot} if surplus < len(self.drawn) else set[str]()
+        return sorted({role for role in self.named if self.named[role] > counts[role]} | drawn)
+
 
 def chances_of_lie(room: Room, claims: Mapping[str, str]) -> dict[str, float]:
     """The chance that each of these claims, by name, is a lie, given the room there is for all of them together."""
