@@ -10,8 +10,9 @@ import pytest
 from mac_runner.environments.town_of_salem.events import Event, EventKind, private, public
 from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.players.by_night import DEEDS
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, take
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility
 from mac_runner.environments.town_of_salem.state import Phase
 from tests.environments.town_of_salem.table import Table
 
@@ -91,6 +92,12 @@ def finds(table: Table, about: str, finding: str) -> Event:
 def test_every_role_is_in_one_of_the_two_tables() -> None:
     assert NIGHTLY.keys() | WITH_REASON == ROLES.keys()
     assert not NIGHTLY.keys() & WITH_REASON
+
+
+def test_every_night_ability_has_its_line() -> None:
+    abilities = (ability for role in ROLES.values() for ability in role.abilities)
+
+    assert {ability.verb for ability in abilities if isinstance(ability, NightAbility)} == DEEDS.keys()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -213,8 +220,10 @@ def test_jester_claims_what_cannot_be_true() -> None:
     table = town_of("jester")
     table.night(day=1)
     table.go_to(Phase.DISCUSSION, day=2)
+    # There are two Sheriffs on the list, and one Doctor.
+    claims = says(table, "sheriff", claim("Sheriff")), says(table, "doctor", claim("Doctor"))
 
-    assert deed(table, says(table, "doctor", claim("Doctor"))) == ("speak", claim("Doctor"))
+    assert {deed(table, *claims, seed=seed) for seed in range(10)} == {("speak", claim("Doctor"))}
 
 
 def test_executioner_accuses_his_target_as_one_who_could_know() -> None:
@@ -275,7 +284,7 @@ def test_nobody_says_the_same_twice_a_day() -> None:
     table = town_of("doctor")
     table.night(day=1)
     table.go_to(Phase.DISCUSSION, day=3)
-    first = deed(table)
+    accused = says(table, "escort", accuse([table.name("doctor")]))
 
-    assert first == ("speak", claim("Doctor"))
-    assert deed(table, says(table, "doctor", claim("Doctor"))) == ("wait", "")
+    assert deed(table, accused) == ("speak", claim("Doctor"))
+    assert deed(table, accused, says(table, "doctor", claim("Doctor"))) == ("wait", "")

@@ -168,7 +168,7 @@ def _claimed_role(seat: Seat) -> str:
 
 
 def chat(seat: Seat) -> str:
-    """A word on a night channel."""
+    """A word on a night channel, once a night, or nothing."""
     channel = seat.choices["speak"].choices[0]
     match channel:
         case "mafia" | "vampire":
@@ -180,4 +180,18 @@ def chat(seat: Seat) -> str:
             # The dead have nothing to hide; among the living, whoever lies by day lies to a dead Medium too.
             dead = f"{claim(seat.view.role.name, dead=True)} {seat.findings()}".strip()
             text = defence(seat) if seat.view.is_alive else dead
+    if _has_said_tonight(seat, channel, text):
+        return seat.say("", "I have said it.")
     return write("speak", text=text, choice=channel, thought="Here I can be open." if channel != "jail" else "")
+
+
+def _has_said_tonight(seat: Seat, channel: str, words: str) -> bool:
+    # Some go by their role in a channel.
+    names = (seat.view.name, seat.view.role.name)
+    return any(
+        event.kind is EventKind.CHAT
+        and event.day == seat.view.day
+        and (event.data["channel"], event.data["text"]) == (channel, words)
+        and event.data["player"] in names
+        for event in seat.view.private
+    )
