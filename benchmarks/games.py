@@ -1,7 +1,8 @@
 """How do whole games end? The heuristic player on all seats of one lobby.
 
 Run `python -m benchmarks.games`. Prints how often each group wins and how often each role's seat wins, with Wilson 95%
-intervals; the last line is one JSON row. An exception ends the run, so a printed table means there was none.
+intervals; the last line is one JSON row. An exception ends the run, so a printed table means there was none. How many
+processes share the games changes nothing but how long it takes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -44,6 +47,34 @@ class Tally(NamedTuple):
             self.wins[player.dealt] += has_won(state, player)
 
 
+class Share(NamedTuple):
+    """The part of the games that one process plays: every `of`-th, from number `first`."""
+
+    lobby: str
+    games: int
+    first: int
+    of: int
+
+
+class Played(NamedTuple):
+    """What came of a share, and the CPU time it took."""
+
+    tally: Tally
+    cpu_s: float
+
+
+def play(share: Share) -> Played:
+    """Play a share of the games."""
+    overrides = (f"conversation_config.conversations={share.games}", f"game.lobby={share.lobby}")
+    experiment = load_experiment(EXPERIMENT, overrides=overrides).experiment
+    environment = TownOfSalem(experiment)
+    tally = Tally(Counter(), Counter(), Counter())
+    began_s = time.process_time()
+    for task in islice(plan_tasks(experiment, environment.lineup), share.first, None, share.of):
+        tally.add(finished(environment, task))
+    return Played(tally, time.process_time() - began_s)
+
+
 def finished(environment: TownOfSalem, task: Task) -> GameState:
     """Play one game to its end."""
     game = environment.open(task)
@@ -61,20 +92,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--lobby", default="classic-15")
+    parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    overrides = (f"conversation_config.conversations={asked.games}", f"game.lobby={asked.lobby}")
-    experiment = load_experiment(EXPERIMENT, overrides=overrides).experiment
-    environment = TownOfSalem(experiment)
-    tally = Tally(Counter(), Counter(), Counter())
-    began_s = time.process_time()
-    for task in plan_tasks(experiment, environment.lineup):
-        tally.add(finished(environment, task))
-    cpu_s = time.process_time() - began_s
+    shares = [Share(asked.lobby, asked.games, first, asked.processes) for first in range(asked.processes)]
+    with ProcessPoolExecutor(asked.processes) as processes:
+        played = [*processes.map(play, shares)]
+    tally = Tally(*(sum(counts, Counter()) for counts in zip(*(part.tally for part in played), strict=True)))
+    cpu_s = sum(part.cpu_s for part in played)
     _print(tally, asked.games)
     endings: dict[str, JsonValue] = {**tally.endings}
+    roles: dict[str, JsonValue] = {
+        role: {"won": tally.wins[role], "n": tally.seats[role]} for role in ROLES if tally.seats[role]
+    }
     capped = tally.endings["capped"] / asked.games
     figures = {"games": asked.games, "capped_share": capped, "cpu_s": round(cpu_s, 1)}
-    print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings))
+    print(row(benchmark="games", lobby=asked.lobby, **figures, endings=endings, roles=roles))
 
 
 def _print(tally: Tally, games: int) -> None:

@@ -7,47 +7,62 @@ weights are judgement, tuned by playing; nothing outside this file depends on th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView
-from mac_runner.environments.town_of_salem.lobbies import roles_in_play, roles_of
+from mac_runner.environments.town_of_salem.lobbies import roles_of
+from mac_runner.environments.town_of_salem.players.findings import is_town_role, own_findings
+from mac_runner.environments.town_of_salem.players.roll_call import Room, chances_of_lie
 from mac_runner.environments.town_of_salem.players.statements import Statement, understand
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction
 
 # Roles whose word about others has a source.
 INFORMED = frozenset({"Sheriff", "Investigator", "Medium", "Jailor", "Lookout", "Spy"})
-# Whom the Town would miss most.
-NEEDED = INFORMED | {"Mayor", "Retributionist"}
+# Whom the Town would miss most, and how much against anybody else, who counts for one.
+NEEDED: Mapping[str, float] = MappingProxyType(
+    {
+        "Jailor": 5.0,
+        "Mayor": 5.0,
+        "Sheriff": 4.0,
+        "Investigator": 4.0,
+        "Lookout": 3.0,
+        "Spy": 3.0,
+        "Medium": 2.0,
+        "Retributionist": 3.0,
+    }
+)
 
 _OWN_FINDING = 5.0
 _PROVEN_WORD = 3.5
 _INFORMED_WORD = 1.5
 _BARE_WORD = 0.4
-_COUNTERCLAIM = 1.2
-_FALSE_CLAIM = 4.0
+_FALSE_CLAIM = 2.5
 _BAD_ACCUSER = 1.0
 _BAD_INFORMER = 3.0
 _WRONG_BALLOT = 0.4
 _SILENCE = 2.0
 _ODDS = 4.0
-# From this day on everybody of the Town has said what they are; the day after, silence is held against a player.
+# From this day on everybody of the Town but a Jailor says what they are; the day after, silence is held against one.
 CLAIMING_DAY = 3
 _CLEARED = -1.0
 _UNCONTESTED = 1.5
-_SEEN = "visited by "
-_MURDERS = frozenset({"mafia", "serial killer", "werewolf", "vampire"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
-    """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings."""
+    """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings.
+
+    `unclaimed` are the roles the list still has room for when the living are taken at their word.
+    """
 
     suspicion: Mapping[str, float]
     claims: Mapping[str, str]
     findings: Mapping[str, bool]
+    unclaimed: Sequence[str]
 
     def most_suspicious(self) -> tuple[str, float] | None:
         """The player with the highest score; the first in seat order among equals."""
@@ -67,67 +82,25 @@ def form_beliefs(view: SeatView) -> Beliefs:
     score: dict[str, float] = defaultdict(float)
     for name, is_guilty in findings.items():
         score[name] += _OWN_FINDING if is_guilty else -_OWN_FINDING / 2
-    _weigh_claims(view, claims, score)
+    room = _room(view)
+    living = {name: role for name, role in claims.items() if name in view.living and name != view.name}
+    _weigh_claims(view, room, living, score)
     for speaker, accused, is_accusation in _distinct(said):
         _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
     _weigh_ballots(view, score)
-    _weigh_odds(view, claims, score)
+    _weigh_odds(view, score)
+    _weigh_silence(view, room, living, score)
     others = (name for name in view.living if name != view.name)
-    return Beliefs(suspicion={name: score[name] for name in others}, claims=claims, findings=findings)
+    return Beliefs(
+        suspicion={name: score[name] for name in others},
+        claims=claims,
+        findings=findings,
+        unclaimed=room.left(living.values()),
+    )
 
 
 def _revealed(view: SeatView) -> Iterator[Event]:
     return (event for event in view.public if event.kind is EventKind.REVEALED)
-
-
-def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, bool]:
-    """What this seat's own investigations say of others: True for guilty, False for innocent; the open are left out."""
-    findings: dict[str, bool] = {}
-    for event in view.private:
-        if event.kind is EventKind.RESULT:
-            about, finding = str(event.data["about"]), str(event.data["finding"])
-            if finding.startswith(_SEEN):
-                findings.update(_caught(view, event, finding.removeprefix(_SEEN).split(" and ")))
-                continue
-            verdict = _verdict(view, finding, claims.get(about))
-            if verdict is not None:
-                findings[about] = verdict
-        elif event.kind is EventKind.MAFIA_VISITS and isinstance(event.data["visited"], list):
-            # The Mafia does not call on its own.
-            findings.update((str(name), False) for name in event.data["visited"] if name != view.name)
-    return findings
-
-
-def is_town_role(name: str) -> bool:
-    """Whether a role, by its public name, belongs to the Town; False for a role this game does not know."""
-    role = ROLES.get(name.lower())
-    return role is not None and role.faction is Faction.TOWN
-
-
-def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]:
-    """The one visitor of a house whose owner was murdered that night; among several it could be any."""
-    murders = (
-        event
-        for event in view.public
-        if event.kind is EventKind.DEATH and event.data["player"] == seen.data["about"] and event.day - seen.day <= 1
-    )
-    causes = {cause for event in murders if isinstance(event.data["causes"], list) for cause in event.data["causes"]}
-    is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _MURDERS)
-    return dict.fromkeys(visitors, True) if is_caught else {}
-
-
-def _verdict(view: SeatView, finding: str, claimed: str | None) -> bool | None:
-    if finding in ("suspicious", "not suspicious"):
-        return finding == "suspicious"
-    if finding == "a member of the mafia":
-        return True
-    named = [role for role in roles_in_play(view.lobby) if role.name in finding]
-    if not named:
-        return None
-    if len({role.faction is Faction.TOWN for role in named}) > 1:
-        # Who claims to be none of those is lying.
-        return True if claimed is not None and claimed not in {role.name for role in named} else None
-    return named[0].faction is not Faction.TOWN
 
 
 def _utterances(view: SeatView) -> Iterator[tuple[str, str]]:
@@ -152,32 +125,19 @@ def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, boo
         yield speaker, name, is_accusation
 
 
-def _weigh_claims(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
+def _room(view: SeatView) -> Room:
+    known = [role for role in view.graveyard.values() if role != UNKNOWN_ROLE]
+    own = [*view.team.values()] or ([view.role.name] if view.is_alive else [])
+    return Room(view.lobby, [*known, *own])
+
+
+def _weigh_claims(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
     """A role claimed by more players than the list has is a lie of somebody's."""
-    available: dict[str, int] = defaultdict(int)
-    for slot in view.lobby:
-        for role_id in roles_of(slot):
-            available[ROLES[role_id].name] += 1
-    claimants: dict[str, set[str]] = defaultdict(set)
-    for name, role in claims.items():
-        claimants[role].add(name)
-    for name, role in view.graveyard.items():
-        claimants[role].add(name)
-    for role, names in claimants.items():
-        living = sorted(name for name in names if name not in view.graveyard)
-        proven = sum(view.graveyard.get(name) == role for name in names)
-        room = available[role] - proven
-        if role == view.role.name and view.is_alive:
-            room -= view.name not in names
-            living = [name for name in living if name != view.name]
-            room -= view.name in names
-        if len(living) > room:
-            for name in living:
-                score[name] += _FALSE_CLAIM if room <= 0 else _COUNTERCLAIM
-        elif living and role.lower() in view.lobby and view.day > CLAIMING_DAY:
+    for name, chance in chances_of_lie(room, claims).items():
+        score[name] += _FALSE_CLAIM * chance
+        if not chance and room.named[claims[name]] and view.day > CLAIMING_DAY:
             # Somebody holds this role for certain, and by now would have spoken up against a liar.
-            for name in living:
-                score[name] -= _UNCONTESTED
+            score[name] -= _UNCONTESTED
 
 
 def _weigh_word(
@@ -233,13 +193,26 @@ def _chance_of_evil(slot: str) -> float:
     return sum(ROLES[role].faction is not Faction.TOWN for role in roles) / len(roles)
 
 
-def _weigh_odds(view: SeatView, claims: Mapping[str, str], score: dict[str, float]) -> None:
-    """How many of the others must be evil by the role list and the graves, and who has kept silent too long."""
+def _weigh_odds(view: SeatView, score: dict[str, float]) -> None:
+    """How many of the others must be evil by the role list and the graves."""
     evil = sum(_chance_of_evil(slot) for slot in view.lobby)
     evil -= sum(not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE)
     others = [name for name in view.living if name != view.name]
     odds = evil / len(others) if others else 0.0
     for name in others:
         score[name] += _ODDS * max(0.0, odds - 0.5)
-        if view.day > CLAIMING_DAY and name not in claims:
-            score[name] += _SILENCE
+
+
+def _weigh_silence(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
+    """Who has told too long of no role; a Jailor may, and could be any of the silent."""
+    silent = silent_players(view, claims)
+    is_jailor_hiding = "Jailor" in room.left(claims.values())
+    for name in silent:
+        score[name] += _SILENCE * (1.0 - is_jailor_hiding / len(silent))
+
+
+def silent_players(view: SeatView, claims: Mapping[str, str]) -> list[str]:
+    """Those who should have claimed a role by now."""
+    if view.day <= CLAIMING_DAY:
+        return []
+    return [name for name in view.living if name not in claims and name != view.name]

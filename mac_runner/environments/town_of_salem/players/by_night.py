@@ -5,13 +5,14 @@ A seat with several abilities uses the first in the table that has something to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.knowledge import Choice
-from mac_runner.environments.town_of_salem.players.beliefs import is_town_role
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.players.findings import is_town_role
 from mac_runner.environments.town_of_salem.players.prey import agreed_prey, prey
 from mac_runner.environments.town_of_salem.players.seat import Seat
 from mac_runner.environments.town_of_salem.players.statements import claim
@@ -20,7 +21,8 @@ from mac_runner.environments.town_of_salem.players.writing import write
 
 _DEATH_NOTE = "Nobody is safe in this town."
 # A bullet cannot be taken back: it takes more than a vote does.
-_SHOOT_FROM = 3.5
+_SHOOT_FROM = 2.5
+_STRIKES_BACK = "Serial Killer"
 _IGNITE_FROM = 3
 _FEW_LIVING = 7
 # How often a Veteran of whom nobody knows goes on alert: the Town's own visitors would be shot.
@@ -54,7 +56,9 @@ def _execute(seat: Seat, choice: Choice) -> Aim | None:
 
 
 def _kill(seat: Seat, choice: Choice) -> Aim:
-    return Aim(prey(seat, choice.targets))
+    """Whom the team agreed upon, if it did."""
+    agreed = agreed_prey(seat)
+    return Aim(agreed if agreed in choice.targets and agreed is not None else prey(seat, choice.targets))
 
 
 def _strike(seat: Seat, choice: Choice) -> Aim:
@@ -70,7 +74,14 @@ def _shoot(seat: Seat, choice: Choice) -> Aim | None:
 
 
 def _protect(seat: Seat, choice: Choice) -> Aim:
-    return Aim(seat.pick(seat.worth_protecting(choice.targets) or _others(seat, choice)))
+    """Those the rather whom killers would rather have dead."""
+    return Aim(_charge(seat, choice.targets) or seat.pick(_others(seat, choice)))
+
+
+def _charge(seat: Seat, names: Sequence[str]) -> str | None:
+    worth = seat.worth_protecting(names)
+    weights = [seat.weight_of(seat.beliefs.claims.get(name)) for name in worth]
+    return seat.draw(worth, weights) if worth else None
 
 
 def _ask(seat: Seat, choice: Choice) -> Aim:
@@ -82,7 +93,20 @@ def _ask(seat: Seat, choice: Choice) -> Aim:
 
 def _block(seat: Seat, choice: Choice) -> Aim:
     """The Town keeps the worst busy; its enemies keep those busy who would protect or find out."""
-    return Aim(_worst(seat, choice)) if seat.is_town else _kill(seat, choice)
+    if not seat.is_town:
+        return Aim(prey(seat, choice.targets))
+    if not _may_still_live(seat, _STRIKES_BACK):
+        return Aim(_worst(seat, choice))
+    # Who is as good as caught is left to the Town: it may be the one who kills those who block him.
+    others = _others(seat, choice)
+    doubtful = [name for name in others if 0.0 <= seat.beliefs.suspicion.get(name, 0.0) < seat.enough]
+    return Aim(seat.pick(doubtful or others))
+
+
+def _may_still_live(seat: Seat, role: str) -> bool:
+    """Whether a role of which there is one at most may be among the living."""
+    is_in_play = any(role == other.name for other in roles_in_play(seat.view.lobby))
+    return is_in_play and role not in seat.view.graveyard.values()
 
 
 def _silence(seat: Seat, choice: Choice) -> Aim:
@@ -160,11 +184,6 @@ def _vest(seat: Seat, choice: Choice) -> Aim | None:
     return Aim() if killed > 1 or len(seat.view.living) <= _FEW_LIVING else None
 
 
-def _guard(seat: Seat, choice: Choice) -> Aim | None:
-    worth = seat.worth_protecting(choice.targets)
-    return Aim(seat.pick(worth)) if worth else None
-
-
 def _others(seat: Seat, choice: Choice) -> list[str]:
     """Whom to go to: not oneself, and for the Town not a Veteran, who may be on alert."""
     others = [name for name in choice.targets if name != seat.view.name]
@@ -191,7 +210,7 @@ DEEDS: Mapping[str, Callable[[Seat, Choice], Aim | None]] = MappingProxyType(
         "shoot": _shoot,
         "alert": _alert,
         "heal": _protect,
-        "guard": _guard,
+        "guard": _protect,
         "vest": _vest,
         "watch": _protect,
         "bug": _protect,

@@ -21,7 +21,7 @@ from mac_runner.limits import WILL_CHARS_MAX
 
 # How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
 _VOTE_FROM = 1.8
-_EASIER_EACH_DAY = 0.2
+_EASIER_EACH_DAY = 0.15
 _VOTE_FROM_MIN = 0.7
 # Below this suspicion a claim is taken for true.
 _TRUSTED = 1.0
@@ -41,9 +41,10 @@ class Seat:
         return form_beliefs(self.view)
 
     @property
-    def is_mafia(self) -> bool:
-        """Whether this seat is of the Mafia."""
-        return self.view.role.faction is Faction.MAFIA
+    def is_hostile(self) -> bool:
+        """Whether this seat wins by the Town's losing: then it does not matter whom the Town lynches, unless ours."""
+        role = self.view.role
+        return role.is_hostile_to_town or (role.group is not None and not self.is_town)
 
     @property
     def is_town(self) -> bool:
@@ -94,6 +95,15 @@ class Seat:
         claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
         return [name for name in names if claims.get(name) in NEEDED and suspicion.get(name, _TRUSTED) < _TRUSTED]
 
+    def weight_of(self, role: str | None) -> float:
+        """How much the holder of a role is worth guarding, and worth killing."""
+        # Nobody wants to meet a Veteran at home.
+        return 0.2 if role == "Veteran" else NEEDED.get(role or "", 1.0)
+
+    def draw(self, names: Sequence[str], weights: Sequence[float]) -> str:
+        """Any of `names`, by weight."""
+        return self.chance.choices(list(names), weights)[0]
+
     def pick(self, names: Sequence[str]) -> str:
         """Any of `names`."""
         return self.chance.choice(list(names))
@@ -134,6 +144,18 @@ class Seat:
     def is_accused(self) -> bool:
         """Whether somebody accused this seat today."""
         return any(event.day == self.view.day for event in self.accusations())
+
+    def enemies(self) -> set[str]:
+        """The living who accused one of this seat's own side."""
+        ours = {self.view.name, *self.view.team}
+        return {
+            str(event.data["player"])
+            for event in self.view.public
+            if event.kind is EventKind.SPEECH
+            and event.data["player"] in self.view.living
+            and event.data["player"] not in ours
+            and not ours.isdisjoint(understand(str(event.data["text"])).accuses)
+        }
 
     def accusers(self) -> list[str]:
         """The living who accused this seat."""

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from mac_runner.environments.markup import scan
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.lobbies import roles_in_play, slot_name
-from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, INFORMED, is_town_role
+from mac_runner.environments.town_of_salem.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, INFORMED
 from mac_runner.environments.town_of_salem.players.by_day import use_the_day
-from mac_runner.environments.town_of_salem.players.prey import prey
+from mac_runner.environments.town_of_salem.players.findings import is_town_role
+from mac_runner.environments.town_of_salem.players.prey import agreed_prey, prey
 from mac_runner.environments.town_of_salem.players.seat import Seat
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, take, tell_roles, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.state import Faction
+
+# What no liar claims: a Mayor can show that he is one, and a Jailor finds out who says to be him.
+_TOO_BOLD = frozenset({"Mayor", "Jailor"})
 
 
 def greet(seat: Seat) -> str:
@@ -25,9 +29,16 @@ def greet(seat: Seat) -> str:
     return use_the_day(seat) or seat.say(f"Good day. I am {seat.view.name}.", "Nothing to go on yet.")
 
 
+def discuss(seat: Seat) -> str:
+    """What to say in the discussion, once a day, or nothing."""
+    reply = _speech(seat)
+    words = next((tag.text for tag in scan(reply, ("speak",)).tags), "")
+    return seat.say("", "I have said it.") if words and _has_said_today(seat, words) else reply
+
+
 def bid(seat: Seat) -> str:
     """Most for an accusation, less for other words, nothing for what it has said today already."""
-    words = next((tag.text for tag in scan(discuss(seat), ("speak",)).tags), "")
+    words = next((tag.text for tag in scan(_speech(seat), ("speak",)).tags), "")
     if not words or _has_said_today(seat, words):
         return write("bid", choice="0", thought="Let me hear the others.")
     is_accusing = bool(understand(words).accuses)
@@ -42,13 +53,13 @@ def _has_said_today(seat: Seat, words: str) -> bool:
     )
 
 
-def discuss(seat: Seat) -> str:
-    """What to say in the discussion, or nothing."""
+def _speech(seat: Seat) -> str:
+    """What there is to say, or nothing."""
     view, role = seat.view, seat.view.role.name
     if seat.quarry is not None:
-        return seat.say(f"{claim('Sheriff')} {accuse([seat.quarry])}", f"They must lynch {seat.quarry}.")
+        return seat.say(denounce(seat, seat.quarry), f"They must lynch {seat.quarry}.")
     if role == "Jester":
-        return seat.say(claim("Godfather"), "Let them think the worst of me.")
+        return seat.say(_bait(seat), "Let them catch me lying.")
     if not seat.is_town:
         return seat.say(lie(seat), "They must not see what I am.")
     role = _claimed_role(seat)
@@ -89,12 +100,20 @@ def _is_news(seat: Seat, name: str) -> bool:
 
 
 def _owes_a_claim(seat: Seat) -> bool:
-    return seat.view.day >= CLAIMING_DAY and seat.view.name not in seat.beliefs.claims
+    is_late = seat.view.day >= CLAIMING_DAY
+    return is_late and not _is_in_hiding(seat) and seat.view.name not in seat.beliefs.claims
+
+
+def _is_in_hiding(seat: Seat) -> bool:
+    """A Jailor who says so is the first to be killed, and has other means against a liar."""
+    return seat.view.role.name == "Jailor"
 
 
 def _is_impersonated(seat: Seat) -> bool:
     role = seat.view.role.name
-    return any(claimed == role and name != seat.view.name for name, claimed in seat.beliefs.claims.items())
+    return not _is_in_hiding(seat) and any(
+        claimed == role and name != seat.view.name for name, claimed in seat.beliefs.claims.items()
+    )
 
 
 def lie(seat: Seat) -> str:
@@ -105,27 +124,39 @@ def lie(seat: Seat) -> str:
     return claim(cover(seat)) if _owes_a_claim(seat) else ""
 
 
+def denounce(seat: Seat, quarry: str) -> str:
+    """An Executioner's word against his target, as one who could know."""
+    mine = seat.beliefs.claims.get(seat.view.name)
+    finders = [role for role in seat.beliefs.unclaimed if role in INFORMED and role not in _TOO_BOLD]
+    return f"{claim(mine or (seat.pick(finders) if finders else cover(seat)))} {accuse([quarry])}"
+
+
+def _bait(seat: Seat) -> str:
+    """A claim that cannot well be true, so that the Town takes a Jester for a killer caught lying."""
+    mine = seat.beliefs.claims.get(seat.view.name)
+    taken = sorted(set(seat.beliefs.claims.values()) - set(seat.beliefs.unclaimed))
+    return claim(mine or seat.pick([role for role in taken if is_town_role(role)] or ["Sheriff"]))
+
+
 def cover(seat: Seat) -> str:
-    """A role of the Town to hide behind: one's earlier claim, else one that nobody has claimed."""
+    """A role of the Town to hide behind: one's earlier claim, else one that the list has room for."""
     mine = seat.beliefs.claims.get(seat.view.name)
     if mine is not None:
         return mine
-    dead = set(seat.view.graveyard.values())
-    taken = dead | set(seat.beliefs.claims.values())
+    free = [role for role in seat.beliefs.unclaimed if is_town_role(role) and role not in _TOO_BOLD]
+    if free:
+        return seat.pick(free)
     roles = [role.name for role in roles_in_play(seat.view.lobby) if role.faction is Faction.TOWN]
-    named = [slot_name(slot) for slot in seat.view.lobby if is_town_role(slot)]
-    roles = named or roles or [seat.view.role.name]
-    free = [role for role in roles if role not in taken and not (role == "Jailor" and seat.is_jailed())]
-    informed = [role for role in free if role in INFORMED]
-    return seat.pick(informed or free or [role for role in roles if role not in dead] or roles)
+    dead = set(seat.view.graveyard.values())
+    return seat.pick([role for role in roles if role not in dead] or roles or [seat.view.role.name])
 
 
 def defence(seat: Seat) -> str:
     """The words of one on trial."""
     if seat.view.role.name == "Jester":
-        return claim("Godfather")
+        return _bait(seat)
     if seat.quarry is not None:
-        return f"{claim('Sheriff')} {accuse([seat.quarry])}"
+        return denounce(seat, seat.quarry)
     if not seat.is_town:
         return lie(seat) or claim(cover(seat))
     return f"{claim(_claimed_role(seat))} {seat.findings()}".strip()
@@ -137,16 +168,30 @@ def _claimed_role(seat: Seat) -> str:
 
 
 def chat(seat: Seat) -> str:
-    """A word on a night channel."""
+    """A word on a night channel, once a night, or nothing."""
     channel = seat.choices["speak"].choices[0]
     match channel:
         case "mafia" | "vampire":
             told = seat.known_roles if seat.view.role.name == "Consigliere" else {}
-            text = f"{tell_roles(told)} {take(prey(seat))}".strip()
+            text = f"{tell_roles(told)} {take(agreed_prey(seat) or prey(seat))}".strip()
         case "jail":
             text = defence(seat) if seat.is_jailed() else "Who are you?"
         case _:
             # The dead have nothing to hide; among the living, whoever lies by day lies to a dead Medium too.
             dead = f"{claim(seat.view.role.name, dead=True)} {seat.findings()}".strip()
             text = defence(seat) if seat.view.is_alive else dead
+    if _has_said_tonight(seat, channel, text):
+        return seat.say("", "I have said it.")
     return write("speak", text=text, choice=channel, thought="Here I can be open." if channel != "jail" else "")
+
+
+def _has_said_tonight(seat: Seat, channel: str, words: str) -> bool:
+    # Some go by their role in a channel.
+    names = (seat.view.name, seat.view.role.name)
+    return any(
+        event.kind is EventKind.CHAT
+        and event.day == seat.view.day
+        and (event.data["channel"], event.data["text"]) == (channel, words)
+        and event.data["player"] in names
+        for event in seat.view.private
+    )

@@ -20,7 +20,7 @@ def vote(seat: Seat) -> str:
 def _wanted(seat: Seat) -> str | None:
     if seat.quarry is not None:
         return seat.quarry
-    if seat.is_mafia:
+    if seat.is_hostile:
         return _scapegoat(seat)
     found = seat.beliefs.most_suspicious()
     return found[0] if found is not None and found[1] >= seat.enough else None
@@ -42,7 +42,7 @@ def _scapegoat(seat: Seat) -> str | None:
 def judge(seat: Seat) -> str:
     """A ballot on the accused."""
     accused = seat.view.accused or ""
-    if seat.is_mafia:
+    if seat.is_hostile:
         ballot = Ballot.INNOCENT if accused in seat.view.team else Ballot.GUILTY
     elif accused == seat.quarry:
         ballot = Ballot.GUILTY
