@@ -142,7 +142,7 @@ class _Engine:
 
 
 def test_game_goes_on_with_shorter_prompts_when_the_engine_takes_no_longer_ones() -> None:
-    game, engine = long_game(None), _Engine(8_000)
+    game, engine = long_game(None), _Engine(10_000)
     while game.outcome is None:
         engine.answer(game)
 

@@ -158,7 +158,10 @@ def test_bitten_player_is_told_as_turned_and_a_framed_one_as_framed() -> None:
     (attack,) = objects(told["attacks"])
 
     assert attack["outcome"] == "turned"
-    assert told["marks"] == [{"player": table.name("sheriff"), "mark": "framed"}]
+    assert told["marks"] == [
+        {"player": table.name("sheriff"), "mark": "framed"},
+        {"player": table.name("doctor"), "mark": "bitten"},
+    ]
     assert told["deaths"] == []
 
 
