@@ -45,6 +45,9 @@ ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
 
+# cli: how many objects a run makes before the garbage collector looks among them.
+COLLECTION_OBJECTS = 5_000
+
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01
