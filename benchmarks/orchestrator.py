@@ -6,8 +6,10 @@ agents over three rounds against it, as `mac-run` does: experiment file, run dir
 scheduler, backend. Beside it stands what a bare aiohttp client makes of the same number of requests, all of them known
 beforehand and none kept, and what the backend alone costs with many in flight. The last line is one JSON row.
 
-Targets: slot_utilisation at least 0.95; wall_over_bound, the wall time over the longer of critical path and work by
-slots, at most 1.05; backend_cpu_ms_per_request at most 0.5.
+Targets: slot_utilisation at least 0.95, wall_over_bound at most 1.05, backend_cpu_ms_per_request at most 0.5. The
+server tells the first two: the wall time is that from its first request to its last reply, the bound is the longer of
+the critical path and the work divided by the slots, both of the nominal latency. Opening and closing the run directory
+is in `command_s` and in the CPU time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import aiohttp  # noqa: E402
 import yaml  # noqa: E402
 
+from benchmarks.machine import row  # noqa: E402
 from mac_runner.backends.openai import OpenaiBackend  # noqa: E402
 from mac_runner.cli.running import run_experiment  # noqa: E402
 from mac_runner.cli.setup import Invocation  # noqa: E402
@@ -167,6 +170,29 @@ async def in_parallel(requests: int, workers: int, ask: Callable[[int], Awaitabl
             group.create_task(work())
 
 
+def table(runs: Mapping[str, Measured], bounds_s: Mapping[str, float]) -> str:
+    """The runs side by side."""
+    head = ("", "requests", "wall s", "bound s", "wall/bound", "utilisation", "engine ms", "client CPU ms")
+    lines = [head]
+    for name, run in runs.items():
+        account = run.account
+        lines.append(
+            (
+                name,
+                f"{account['requests']:.0f}",
+                f"{account['span_s']:.2f}",
+                f"{bounds_s[name]:.2f}",
+                f"{account['span_s'] / bounds_s[name]:.3f}",
+                f"{account['slot_utilisation']:.3f}",
+                f"{1000 * account['busy_slot_s'] / account['requests']:.2f}",
+                f"{run.cpu_ms:.3f}",
+            )
+        )
+    return "\n".join(
+        "".join(f"{cell:<16}" if not n else f"{cell:>14}" for n, cell in enumerate(line)) for line in lines
+    )
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,12 +200,36 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--latency-ms", type=float, default=50.0)
     asked = parser.parse_args()
-    requests = asked.conversations * AGENTS * ROUNDS
-    bound_s = asked.latency_ms / 1000 * max(ROUNDS, requests / asked.slots)
-    whole = complete_path(asked.conversations, asked.slots, asked.latency_ms)
-    print(whole, whole.account["span_s"] / bound_s, whole.cpu_ms)
-    bare = bare_client(requests, asked.slots, asked.latency_ms)
-    print(bare, bare.account["span_s"] / bound_s, bare.cpu_ms)
+    requests, latency_s = asked.conversations * AGENTS * ROUNDS, asked.latency_ms / 1000
+    runs = {
+        "complete path": complete_path(asked.conversations, asked.slots, asked.latency_ms),
+        "bare aiohttp": bare_client(requests, asked.slots, asked.latency_ms),
+        "backend alone": backend_alone(requests, asked.latency_ms),
+    }
+    bounds_s = {
+        "complete path": latency_s * max(ROUNDS, requests / asked.slots),
+        "bare aiohttp": latency_s * requests / asked.slots,
+        "backend alone": latency_s * requests / IN_FLIGHT,
+    }
+    whole, bare, backend = runs.values()
+    print(table(runs, bounds_s))
+    print(
+        row(
+            benchmark="orchestrator",
+            conversations=asked.conversations,
+            slots=asked.slots,
+            latency_ms=asked.latency_ms,
+            slot_utilisation=round(whole.account["slot_utilisation"], 4),
+            wall_over_bound=round(whole.account["span_s"] / bounds_s["complete path"], 4),
+            client_cpu_ms_per_request=round(whole.cpu_ms, 3),
+            bare_slot_utilisation=round(bare.account["slot_utilisation"], 4),
+            bare_wall_over_bound=round(bare.account["span_s"] / bounds_s["bare aiohttp"], 4),
+            bare_cpu_ms_per_request=round(bare.cpu_ms, 3),
+            backend_in_flight=IN_FLIGHT,
+            backend_cpu_ms_per_request=round(backend.cpu_ms, 3),
+            command_s=round(whole.wall_s, 3),
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -62,6 +62,9 @@ OLLAMA_ERROR_CHARS_MAX = 300
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many objects a run makes before the garbage collector looks among them.
+COLLECTION_OBJECTS = 5_000
+
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from mac_runner.backends import Backend
+from mac_runner.cli.collecting import seldom_collecting
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation, Setup, set_up
@@ -36,7 +37,8 @@ def run_experiment(invocation: Invocation) -> Exit:
         tasks=setup.tasks,
         clock=clock,
     ) as run:
-        result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
+        with seldom_collecting():
+            result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
         summary = _summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts

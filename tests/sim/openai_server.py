@@ -35,6 +35,8 @@ from tests.sim.behaviour import (
 )
 
 _BREAK: Final = b"\r\n\r\n"
+_TIMERS_LATE_S: Final = 0.0005
+"""A loop sleeps whole milliseconds, rounded up: its timers come late by half of one on average."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,10 +147,9 @@ class OpenaiServer:
     ) -> None:
         now_s = loop.time()
         self.account.change(1, now_s)
-        latency_s = behaviour.latency_s if isinstance(behaviour, Say) else None
-        loop.call_at(
-            now_s + (self.latency_s if latency_s is None else latency_s), self._finish, connection, behaviour, received
-        )
+        own_s = behaviour.latency_s if isinstance(behaviour, Say) else None
+        due_s = now_s + (self.latency_s if own_s is None else own_s) - _TIMERS_LATE_S
+        loop.call_at(due_s, self._finish, connection, behaviour, received)
 
     def _finish(self, connection: _Connection, behaviour: Behaviour, received: Received) -> None:
         loop = asyncio.get_running_loop()

@@ -21,6 +21,8 @@ from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sa
 
 _OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyWriter:
@@ -86,7 +88,7 @@ class BodyWriter:
 
 def encoded(fields: JsonObject) -> bytes:
     """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _ENCODER.encode(fields).encode("utf-8", "replace")
 
 
 def _message(message: Message) -> JsonValue:
