@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
+from random import Random
 
 import pytest
 
@@ -48,6 +50,10 @@ def test_release_that_is_too_old_is_refused(version: str) -> None:
 def test_missing_package_is_told_before_anything_starts() -> None:
     definition = ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model"))
     with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
-        build_backend("m", definition, agents=(), policy_of={}.__getitem__, clock=SimulatedClock(), say=print)
+        build_backend("m", definition, agents=(), policy_of=_nobody, clock=SimulatedClock(), say=print)
 
     assert caught.value.key == ("model_definitions", "m", "backend")
+
+
+def _nobody(name: str) -> Callable[[object, Random], str]:
+    raise KeyError(name)
