@@ -44,6 +44,11 @@ class Running:
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
 
+    def sampling_of(self, request: Request, *, traces: bool = False) -> object:
+        """vLLM's sampling parameters for `request`."""
+        settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
+        return self.library.sampling_params(settings)
+
 
 class VllmBackend:
     """Serves model `name`. Building it checks its settings against the installed vLLM, and imports nothing of it."""
@@ -75,13 +80,20 @@ class VllmBackend:
         """The tokens of the engine's KV cache, unless requests are admitted at full length."""
         return None if self._running is None else self._running.capacity.token_budget
 
+    @property
+    def running(self) -> Running:
+        """The engine and what belongs to it. Raises EngineDeadError before the start and after the end."""
+        if self._running is None:
+            raise EngineDeadError(f"model {self._name}: the engine is not running")
+        return self._running
+
     async def start(self) -> None:
         """Import vLLM and load the model. Cancelled, it gives up a model that is still loading."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
         self._log = HOUSING.enter()
-        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launched)
+        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launch)
         try:
-            self._running = await asyncio.shield(starting)
+            await asyncio.shield(starting)
         except asyncio.CancelledError:
             await self._abandon(starting)
             raise
@@ -91,15 +103,14 @@ class VllmBackend:
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not sent."""
-        if (running := self._running) is None:
-            raise EngineDeadError(f"model {self._name}: the engine is not running")
+        running = self.running
         rendered = await self._aside(lambda: running.renderer.render(request.prompt.messages))
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-        settings = sampling_settings(request.sampling, request.prompt, defaults=running.defaults, traces=self._traces)
         try:
             with running.library.verdicts(self._log):
-                output = await _finished(running, rendered.ids, settings, request.request_id)
+                sampling = running.sampling_of(request, traces=self._traces)
+                output = await _finished(running, rendered.ids, sampling, request.request_id)
         except EngineDeadError:
             self._is_broken = True
             raise
@@ -117,16 +128,16 @@ class VllmBackend:
             self._thread = None
             HOUSING.leave(is_kept=self._is_broken)
 
-    def _launched(self) -> Running:
-        """The engine, running. Takes as long as the model takes to load."""
+    def _launch(self) -> None:
+        """Have the engine running, which takes as long as the model takes to load."""
         library = load_library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
         key = ("model_definitions", self._name, "vllm_config")
         with boundary(ConfigError, f"{'.'.join(key)}: vLLM {self._version} refuses it"):
             config = library.engine_config(arguments)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start; what it printed is in {self._log}"):
-            # No variable here may name the engine: vLLM keeps errors it met on the way, and they keep this frame.
-            return self._equipped(library, library.engine(config, bool(arguments["disable_log_stats"])))
+            # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
+            self._running = self._equipped(library, library.engine(config, bool(arguments["disable_log_stats"])))
 
     def _equipped(self, library: Library, engine: Engine) -> Running:
         return Running(
@@ -137,25 +148,23 @@ class VllmBackend:
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
         )
 
-    async def _abandon(self, starting: asyncio.Future[Running]) -> None:
+    async def _abandon(self, starting: asyncio.Future[None]) -> None:
         """End an engine that is not wanted any more, wherever in its start it is."""
         while not starting.done():
             # Whoever starts several engines gives them all up together.
             for process in multiprocessing.active_children():
                 process.kill()
             await self._clock.sleep(_KILL_INTERVAL_S)
-        if starting.exception() is None:
-            self._running = starting.result()
+        starting.exception()  # Nobody else asks for it.
 
     async def _aside(self, work: Callable[[], T]) -> T:
         """Do `work` on the backend's own thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-async def _finished(running: Running, ids: list[int], settings: Mapping[str, object], request_id: str) -> Output:
+async def _finished(running: Running, ids: list[int], sampling: object, request_id: str) -> Output:
     """The output of a request. Cancelling it takes the request out of the engine."""
-    library = running.library
-    outputs = running.engine.generate(library.token_prompt(ids), library.sampling_params(settings), request_id)
+    outputs = running.engine.generate(running.library.token_prompt(ids), sampling, request_id)
     async with aclosing(outputs):
         last = [output async for output in outputs][-1]
     return last

@@ -111,6 +111,10 @@ class Engine(Protocol):
         """The outputs of one request; closing or cancelling it takes the request out of the engine."""
         ...
 
+    async def reset_prefix_cache(self) -> bool:
+        """Forget every prompt seen so far."""
+        ...
+
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         ...

@@ -46,14 +46,14 @@ def test_release_that_is_too_old_is_refused(version: str) -> None:
         check_version(version)
 
 
-def _no_policy(name: str) -> Callable[[object, Random], str]:
-    raise KeyError(name)
-
-
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_missing_package_is_told_before_anything_starts() -> None:
     definition = ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model"))
     with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
-        build_backend("m", definition, agents=(), policy_of=_no_policy, clock=SimulatedClock(), say=print)
+        build_backend("m", definition, agents=(), policy_of=_nobody, clock=SimulatedClock(), say=print)
 
     assert caught.value.key == ("model_definitions", "m", "backend")
+
+
+def _nobody(name: str) -> Callable[[object, Random], str]:
+    raise KeyError(name)

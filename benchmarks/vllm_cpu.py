@@ -1,0 +1,203 @@
+"""How much of a real engine's speed does a run get? An experiment against its own prompts fed straight to the engine.
+
+Run `python benchmarks/vllm_cpu.py` where vLLM is installed for the CPU. A tiny model is made and started once. The
+experiment runs through the whole path, journal and transcripts on; then the very same prompts, as tokens, in the same
+order and with the same seeds, are given to the same engine by as many workers as the run had requests in flight. The
+two take turns, each time on an empty prefix cache. The last line is one JSON row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.machine import row
+from mac_runner.backends.vllm import VllmBackend
+from mac_runner.clock import SystemClock
+from mac_runner.config import Loaded, load_experiment
+from mac_runner.environments.registry import build_environment
+from mac_runner.plan import plan_tasks
+from mac_runner.scheduler import RetryPolicy, run_conversations
+from mac_runner.store import open_run
+from mac_runner.types import JsonObject, Reply, Request
+from tests.vllm.tiny_model import make_tiny_model
+
+ROUNDS = 3
+
+
+@dataclass(slots=True)
+class Phase:
+    """What one way of asking brought."""
+
+    tokens: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Completion tokens a second."""
+        return self.tokens / self.wall_s
+
+
+@dataclass(slots=True)
+class Overheard:
+    """The started engine as a run sees it, which writes down what it is asked and is left running by the run."""
+
+    backend: VllmBackend
+    requests: list[Request] = field(default_factory=list)
+    tokens: int = 0
+
+    @property
+    def capacity(self) -> int:
+        """The engine's."""
+        return self.backend.capacity
+
+    @property
+    def token_budget(self) -> int | None:
+        """The engine's."""
+        return self.backend.token_budget
+
+    async def start(self) -> None:
+        """It runs already."""
+
+    async def generate(self, request: Request) -> Reply:
+        """The engine's reply."""
+        self.requests.append(request)
+        reply = await self.backend.generate(request)
+        self.tokens += reply.tokens.completion
+        return reply
+
+    async def close(self) -> None:
+        """It goes on."""
+
+
+def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) -> JsonObject:
+    """Discussions of three, who speak in turn in each round."""
+    vllm_config: JsonObject = {
+        "model": str(model),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": 32,
+        "max_model_len": 4096,
+        "max_num_seqs_upper_bound": slots,
+    }
+    return {
+        "experiment_metadata": {"experiment_name": "vllm_cpu"},
+        "conversation_config": {"environment": "discussion", "conversations": conversations},
+        "discussion": {"rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
+        "model_definitions": {"m": {"backend": "vllm", "vllm_config": vllm_config}},
+        "agent_definitions": [
+            {"agent_id": f"a{n}", "role": "participant", "model": "m", "max_tokens": max_tokens} for n in range(3)
+        ],
+    }
+
+
+async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[Phase, list[Request]]:
+    """The experiment from beginning to end."""
+    environment, clock, asked = build_environment(loaded.experiment), SystemClock(), Overheard(backend)
+    began_at_s = clock.monotonic_s()
+    with open_run(
+        directory,
+        experiment_name="vllm_cpu",
+        resolved=loaded.resolved,
+        tasks=lambda: plan_tasks(loaded.experiment, environment.lineup),
+        clock=clock,
+    ) as run:
+        await run_conversations(
+            environment=environment,
+            environment_name="discussion",
+            experiment_name="vllm_cpu",
+            work=run.unfinished(),
+            backends={"m": asked},
+            recorder=run,
+            retry=RetryPolicy.of(loaded.experiment.retry_config),
+            concurrency=None,
+            clock=clock,
+            stop=asyncio.Event(),
+        )
+    return Phase(tokens=asked.tokens, wall_s=clock.monotonic_s() - began_at_s), asked.requests
+
+
+async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) -> Phase:
+    """The same prompts, tokenised beforehand, straight to the engine."""
+    running = backend.running
+    prompts = [
+        (running.library.token_prompt(running.renderer.render(request.prompt.messages).ids), request)
+        for request in requests
+    ]
+    waiting, phase, clock = iter(prompts), Phase(), SystemClock()
+
+    async def work() -> None:
+        for prompt, request in waiting:
+            sampling = running.sampling_of(request)
+            async for output in running.engine.generate(prompt, sampling, request.request_id):
+                phase.tokens += len(output.outputs[0].token_ids)
+
+    began_at_s = clock.monotonic_s()
+    await asyncio.gather(*(work() for _ in range(workers)))
+    phase.wall_s = clock.monotonic_s() - began_at_s
+    return phase
+
+
+async def measure(loaded: Loaded, directory: Path, times: int) -> tuple[Phase, Phase, int]:
+    """Both ways in turn, `times` times each, on one engine; the sums, and the requests of one."""
+    config = loaded.experiment.model_definitions["m"].vllm_config
+    if config is None:
+        raise ValueError("the experiment has no vLLM")
+    backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock())
+    played, fed, requests = Phase(), Phase(), list[Request]()
+    await backend.start()
+    try:
+        _, requests = await play(loaded, backend, directory / "warm-up")
+        for turn in range(times):
+            await backend.running.engine.reset_prefix_cache()
+            phase, requests = await play(loaded, backend, directory / f"run-{turn}")
+            played.tokens, played.wall_s = played.tokens + phase.tokens, played.wall_s + phase.wall_s
+            await backend.running.engine.reset_prefix_cache()
+            phase = await feed(requests, backend, backend.capacity)
+            fed.tokens, fed.wall_s = fed.tokens + phase.tokens, fed.wall_s + phase.wall_s
+    finally:
+        await backend.close()
+    return played, fed, len(requests)
+
+
+def main() -> None:
+    """Measure and print the row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=48)
+    parser.add_argument("--slots", type=int, default=16)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--times", type=int, default=2)
+    asked = parser.parse_args()
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    with tempfile.TemporaryDirectory() as directory:
+        model = make_tiny_model(Path(directory) / "model")
+        content = experiment(model, conversations=asked.conversations, slots=asked.slots, max_tokens=asked.max_tokens)
+        file = Path(directory) / "vllm_cpu.yaml"
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        loaded = load_experiment(file)
+        played, fed, requests = asyncio.run(measure(loaded, Path(directory), asked.times))
+    print(
+        row(
+            benchmark="vllm_cpu",
+            conversations=asked.conversations,
+            slots=asked.slots,
+            requests=requests,
+            tokens_per_s=round(played.tokens_per_s, 1),
+            direct_tokens_per_s=round(fed.tokens_per_s, 1),
+            tokens_per_s_over_direct=round(played.tokens_per_s / fed.tokens_per_s, 4),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Tests against a real vLLM on the CPU. `.ci/vllm` runs them, where vLLM is installed; elsewhere one line says so."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.vllm.tiny_model import make_tiny_model
+
+collect_ignore_glob = [] if find_spec("vllm") else ["test_[!i]*.py"]
+"""Without vLLM all but test_installed.py."""
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a model that runs on a CPU in no time."""
+    return make_tiny_model(tmp_path_factory.mktemp("model"))

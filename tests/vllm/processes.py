@@ -1,0 +1,48 @@
+"""Which processes vLLM has running, as the system tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """A running process."""
+
+    pid: int
+    parent: int
+    state: str
+    command: str
+
+
+def engine_processes(ancestor: int | None = None) -> list[Process]:
+    """vLLM's processes below `ancestor` (this process, unless one is given).
+
+    The tracker of shared memory is none of them: it lasts as long as the process that vLLM runs in.
+    """
+    below = {os.getpid() if ancestor is None else ancestor}
+    found = []
+    for process in all_processes():  # Parents come first, except where numbers have begun anew.
+        if process.parent in below:
+            below.add(process.pid)
+            if process.state[0] != "Z" and "resource_tracker" not in process.command:
+                found.append(process)
+    return [process for process in found if not process.command.startswith("ps ")]
+
+
+def all_processes() -> list[Process]:
+    """Every process of the machine, the oldest first."""
+    lines = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,stat=,args=", "--sort=start_time"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    fields = (line.split(maxsplit=3) for line in lines)
+    return [Process(int(pid), int(parent), state, command) for pid, parent, state, command in fields]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Come back once `condition` holds; what it looks at belongs to others and sets no event."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)

@@ -1,0 +1,262 @@
+"""One engine in this process, asked in every way a run asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mac_runner.backends.vllm import VllmBackend
+from mac_runner.clock import SystemClock
+from mac_runner.config import VllmConfig
+from mac_runner.errors import ConfigError, EngineDeadError
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
+from tests.sim.requests import request
+from tests.vllm.processes import engine_processes, until
+from tests.vllm.tiny_model import CONTEXT_TOKENS
+
+BLOCK_SIZE = 32
+BOUND = 32
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"target": {"enum": ["Ann", "Bob"]}, "why": {"type": "string", "maxLength": 12}},
+    "required": ["target", "why"],
+    "additionalProperties": False,
+}
+
+
+class Table:
+    """A started backend, and the event loop it was started on."""
+
+    def __init__(self, runner: asyncio.Runner, backend: VllmBackend) -> None:
+        self.runner = runner
+        self.backend = backend
+
+    def ask(self, *requests: Request) -> list[Reply]:
+        """The replies to requests that are all sent at once."""
+
+        async def program() -> list[Reply]:
+            return await asyncio.gather(*map(self.backend.generate, requests))
+
+        return self.runner.run(program())
+
+
+def config(model: Path, **more: object) -> VllmConfig:
+    settings = {
+        "model": str(model),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": BLOCK_SIZE,
+        "max_num_seqs_upper_bound": BOUND,
+        "distributed_executor_backend": "uni",
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    return VllmConfig.model_validate(settings | more)
+
+
+@contextmanager
+def started(settings: VllmConfig) -> Iterator[Table]:
+    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock())
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(backend.start())
+            yield Table(runner, backend)
+        finally:
+            runner.run(backend.close())
+
+
+@pytest.fixture(scope="module")
+def table(tiny_model: Path) -> Iterator[Table]:
+    with started(config(tiny_model)) as table:
+        yield table
+    assert engine_processes() == []
+
+
+def sampling(seed: int = 1, *, max_tokens: int = 24, stop: tuple[str, ...] = (), temperature: float = 1.0) -> Sampling:
+    return Sampling(seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature)
+
+
+def test_capacity_is_the_bound_and_the_budget_the_kv_cache(table: Table) -> None:
+    # 2 for keys and values, 4 layers, 2 heads of 32 numbers of 4 bytes: 2048 bytes for each token.
+    cache_bytes = int(os.environ["VLLM_CPU_KVCACHE_SPACE"]) << 30
+
+    assert table.backend.capacity == BOUND
+    assert table.backend.token_budget == cache_bytes // 2048
+
+
+def test_reply_is_told_token_by_token(table: Table) -> None:
+    (reply,) = table.ask(request("Who is suspicious?", sampling=sampling()))
+
+    assert reply.text
+    assert reply.trace is not None
+    assert reply.tokens.prompt == len(reply.trace.prompt_ids)
+    assert reply.tokens.completion == len(reply.trace.completion_ids) == len(reply.trace.logprobs)
+    assert reply.tokens.completion == 24 or reply.finish_reason is FinishReason.STOP
+    assert all(logprob < 0 for logprob in reply.trace.logprobs)
+
+
+def test_same_seed_gives_the_same_text_alone_and_among_thirty_two(table: Table) -> None:
+    requests = [
+        request(f"Case {n % 8}: " + "who did it? " * (5 * (n % 8)), sampling=sampling(n % 8), conversation=f"t-{n}")
+        for n in range(BOUND)
+    ]
+
+    alone = [table.ask(one)[0].text for one in requests[:8]]
+    together = [reply.text for reply in table.ask(*requests)]
+
+    assert together == alone * 4
+    assert len(set(alone)) == 8
+
+
+def test_other_seed_gives_another_text_and_no_temperature_the_likeliest(table: Table) -> None:
+    one, other = table.ask(request(sampling=sampling(1)), request(sampling=sampling(2)))
+    cold, colder = table.ask(request(sampling=sampling(1, temperature=0)), request(sampling=sampling(2, temperature=0)))
+
+    assert one.text != other.text
+    assert cold.text == colder.text
+
+
+def test_shared_beginning_of_prompts_is_served_from_the_cache(table: Table) -> None:
+    rules = Message(role="system", content="These are the rules. " * 40)
+
+    def reply(ask: str) -> Reply:
+        prompt = Prompt(messages=(rules, Message(role="user", content=ask)))
+        return table.ask(request(prompt=prompt, sampling=sampling()))[0]
+
+    first, second = reply("Speak."), reply("Vote.")
+
+    assert first.tokens.cached == 0
+    assert second.tokens.prompt - 2 * BLOCK_SIZE < second.tokens.cached < second.tokens.prompt
+
+
+def test_schema_and_choices_leave_no_other_reply(table: Table) -> None:
+    messages = (Message(role="user", content="Whom?"),)
+    by_schema = Prompt(messages=messages, schema=SCHEMA)
+    by_choice = Prompt(messages=messages, choices=("Ann", "Bob"))
+
+    replies = table.ask(
+        *(request(prompt=by_schema, sampling=sampling(seed, max_tokens=100)) for seed in range(4)),
+        *(request(prompt=by_choice, sampling=sampling(seed)) for seed in range(4)),
+    )
+
+    for reply in replies[:4]:
+        told = json.loads(reply.text)
+        assert told.keys() == {"target", "why"}
+        assert told["target"] in {"Ann", "Bob"}
+    assert {reply.text for reply in replies[4:]} <= {"Ann", "Bob"}
+
+
+def test_stop_text_ends_the_reply_before_it(table: Table) -> None:
+    (whole,) = table.ask(request(sampling=sampling(5)))
+    stop = whole.text[3:6]
+    (cut,) = table.ask(request(sampling=sampling(5, stop=(stop,))))
+
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish_reason is FinishReason.STOP
+
+
+def test_prompt_that_leaves_no_room_overflows_and_one_that_leaves_little_is_cut(table: Table) -> None:
+    def of_size(tokens: int) -> Request:
+        return request("a" + " the" * (tokens - frame), sampling=sampling(max_tokens=CONTEXT_TOKENS))
+
+    frame = 0
+    frame = table.ask(of_size(100))[0].tokens.prompt - 100
+    fitting, full = table.ask(of_size(CONTEXT_TOKENS - 3), of_size(CONTEXT_TOKENS))
+
+    assert full == Reply(text="", finish_reason=FinishReason.OVERFLOW)
+    assert fitting.tokens.prompt == CONTEXT_TOKENS - 3
+    assert fitting.tokens.completion <= 3
+
+
+def test_cancelled_request_leaves_the_engine(table: Table) -> None:
+    async def program() -> int:
+        task = asyncio.create_task(table.backend.generate(request(sampling=sampling(max_tokens=4000))))
+        unfinished = engine(table).output_processor.get_num_unfinished_requests
+        await until(lambda: unfinished() == 1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        return int(unfinished())
+
+    assert table.runner.run(program()) == 0
+    assert table.ask(request(sampling=sampling()))[0].text
+
+
+def test_loop_goes_on_while_a_long_prompt_is_tokenised(table: Table) -> None:
+    """The loop turns many times while prompts are rendered that by themselves take long."""
+    turns = 0
+
+    async def program() -> None:
+        nonlocal turns
+        long = request("who did it, and why? " * 20_000, sampling=sampling(max_tokens=1))
+        task = asyncio.create_task(table.backend.generate(long))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert task.result().finish_reason is FinishReason.OVERFLOW
+
+    table.runner.run(program())
+
+    assert turns > 100
+
+
+def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(tiny_model: Path) -> None:
+    with started(config(tiny_model, admission="full_context", max_model_len=4096)) as table:
+        assert table.backend.token_budget is None
+        assert table.backend.capacity == BOUND
+
+        async def program() -> list[Reply | BaseException]:
+            asking = [
+                asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
+                for n in range(3)
+            ]
+            unfinished = engine(table).output_processor.get_num_unfinished_requests
+            await until(lambda: unfinished() == 3)
+            for process in engine_processes():
+                os.kill(process.pid, signal.SIGKILL)
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+        faults = table.runner.run(program())
+        with pytest.raises(EngineDeadError):
+            table.ask(request())
+
+    assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
+    assert engine_processes() == []
+    log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
+    assert "Initializing a V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"
+
+
+def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
+    too_long = config(tiny_model, max_model_len=10 * CONTEXT_TOKENS)
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.vllm_config: vLLM .* refuses it"), started(too_long):
+        pass
+
+    assert engine_processes() == []
+
+
+def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
+    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock())
+
+    async def program() -> None:
+        task = asyncio.create_task(backend.start())
+        await until(lambda: any("spawn_main" in process.command for process in engine_processes()))
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await backend.close()
+
+    asyncio.run(program())
+
+    assert engine_processes() == []
+
+
+def engine(table: Table) -> Any:
+    """The engine itself, to see what it still works at."""
+    return table.backend.running.engine

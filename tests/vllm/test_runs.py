@@ -1,0 +1,167 @@
+"""Whole runs of `mac-run` on a real engine: stopped in every way, gone on with, and the same in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.verifying import verify
+from mac_runner.store.transcripts import decode_transcript
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
+from tests.vllm.processes import all_processes, engine_processes
+
+GAMES = 3
+REPLIES = 6
+"""How many more are waited for before a run is disturbed."""
+PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(path=tmp_path)
+    yield lab
+    lab.close()
+
+
+def games(model: Path) -> JsonObject:
+    """Short games whose every reply the engine is made to give in the form the game asks for."""
+    vllm_config: JsonObject = {
+        "model": str(model),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": 32,
+        "max_num_seqs_upper_bound": 4,
+        "distributed_executor_backend": "uni",
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    content = experiment(conversations=GAMES, models={"m": {"backend": "vllm", "vllm_config": vllm_config}})
+    agent: JsonObject = {"agent_id": "player", "role": "player", "model": "m", "max_tokens": 60, "top_k": 50}
+    game: JsonObject = {"lobby": "classic-7", "calendar": {"max_days": 1}}
+    return {**content, "agent_definitions": [agent], "game": game}
+
+
+class MacRun:
+    """One `mac-run`, in a process group of its own as a terminal gives it one."""
+
+    def __init__(self, lab: Lab, *args: str) -> None:
+        self.errors = lab.path / "errors.txt"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*MAC_RUN, *args],
+                cwd=lab.path,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        lab.started.append(self.process)
+
+    def ended(self) -> tuple[int, str, str]:
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, self.errors.read_text()
+
+    def wait_for_replies(self, run: RunDir, count: int) -> None:
+        def are_there() -> bool:
+            assert self.process.poll() is None, self.errors.read_text()
+            return len(run.events("EVENT_INFER_DONE")) >= count
+
+        wait_for(are_there, f"{count} replies")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"in vain: {what}"
+        time.sleep(0.02)
+
+
+def results(run: RunDir) -> dict[str, JsonValue]:
+    """Every transcript, without what depends on time and on what else the prefix cache held."""
+    files = sorted((run.path / "transcripts").glob("*.json"))
+    return {file.name: without_chance(decode_transcript(file.read_bytes())) for file in files}
+
+
+def without_chance(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: without_chance(part) for key, part in value.items() if key not in ("cached", "timing")}
+    return [without_chance(part) for part in value] if isinstance(value, list) else value
+
+
+def test_run_stopped_in_every_way_ends_like_one_that_was_not(lab: Lab, tiny_model: Path) -> None:
+    file = lab.write(games(tiny_model))
+    run, undisturbed = lab.run_dir(), RunDir(path=lab.path / "undisturbed")
+
+    code, out, errors = MacRun(lab, file, "--out", str(undisturbed.path)).ended()
+    assert code == Exit.OK, errors
+    assert f"{GAMES} finished, 0 failed" in out
+    assert "model m: ready after" in errors
+    assert all(line.startswith(("small: ", "model m: ", "written to ")) for line in errors.splitlines()), errors
+
+    # The engine dies: the run ends, and can be gone on with.
+    first = MacRun(lab, file)
+    first.wait_for_replies(run, REPLIES)
+    for process in engine_processes(first.process.pid):
+        os.kill(process.pid, signal.SIGKILL)
+    code, _, errors = first.ended()
+    assert code == Exit.INTERRUPTED
+    assert "vLLM's engine process has ended; what it printed is in" in errors
+
+    # Ctrl-C reaches the whole group: what is in flight is finished, and nothing is left running.
+    recorded = len(run.events("EVENT_INFER_DONE"))
+    second = MacRun(lab, file)
+    second.wait_for_replies(run, recorded + REPLIES)
+    engines = engine_processes(second.process.pid)
+    os.killpg(second.process.pid, signal.SIGINT)
+    code, _, errors = second.ended()
+    assert code == Exit.INTERRUPTED
+    assert "interrupted: " in errors
+    assert not run.events("EVENT_RETRY")
+    assert engines
+    assert not alive(engine.pid for engine in engines)
+
+    # mac-run is killed: its engine goes with it.
+    recorded = len(run.events("EVENT_INFER_DONE"))
+    third = MacRun(lab, file)
+    third.wait_for_replies(run, recorded + REPLIES)
+    engines = engine_processes(third.process.pid)
+    third.process.send_signal(signal.SIGKILL)
+    assert third.ended()[0] == -signal.SIGKILL
+    assert engines
+    wait_for(lambda: not alive(engine.pid for engine in engines), "the engine's end")
+
+    code, _, errors = MacRun(lab, file).ended()
+    assert code == Exit.OK, errors
+    assert results(run) == results(undisturbed)
+    assert verify(run.path) == Exit.OK
+    done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))
+    assert set(done.values()) == {1}
+
+
+def test_misspelt_engine_argument_is_refused_before_anything_is_touched(lab: Lab, tiny_model: Path) -> None:
+    file = lab.write(games(tiny_model))
+
+    code, out, errors = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.enforce_eagr=true").ended()
+
+    assert code == Exit.BAD_INPUT
+    assert out == ""
+    assert "the installed vLLM knows no such engine argument; did you mean 'enforce_eager'?" in errors
+    assert not run_directories(lab)
+
+
+def run_directories(lab: Lab) -> list[Path]:
+    return list((lab.path / "runs").glob("*"))
+
+
+def alive(pids: Iterable[int]) -> set[int]:
+    """Those of `pids` that are still running."""
+    return set(pids) & {process.pid for process in all_processes() if process.state[0] != "Z"}

@@ -1,0 +1,56 @@
+"""A model small enough to be made by a test: four layers of random weights, a tokenizer learned from our pages."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONTEXT_TOKENS = 8192
+VOCABULARY = 1024
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
+)
+
+
+def make_tiny_model(directory: Path) -> Path:
+    """Write the model, which is the same each time, to `directory`."""
+    _make_tokenizer(directory)
+    torch, transformers = import_module("torch"), import_module("transformers")
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT_TOKENS,
+        bos_token_id=0,
+        pad_token_id=0,
+        eos_token_id=2,
+        tie_word_embeddings=False,
+    )
+    transformers.Qwen2ForCausalLM(config).save_pretrained(directory)
+    return directory
+
+
+def _make_tokenizer(directory: Path) -> None:
+    tokenizers, transformers = import_module("tokenizers"), import_module("transformers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    wrapped.chat_template = TEMPLATE
+    wrapped.save_pretrained(directory)
