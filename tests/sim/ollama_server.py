@@ -21,6 +21,9 @@ from mac_runner.types import JsonObject, JsonValue
 CHARS_PER_TOKEN: Final = 4
 FAR_FUTURE: Final = "2100-01-01T00:00:00Z"
 
+JSON: Final = "application/json; charset=utf-8"
+GZIPPED: Final = f"{JSON}\r\nContent-Encoding: gzip"
+
 _CHAT_FIELDS = {"model", "messages", "tools", "think", "format", "options", "stream", "keep_alive", "truncate", "shift"}
 _OPTIONS: Final[dict[str, type | tuple[type, ...]]] = {
     **dict.fromkeys(("num_ctx", "num_predict", "seed", "top_k"), int),
@@ -46,7 +49,7 @@ class Sent:
 
     body: JsonValue | bytes = b""
     status: int = 200
-    content_type: str = "application/json; charset=utf-8"
+    content_type: str = JSON
     lines: tuple[JsonObject, ...] = ()
 
 
@@ -233,9 +236,7 @@ async def hang(writer: asyncio.StreamWriter) -> bool:
     return await asyncio.Event().wait()
 
 
-def answering(
-    body: JsonValue | bytes, *, status: int = 200, content_type: str = "application/json; charset=utf-8"
-) -> Fault:
+def answering(body: JsonValue | bytes, *, status: int = 200, content_type: str = JSON) -> Fault:
     """Another answer than the one due."""
 
     async def fault(writer: asyncio.StreamWriter) -> bool:

@@ -20,7 +20,7 @@ from ollama import AsyncClient, ProcessResponse
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, verdicts
 from mac_runner.backends.ollama.versions import missing_in
-from mac_runner.backends.ollama.wire import Wire, version_at
+from mac_runner.backends.ollama.wire import Wire, client_at, version_at
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
 from mac_runner.clock import Clock
 from mac_runner.config import OllamaConfig
@@ -67,7 +67,7 @@ class OllamaBackend:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
         await self.close()
         self._wire = Wire()
-        self._client = AsyncClient(self._config.host, transport=self._wire, timeout=None)
+        self._client = client_at(self._config.host, self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
             await self._check_version(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ollama import AsyncClient
-
 from mac_runner.backends.ollama.verdicts import verdicts
-from mac_runner.backends.ollama.wire import Wire, version_at
+from mac_runner.backends.ollama.wire import Wire, client_at, version_at
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX
 
@@ -27,7 +25,7 @@ async def survey(host: str) -> Survey:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
             version = await version_at(host, wire)
             with verdicts(host):
-                listed = await AsyncClient(host, transport=wire, timeout=None).list()
+                listed = await client_at(host, wire).list()
     except TimeoutError:
         text = f"Ollama at {host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
         raise TransientBackendError(text, is_unreachable=True) from None

@@ -1,9 +1,10 @@
 """What lies between the official client and the network: one pool of connections, of our own setting up.
 
 The client builds the pool itself unless it is given one, with 100 connections at most and proxies from the environment.
-Ours has as many connections as there are requests, goes straight to the address in the experiment, bounds what a
-server may send, and adds the two fields to a chat request for which the client has no parameters: `truncate` and
-`shift`, without which Ollama shortens a prompt, or forgets the beginning of it while replying, and says nothing.
+Ours has as many connections as there are requests, goes straight to the address in the experiment, and bounds what a
+server may send; how long a reply may take is for the caller to say, but a connection is there soon or never. It adds
+the two fields to a chat request for which the client has no parameters: `truncate` and `shift`, without which Ollama
+shortens a prompt, or forgets the beginning of it while replying, and says nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import ollama
 
 from mac_runner.backends.ollama.verdicts import verdicts
 from mac_runner.errors import TransientBackendError
-from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
+from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
-CHAT_PATH: Final = "/api/chat"
+_CHAT_PATH: Final = "/api/chat"
+_TIMEOUT: Final = httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX)
+_PLAIN: Final = {"accept-encoding": "identity"}
 _WHOLE: Final = b',"truncate":false,"shift":false}'
 
 
@@ -31,8 +34,11 @@ class Wire(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and bound its answer."""
-        is_chat = request.method == "POST" and request.url.path.endswith(CHAT_PATH)
+        is_chat = request.method == "POST" and request.url.path.endswith(_CHAT_PATH)
         response = await super().handle_async_request(_whole(request) if is_chat else request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise TransientBackendError("Ollama sent a compressed answer, which was not asked for")
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = _Bounded(response.stream)
         return response
@@ -56,11 +62,16 @@ class _Bounded(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
+def client_at(host: str, wire: Wire) -> ollama.AsyncClient:
+    """The official client of the server at `host`. It does not own `wire`, which is for the caller to close."""
+    return ollama.AsyncClient(host, transport=wire, timeout=_TIMEOUT, headers=_PLAIN)
+
+
 async def version_at(host: str, wire: Wire) -> str:
     """The version of the server at `host`, for which the client has no call. Raises a BackendError."""
     key = os.environ.get("OLLAMA_API_KEY")  # Where a proxy asks for one; the client reads it by itself.
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    web = httpx.AsyncClient(transport=wire, headers=headers, timeout=None)  # noqa: S113 - the caller has a deadline
+    web = httpx.AsyncClient(transport=wire, headers=_PLAIN | headers, timeout=_TIMEOUT)
     with verdicts(host):
         response = await web.get(f"{host.rstrip('/')}/api/version")
         if response.status_code != httpx.codes.OK:

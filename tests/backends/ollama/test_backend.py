@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
-from tests.sim.ollama_server import Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
+from tests.sim.ollama_server import GZIPPED, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
 from tests.sim.requests import request
 
 RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
@@ -229,6 +230,7 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         answering({**RESPONSE, "eval_count": float("nan")}),
         answering({**RESPONSE, "done": False}),
         answering({**RESPONSE, "done_reason": "load"}),
+        answering(gzip.compress(json.dumps(RESPONSE).encode()), content_type=GZIPPED),
         answering(json.dumps(RESPONSE).encode() + b" " * OLLAMA_BODY_BYTES_MAX),
     ],
 )
