@@ -8,6 +8,6 @@ from mac_runner.backends.openai import backend, endpoints
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rests and canaries as short as a test wants them."""
-    monkeypatch.setattr(backend, "CANARY_S_MAX", 0.3)
+    monkeypatch.setattr(backend, "CANARY_S_MAX", 1.5)
     for name in ("CANARY_S_MAX", "ENDPOINT_REST_S", "ENDPOINT_REST_S_MAX"):
         monkeypatch.setattr(endpoints, name, 0.05)

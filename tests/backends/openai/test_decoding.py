@@ -33,18 +33,21 @@ GOOD: JsonObject = {
     "usage": {"prompt_tokens": 2, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}},
 }
 
+FINE = b'{"choices": [{"text": "x", "finish_reason": "stop"}]'
+"""A good body, but for its end."""
+
 MALFORMED = {
     "nothing": b"",
     "a page of HTML": b"<html><body>504 Gateway Time-out</body></html>",
     "truncated JSON": json.dumps(GOOD).encode()[:-20],
     "no UTF-8": b'{"choices": "\xff\xfe"}',
     "a list": b"[]",
-    "NaN": b'{"choices": [], "usage": NaN}',
-    "infinity": b'{"choices": [], "usage": -Infinity}',
-    "a key twice": b'{"choices": [], "choices": []}',
-    "brackets 100,000 deep": b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "objects 100,000 deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    "5,000 digits": b'{"choices": [], "usage": ' + b"9" * 5_000 + b"}",
+    "NaN": FINE + b', "x": NaN}',
+    "infinity": FINE + b', "x": -Infinity}',
+    "a key twice": FINE + b', "x": 1, "x": 1}',
+    "brackets 100,000 deep": FINE + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "objects 100,000 deep": FINE + b', "x": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+    "5,000 digits": FINE + b', "x": ' + b"9" * 5_000 + b"}",
     "no choices": b'{"id": "c"}',
     "an empty list of choices": b'{"choices": []}',
     "two choices": b'{"choices": [{}, {}]}',
@@ -155,7 +158,15 @@ def test_any_status_with_any_body_is_an_overflow_or_one_typed_error(status: int,
     assert status == 200 or reply.finish_reason is FinishReason.OVERFLOW
 
 
+@pytest.mark.parametrize("logprob", ["1e999", "-1e999", "true", "null", '"-1"'])
+def test_logprob_that_is_no_number_is_malformed(logprob: str) -> None:
+    body = json.dumps(GOOD).replace("-0.5", logprob).encode()
+    with pytest.raises(SendingError, match="logprobs holds something that is no number"):
+        read(body, has_tokens=True)
+
+
 def test_good_body_is_read() -> None:
+    assert read(FINE + b"}").text == "x"
     assert read(json.dumps(GOOD).encode(), has_tokens=True).text == "So be it."
 
 
