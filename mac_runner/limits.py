@@ -27,10 +27,14 @@ DEALS_MAX = 1_000
 # scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.
 OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
 RETRY_AFTER_S_MAX = 60.0
-# scheduler: the retries an engine may be asked for while it answers nobody, and how many answers give one back.
+# scheduler: the retries an engine may be asked for while it answers nobody, and how many answers give one back; how
+# many conversations must have no luck with an engine that can be reached to put it under suspicion, and how long an
+# engine under suspicion is waited for.
 RETRIES_MIN = 10
 RETRIES_PER_SLOT = 2
 ANSWERS_PER_RETRY = 5
+ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
+ENGINE_SILENCE_S_MAX = 60.0
 SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
 # scheduler: an engine that starts within this is not spoken of.

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long a case takes says something about the machine, and nothing about us.
+settings.register_profile("mac_runner", deadline=None)
+settings.load_profile("mac_runner")
 
 # What changes the looks of our output, or is read by an experiment.
 _SETTINGS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "MAC_RUNNER_API_KEY")

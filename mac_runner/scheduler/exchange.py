@@ -11,8 +11,9 @@ from mac_runner.errors import BackendError, ConversationError, EngineDeadError, 
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
+from mac_runner.scheduler.health import EngineHealth
 from mac_runner.scheduler.live import LiveConversation, Sendings
-from mac_runner.scheduler.retry import RetryBudget, jitter
+from mac_runner.scheduler.retry import jitter
 from mac_runner.scheduler.wiring import Wiring
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
 
@@ -25,7 +26,7 @@ class Exchange:
         self._clock = wiring.clock
         self._recorder = wiring.recorder
         self._accounting = accounting
-        self._budgets: dict[str, RetryBudget] = {}
+        self._health: dict[str, EngineHealth] = {}
 
     async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
         """Send the request and take in the answer. Raises what ends the whole run.
@@ -43,7 +44,7 @@ class Exchange:
             live.fail(turn, str(fault))
             return Faulted(depart.conversation, turn, None)
         sent_at_s = self._clock.monotonic_s()
-        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, self._budget(turn.model).answers))
+        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, self._health_of(turn.model).answers))
         sendings.charged_from_s += sent_at_s - departed_at_s
         return await self._send(live, depart, request, sent_at_s)
 
@@ -81,37 +82,42 @@ class Exchange:
         return Faulted(depart.conversation, turn, delay_s)
 
     def _delay_s(self, depart: Depart, request: Request, fault: BackendError, sendings: Sendings) -> float | None:
-        """When to send it again, None for never. Raises EngineDeadError when the engine is at fault, not the request.
+        """When to send it again, None for never. Raises EngineDeadError when the engine is lost.
 
-        That is so when the engine has been silent for long (`RetryBudget.is_silent`), or when it could not be reached
-        in any attempt of the request and has answered nobody meanwhile: the conversation is not to pay for that. With
-        an engine that does answer others, a request without a retry left waits as long as requests may.
+        The conversation does not pay for the engine: while that is under suspicion and has answered nobody since the
+        request was first sent, it is waited for, and the wait is no part of the request's deadline. Without a retry
+        left in the engine's budget a request waits as long as requests may.
         """
         if not isinstance(fault, TransientBackendError):
             return None
-        retry, budget = self._wiring.retry, self._budget(depart.turn.model)
-        elapsed_s = self._clock.monotonic_s() - sendings.charged_from_s
-        draw = jitter(request.request_id, depart.sending)
-        delay_s = retry.decide(fault, attempt=depart.sending, elapsed_s=elapsed_s, jitter=draw)
-        has_retry = budget.unanswered()
-        is_unreached = delay_s is None and fault.is_unreachable and budget.answers == sendings.answers_before
-        if budget.is_silent or is_unreached:
+        retry, health, now_s = self._wiring.retry, self._health_of(depart.turn.model), self._clock.monotonic_s()
+        health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable)
+        if health.is_lost(now_s):
             raise EngineDeadError(
-                f"model {depart.turn.model} answers nobody any more, at last: {sendings.faults[-1]}"
+                f"model {depart.turn.model} has answered nobody for a while, at last: {sendings.faults[-1]}"
             ) from fault
-        return delay_s if delay_s is None or has_retry else max(delay_s, retry.backoff_s_max)
+        delay_s = retry.decide(
+            fault,
+            attempt=depart.sending,
+            elapsed_s=now_s - sendings.charged_from_s,
+            jitter=jitter(request.request_id, depart.sending),
+        )
+        if delay_s is None and health.is_suspect and health.answers == sendings.answers_before:
+            sendings.charged_from_s = now_s + retry.backoff_s_max
+            return retry.backoff_s_max
+        return delay_s if delay_s is None or health.spend_retry() else max(delay_s, retry.backoff_s_max)
 
-    def _budget(self, model: str) -> RetryBudget:
-        if model not in self._budgets:
-            self._budgets[model] = RetryBudget.of(self._wiring.backends[model].capacity)
-        return self._budgets[model]
+    def _health_of(self, model: str) -> EngineHealth:
+        if model not in self._health:
+            self._health[model] = EngineHealth.of(self._wiring.backends[model].capacity)
+        return self._health[model]
 
     def _answered(
         self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, sent_at_s: float
     ) -> Answered | Faulted | Broken:
         turn, now_s = depart.turn, self._clock.monotonic_s()
         self._accounting.landed(turn.model, now_s, reply.tokens)
-        self._budget(turn.model).answered()
+        self._health_of(turn.model).answered()
         self._wiring.progress.turns += 1
         live.answered += 1
         fields: JsonObject = {

@@ -11,50 +11,10 @@ from dataclasses import dataclass
 
 from mac_runner.config import RetryConfig
 from mac_runner.errors import TransientBackendError
-from mac_runner.limits import ANSWERS_PER_RETRY, RETRIES_MIN, RETRIES_PER_SLOT, RETRY_AFTER_S_MAX
+from mac_runner.limits import RETRY_AFTER_S_MAX
 from mac_runner.types import stable_hash
 
 _HASHES = 1 << 63
-
-
-@dataclass(slots=True)
-class RetryBudget:
-    """How many retries an engine may still be asked for: ANSWERS_PER_RETRY answers give one back.
-
-    An engine that answers some requests only is asked for the others at the pace of its answers (retry budgets: Google
-    SRE book, "Handling Overload"). One that has answered none of the last `limit` sendings is silent: it is not asked
-    any more. `spent` is counted in answers, `answers` are all there were.
-    """
-
-    limit: int
-    spent: int = 0
-    answers: int = 0
-    faults_in_a_row: int = 0
-
-    @classmethod
-    def of(cls, capacity: int) -> RetryBudget:
-        """The budget of an engine with `capacity` slots: room for a short outage that every one of them feels."""
-        limit = max(RETRIES_MIN, RETRIES_PER_SLOT * capacity)
-        return cls(limit=limit)
-
-    def answered(self) -> None:
-        """A request was answered."""
-        self.answers += 1
-        self.faults_in_a_row = 0
-        self.spent = max(0, self.spent - 1)
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it has answered nobody for as many sendings as one waits for."""
-        return self.faults_in_a_row > self.limit
-
-    def unanswered(self) -> bool:
-        """A request was not answered: take one retry for it. False when none is left."""
-        self.faults_in_a_row += 1
-        if self.spent + ANSWERS_PER_RETRY > self.limit * ANSWERS_PER_RETRY:
-            return False
-        self.spent += ANSWERS_PER_RETRY
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mac_runner.config import RetryConfig
 from mac_runner.errors import TransientBackendError
-from mac_runner.limits import RETRIES_MIN, RETRIES_PER_SLOT, RETRY_AFTER_S_MAX
+from mac_runner.limits import RETRY_AFTER_S_MAX
 from mac_runner.scheduler import RetryPolicy
-from mac_runner.scheduler.retry import RetryBudget, jitter
+from mac_runner.scheduler.retry import jitter
 
 FAULT = TransientBackendError("connection reset")
 
@@ -74,25 +74,3 @@ def test_policy_is_what_the_experiment_asks_for() -> None:
     assert RetryPolicy.of(config) == RetryPolicy(
         max_attempts=7, backoff_s=2.0, backoff_s_max=3.0, request_deadline_s=4.0
     )
-
-
-def test_retries_of_an_engine_are_a_fifth_of_its_answers_and_a_few_to_begin_with() -> None:
-    budget = RetryBudget.of(capacity=1)
-    granted = [budget.unanswered() for _ in range(15)]
-    for _ in range(10):
-        budget.answered()
-    granted_later = [budget.unanswered() for _ in range(5)]
-
-    assert granted.count(True) == RETRIES_MIN
-    assert granted_later == [True, True, False, False, False]
-
-
-def test_an_engine_that_answers_again_is_not_silent_any_more() -> None:
-    budget = RetryBudget.of(capacity=100)
-    for _ in range(RETRIES_PER_SLOT * 100 + 1):
-        assert not budget.is_silent
-        budget.unanswered()
-
-    assert budget.is_silent
-    budget.answered()
-    assert not budget.is_silent

@@ -81,7 +81,7 @@ def test_completions_are_sent_the_prompt_as_plain_text(server: str) -> None:
     sent = body(settings)
 
     assert isinstance(sent["prompt"], str)
-    assert sent["prompt"].startswith("Be brief.")
+    assert sent["prompt"].startswith("### System\nBe brief.")
     assert "messages" not in sent
     assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["prompt"] == "Hi"
 

@@ -1,0 +1,69 @@
+"""What the answers and faults of one engine say about it. Pure.
+
+Two questions: may another retry be sent, and is it the engine that fails, not its requests? Retries come out of a
+budget that answers fill (retry budgets: Google SRE book, "Handling Overload"), so an engine in trouble is asked at the
+pace at which it answers. An engine is under suspicion from its last answer on, when it could not be reached or when
+several conversations had no luck with it; it is waited for, for ENGINE_SILENCE_S_MAX seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mac_runner.limits import (
+    ANSWERS_PER_RETRY,
+    ENGINE_SILENCE_S_MAX,
+    ENGINE_SUSPECT_CONVERSATIONS_MIN,
+    RETRIES_MIN,
+    RETRIES_PER_SLOT,
+)
+
+
+@dataclass(slots=True)
+class EngineHealth:
+    """One engine. `retries_max` is the budget, of which `spent` (counted in answers) is used; `answers` are all."""
+
+    retries_max: int
+    spent: int = 0
+    answers: int = 0
+    silent_since_s: float | None = None
+    unlucky: set[int] = field(default_factory=set)
+    is_unreachable: bool = False
+
+    @classmethod
+    def of(cls, capacity: int) -> EngineHealth:
+        """An engine with `capacity` slots: its budget has room for a short outage that every one of them feels."""
+        return cls(retries_max=max(RETRIES_MIN, RETRIES_PER_SLOT * capacity))
+
+    def answered(self) -> None:
+        """A request was answered."""
+        self.answers += 1
+        self.spent = max(0, self.spent - 1)
+        self.silent_since_s = None
+        self.unlucky.clear()
+        self.is_unreachable = False
+
+    def faulted(self, conversation: int, now_s: float, *, is_unreachable: bool) -> None:
+        """A request of `conversation` was not answered."""
+        if self.silent_since_s is None:
+            self.silent_since_s = now_s
+        if len(self.unlucky) < ENGINE_SUSPECT_CONVERSATIONS_MIN:
+            self.unlucky.add(conversation)
+        self.is_unreachable = self.is_unreachable or is_unreachable
+
+    def spend_retry(self) -> bool:
+        """Take one retry out of the budget; False when it is empty."""
+        if self.spent + ANSWERS_PER_RETRY > self.retries_max * ANSWERS_PER_RETRY:
+            return False
+        self.spent += ANSWERS_PER_RETRY
+        return True
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the faults since the last answer are the engine's, as far as can be told."""
+        return self.is_unreachable or len(self.unlucky) >= ENGINE_SUSPECT_CONVERSATIONS_MIN
+
+    def is_lost(self, now_s: float) -> bool:
+        """Whether it has been waited for long enough."""
+        silent_since_s = now_s if self.silent_since_s is None else self.silent_since_s
+        return self.is_suspect and now_s - silent_since_s >= ENGINE_SILENCE_S_MAX
