@@ -32,6 +32,15 @@ START_QUIET_S = 1.0
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 
+# store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
+WRITE_BACKLOG_ITEMS_MAX = 20_000
+COMMIT_LINGER_S = 0.01
+CHECKPOINT_INTERVAL_S = 5.0
+MANIFEST_WRITES_PER_PLAN_MAX = 50
+FRAME_BYTES_MAX = 16 << 20
+# store: how long closing waits for a disk on which nothing gets done any more.
+WRITER_STALL_S_MAX = 20.0
+
 # ollama: how long the server may take to answer a question and to load a model, how long a pull may bring nothing and
 # how often it is told of, what one answer may weigh, and how much of an error is quoted.
 OLLAMA_ANSWER_S_MAX = 10.0
@@ -43,15 +52,6 @@ OLLAMA_ERROR_CHARS_MAX = 300
 
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
-
-# store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
-WRITE_BACKLOG_ITEMS_MAX = 20_000
-COMMIT_LINGER_S = 0.01
-CHECKPOINT_INTERVAL_S = 5.0
-MANIFEST_WRITES_PER_PLAN_MAX = 50
-FRAME_BYTES_MAX = 16 << 20
-# store: how long closing waits for a disk on which nothing gets done any more.
-WRITER_STALL_S_MAX = 20.0
 
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
