@@ -10,6 +10,7 @@
     ├── ConversationError      this conversation cannot go on            verdict: fail_conversation
     ├── BackendError           an engine did not answer a request
     │   ├── TransientBackendError   worth asking again                   verdict: retry
+    │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
     └── StoreError             the disk refused a write                  verdict: fail_run
@@ -86,6 +87,10 @@ class TransientBackendError(BackendError):
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_unreachable = is_unreachable
+
+
+class RequestTimeoutError(TransientBackendError):
+    """The request's own deadline came before its reply. That says nothing of the engine: the deadline is the user's."""
 
 
 class RequestRefusedError(BackendError):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.errors import EngineDeadError, MacRunnerError, TransientBackendError, boundary
+from mac_runner.errors import EngineDeadError, MacRunnerError, RequestTimeoutError, TransientBackendError, boundary
 from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX, START_QUIET_S
 from mac_runner.types import FinishReason, Reply, Request
 
@@ -35,7 +35,7 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float) -> 
             with boundary(EngineDeadError, f"model {request.turn.model}"):
                 reply = await _asked(backend, request)
     except TimeoutError:
-        raise TransientBackendError("no reply before the request's deadline") from None
+        raise RequestTimeoutError("no reply before the request's deadline") from None
     if len(reply.text) > REPLY_CHARS_MAX:
         return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
     return reply

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
+from mac_runner.errors import (
+    BackendError,
+    ConversationError,
+    EngineDeadError,
+    RequestTimeoutError,
+    TransientBackendError,
+    Verdict,
+)
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
@@ -88,8 +95,8 @@ class Exchange:
         request was first sent, it is waited for, and the wait is no part of the request's deadline. Without a retry
         left in the engine's budget a request waits as long as requests may.
         """
-        if not isinstance(fault, TransientBackendError):
-            return None
+        if not isinstance(fault, TransientBackendError) or isinstance(fault, RequestTimeoutError):
+            return None  # Asking again cannot help: it is refused for good, or its time is over.
         retry, health, now_s = self._wiring.retry, self._health_of(depart.turn.model), self._clock.monotonic_s()
         health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable)
         if health.is_lost(now_s):

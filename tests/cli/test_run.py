@@ -55,7 +55,7 @@ def test_run_with_failed_conversations_ends_with_code_1_and_says_why(lab: Lab, a
     assert run.statuses == {"failed": 7, "finished": 1}
     assert run.summary["conversations"] == {"planned": 8, "finished": 1, "failed": 7}
     assert "no reply before the request's deadline" in json.dumps(run.summary["failures"])
-    assert "TransientBackendError" in process.stdout
+    assert "RequestTimeoutError" in process.stdout
     lab.verified(run.path)
     before = run.hashes()
 

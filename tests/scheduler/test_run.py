@@ -158,7 +158,7 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
 
     assert result.failed == 1
     assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer: TransientBackendError: no reply before the request's deadline"
+        "turn 0/a0/0/0 got no answer: RequestTimeoutError: no reply before the request's deadline"
     ]
     assert stage.ended_at_s == pytest.approx(35.0)
 

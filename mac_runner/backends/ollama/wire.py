@@ -64,7 +64,7 @@ class _Bounded(httpx.AsyncByteStream):
 
 def client_at(host: str, wire: Wire) -> ollama.AsyncClient:
     """The official client of the server at `host`. It does not own `wire`, which is for the caller to close."""
-    return ollama.AsyncClient(host, transport=wire, timeout=_TIMEOUT, headers=_PLAIN)
+    return ollama.AsyncClient(host, transport=wire, timeout=_TIMEOUT, headers=_PLAIN, follow_redirects=False)
 
 
 async def version_at(host: str, wire: Wire) -> str:

@@ -16,7 +16,7 @@ from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
-from tests.sim.ollama_server import GZIPPED, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
+from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
 from tests.sim.requests import request
 
 RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
@@ -218,6 +218,7 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         said("llama runner process has terminated", 500),
         answering(b"", status=500),
         answering(b'"boom"', status=500),
+        answering(b"", status=307, content_type=f"{JSON}\r\nLocation: /api/elsewhere"),
         answering(b"<html>hello</html>", content_type="text/html"),
         answering(b"<html>oops</html>", status=500, content_type="text/html"),
         answering(b'{"message": {"role": "assi'),
