@@ -1,7 +1,7 @@
 """How much of a real engine's speed does a run get? An experiment against its own prompts fed straight to the engine.
 
 Run `python benchmarks/vllm_cpu.py` where vLLM is installed for the CPU. A tiny model is made and started once. The
-experiment runs through the whole path, journal and transcripts on; then the very same prompts, as tokens, in the same
+experiment runs through the whole path, journal and transcripts on; then the very same prompts, as text, in the same
 order and with the same seeds, are given to the same engine by as many workers as the run had requests in flight. The
 two take turns, each time on an empty prefix cache. The last line is one JSON row.
 """
@@ -128,12 +128,9 @@ async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[P
 
 
 async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) -> Phase:
-    """The same prompts, tokenised beforehand, straight to the engine."""
+    """The same prompts, rendered beforehand, straight to the engine, which tokenises them."""
     running = backend.running
-    prompts = [
-        (running.library.token_prompt(running.renderer.render(request.prompt.messages).ids), request)
-        for request in requests
-    ]
+    prompts = [(running.renderer.render(request.prompt.messages).text, request) for request in requests]
     waiting, phase, clock = iter(prompts), Phase(), SystemClock()
 
     async def work() -> None:

@@ -13,6 +13,14 @@ collect_ignore_glob = [] if find_spec("vllm") else ["test_[!i]*.py"]
 """Without vLLM all but test_installed.py."""
 
 
+@pytest.fixture(autouse=True)
+def no_leaks() -> None:
+    """In place of the check for all tests: torch and vLLM leave threads and a helper of `multiprocessing` behind.
+
+    That no engine is left behind is tested for each way an engine ends.
+    """
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a model that runs on a CPU in no time."""

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
+PATIENCE_S = 300.0
+
 
 class Process(NamedTuple):
     """A running process."""
@@ -36,7 +38,7 @@ def engine_processes(ancestor: int | None = None) -> list[Process]:
 def all_processes() -> list[Process]:
     """Every process of the machine, the oldest first."""
     lines = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,stat=,args=", "--sort=start_time"], capture_output=True, text=True, check=True
+        ["ps", "-ww", "-eo", "pid=,ppid=,stat=,args=", "--sort=start_time"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     fields = (line.split(maxsplit=3) for line in lines)
     return [Process(int(pid), int(parent), state, command) for pid, parent, state, command in fields]
@@ -44,5 +46,6 @@ def all_processes() -> list[Process]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Come back once `condition` holds; what it looks at belongs to others and sets no event."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mac_runner.backends.vllm import VllmBackend
-from mac_runner.clock import SystemClock
-from mac_runner.config import VllmConfig
-from mac_runner.errors import ConfigError, EngineDeadError
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request, Sampling
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, until
+from tests.vllm.table import BLOCK_SIZE, BOUND, Table, config, sampling, started
 from tests.vllm.tiny_model import CONTEXT_TOKENS
 
-BLOCK_SIZE = 32
-BOUND = 32
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"target": {"enum": ["Ann", "Bob"]}, "why": {"type": "string", "maxLength": 12}},
@@ -32,55 +24,11 @@ SCHEMA: JsonObject = {
 }
 
 
-class Table:
-    """A started backend, and the event loop it was started on."""
-
-    def __init__(self, runner: asyncio.Runner, backend: VllmBackend) -> None:
-        self.runner = runner
-        self.backend = backend
-
-    def ask(self, *requests: Request) -> list[Reply]:
-        """The replies to requests that are all sent at once."""
-
-        async def program() -> list[Reply]:
-            return await asyncio.gather(*map(self.backend.generate, requests))
-
-        return self.runner.run(program())
-
-
-def config(model: Path, **more: object) -> VllmConfig:
-    settings = {
-        "model": str(model),
-        "dtype": "float32",
-        "enforce_eager": True,
-        "block_size": BLOCK_SIZE,
-        "max_num_seqs_upper_bound": BOUND,
-        "distributed_executor_backend": "uni",
-        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
-    }
-    return VllmConfig.model_validate(settings | more)
-
-
-@contextmanager
-def started(settings: VllmConfig) -> Iterator[Table]:
-    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock())
-    with asyncio.Runner() as runner:
-        try:
-            runner.run(backend.start())
-            yield Table(runner, backend)
-        finally:
-            runner.run(backend.close())
-
-
 @pytest.fixture(scope="module")
 def table(tiny_model: Path) -> Iterator[Table]:
     with started(config(tiny_model)) as table:
         yield table
     assert engine_processes() == []
-
-
-def sampling(seed: int = 1, *, max_tokens: int = 24, stop: tuple[str, ...] = (), temperature: float = 1.0) -> Sampling:
-    return Sampling(seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature)
 
 
 def test_capacity_is_the_bound_and_the_budget_the_kv_cache(table: Table) -> None:
@@ -178,12 +126,11 @@ def test_prompt_that_leaves_no_room_overflows_and_one_that_leaves_little_is_cut(
 def test_cancelled_request_leaves_the_engine(table: Table) -> None:
     async def program() -> int:
         task = asyncio.create_task(table.backend.generate(request(sampling=sampling(max_tokens=4000))))
-        unfinished = engine(table).output_processor.get_num_unfinished_requests
-        await until(lambda: unfinished() == 1)
+        await until(lambda: table.unfinished() == 1)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        return int(unfinished())
+        return table.unfinished()
 
     assert table.runner.run(program()) == 0
     assert table.ask(request(sampling=sampling()))[0].text
@@ -205,58 +152,3 @@ def test_loop_goes_on_while_a_long_prompt_is_tokenised(table: Table) -> None:
     table.runner.run(program())
 
     assert turns > 100
-
-
-def test_engine_process_that_is_killed_ends_the_run_and_leaves_nothing(tiny_model: Path) -> None:
-    with started(config(tiny_model, admission="full_context", max_model_len=4096)) as table:
-        assert table.backend.token_budget is None
-        assert table.backend.capacity == BOUND
-
-        async def program() -> list[Reply | BaseException]:
-            asking = [
-                asyncio.create_task(table.backend.generate(request(sampling=sampling(n, max_tokens=4000))))
-                for n in range(3)
-            ]
-            unfinished = engine(table).output_processor.get_num_unfinished_requests
-            await until(lambda: unfinished() == 3)
-            for process in engine_processes():
-                os.kill(process.pid, signal.SIGKILL)
-            return await asyncio.gather(*asking, return_exceptions=True)
-
-        faults = table.runner.run(program())
-        with pytest.raises(EngineDeadError):
-            table.ask(request())
-
-    assert all(isinstance(fault, EngineDeadError) for fault in faults), faults
-    assert engine_processes() == []
-    log = Path(str(faults[0]).rsplit(" is in ", 1)[1])
-    assert "Initializing a V1 LLM engine" in log.read_text(), "the log of an engine that broke is kept"
-
-
-def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
-    too_long = config(tiny_model, max_model_len=10 * CONTEXT_TOKENS)
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.vllm_config: vLLM .* refuses it"), started(too_long):
-        pass
-
-    assert engine_processes() == []
-
-
-def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
-    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock())
-
-    async def program() -> None:
-        task = asyncio.create_task(backend.start())
-        await until(lambda: any("spawn_main" in process.command for process in engine_processes()))
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        await backend.close()
-
-    asyncio.run(program())
-
-    assert engine_processes() == []
-
-
-def engine(table: Table) -> Any:
-    """The engine itself, to see what it still works at."""
-    return table.backend.running.engine

@@ -40,7 +40,6 @@ def games(model: Path) -> JsonObject:
         "enforce_eager": True,
         "block_size": 32,
         "max_num_seqs_upper_bound": 4,
-        "distributed_executor_backend": "uni",
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     content = experiment(conversations=GAMES, models={"m": {"backend": "vllm", "vllm_config": vllm_config}})

@@ -1,8 +1,8 @@
 """One vLLM engine in this process, behind the contract of a backend.
 
 vLLM's `AsyncLLM` runs the model in processes of its own and talks to them from the event loop. What would hold up the
-loop (importing, starting, rendering and tokenising prompts, shutting down) is done on one thread that lives as long as
-the backend: prompts are tokenised one after the other, and the engine's processes end with it.
+loop is done on threads: importing, starting and shutting down on one that lives as long as the backend, because the
+engine's processes end with it, and rendering and tokenising prompts on a few others, which tokenise side by side.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
@@ -29,9 +29,9 @@ from mac_runner.config import VllmConfig
 from mac_runner.errors import ConfigError, EngineDeadError, boundary
 from mac_runner.types import FinishReason, JsonValue, Reply, Request
 
-T = TypeVar("T")
-
 _KILL_INTERVAL_S: Final = 0.1
+_TOKENISERS_MAX: Final = 4
+"""Threads. An engine often frees many slots at once, and all of them wait for their next prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class VllmBackend:
         self._version = release.version
         self._running: Running | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._tokenisers = ThreadPoolExecutor(max_workers=_TOKENISERS_MAX, thread_name_prefix=f"tokens-{name}")
         self._log: Path | None = None
         self._is_broken = False
 
@@ -104,7 +105,8 @@ class VllmBackend:
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not sent."""
         running = self.running
-        rendered = await self._aside(lambda: running.renderer.render(request.prompt.messages))
+        loop = asyncio.get_running_loop()
+        rendered = await loop.run_in_executor(self._tokenisers, running.renderer.render, request.prompt.messages)
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
@@ -120,11 +122,12 @@ class VllmBackend:
         """End the engine and its processes."""
         running, self._running = self._running, None
         if running is not None:
-            await self._aside(running.engine.shutdown)
+            await asyncio.get_running_loop().run_in_executor(self._thread, running.engine.shutdown)
             del running
             gc.collect()  # The engine holds itself in cycles, and would shut down once more as the interpreter ends.
         if self._thread is not None:
             self._thread.shutdown(wait=False)
+            self._tokenisers.shutdown(wait=False)
             self._thread = None
             HOUSING.leave(is_kept=self._is_broken)
 
@@ -156,10 +159,6 @@ class VllmBackend:
                 process.kill()
             await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.
-
-    async def _aside(self, work: Callable[[], T]) -> T:
-        """Do `work` on the backend's own thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 async def _finished(running: Running, ids: list[int], sampling: object, request_id: str) -> Output:

@@ -1,0 +1,64 @@
+"""A started engine to ask, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mac_runner.backends.vllm import VllmBackend
+from mac_runner.clock import SystemClock
+from mac_runner.config import VllmConfig
+from mac_runner.types import Reply, Request, Sampling
+
+BLOCK_SIZE = 32
+BOUND = 32
+
+
+class Table:
+    """A started backend, and the event loop it was started on."""
+
+    def __init__(self, runner: asyncio.Runner, backend: VllmBackend) -> None:
+        self.runner = runner
+        self.backend = backend
+
+    def ask(self, *requests: Request) -> list[Reply]:
+        """The replies to requests that are all sent at once."""
+
+        async def program() -> list[Reply]:
+            return await asyncio.gather(*map(self.backend.generate, requests))
+
+        return self.runner.run(program())
+
+    def unfinished(self) -> int:
+        """How many requests the engine still works at."""
+        count: Callable[[], int] = self.backend.running.engine.output_processor.get_num_unfinished_requests  # type: ignore[attr-defined]
+        return count()
+
+
+def config(model: Path, **more: object) -> VllmConfig:
+    settings = {
+        "model": str(model),
+        "dtype": "float32",
+        "enforce_eager": True,
+        "block_size": BLOCK_SIZE,
+        "max_num_seqs_upper_bound": BOUND,
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+    }
+    return VllmConfig.model_validate(settings | more)
+
+
+@contextmanager
+def started(settings: VllmConfig) -> Iterator[Table]:
+    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock())
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(backend.start())
+            yield Table(runner, backend)
+        finally:
+            runner.run(backend.close())
+
+
+def sampling(seed: int = 1, *, max_tokens: int = 24, stop: tuple[str, ...] = (), temperature: float = 1.0) -> Sampling:
+    return Sampling(seed=seed, max_tokens=max_tokens, stop=stop, temperature=temperature)
