@@ -110,7 +110,7 @@ def descend(value: JsonValue, key: str | int) -> JsonValue:
     """What stands under `key`, if anything does."""
     if isinstance(value, dict):
         return value.get(str(key))
-    return value[key] if isinstance(value, list) and isinstance(key, int) else None
+    return value[key] if isinstance(value, list) and isinstance(key, int) and key < len(value) else None
 
 
 PLACES = tuple(places(GOOD))
