@@ -106,9 +106,9 @@ def failure(status: int, message: str, *, code: str | None = None, headers: tupl
     return Send(status, encoded({"error": {"message": message, "type": "error", "code": code}}), headers)
 
 
-def squeezed(body: bytes) -> Send:
+def squeezed(body: bytes, status: int = 200) -> Send:
     """A body that comes compressed, asked for or not."""
-    return Send(200, gzip.compress(body), (("Content-Encoding", "gzip"),))
+    return Send(status, gzip.compress(body), (("Content-Encoding", "gzip"),))
 
 
 def encoded(value: JsonObject) -> bytes:

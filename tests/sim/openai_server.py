@@ -87,6 +87,7 @@ class OpenaiServer:
     latency_s: float = 0.0
     models: tuple[str, ...] = ("stub",)
     script: Callable[[Received], Behaviour] = echo
+    page: Send | None = None
     keeps: bool = True
     port: int = 0
     received: list[Received] = field(default_factory=list)
@@ -125,7 +126,8 @@ class OpenaiServer:
     def take(self, connection: _Connection, received: Received) -> None:
         """A request has come in whole."""
         if received.method == "GET":
-            connection.reply(200, encoded(self._page(received.path)))
+            page = Send(200, encoded(self._page(received.path))) if self.page is None else self.page
+            connection.act(page, received)
             return
         self.requests += 1
         if self.keeps:

@@ -46,7 +46,6 @@ class Answer:
 
     status: int
     body: bytes
-    content_encoding: str = ""
     retry_after: str | None = None
 
 
@@ -61,7 +60,7 @@ class Complaint:
 def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
     """The reply to a completion request; `has_tokens` when token ids were asked for. Raises SendingError."""
     if answer.status == 200:
-        return read_completion(decode(answer.body, answer.content_encoding), has_tokens=has_tokens)
+        return read_completion(decode(answer.body), has_tokens=has_tokens)
     complaint = complaint_of(answer)
     if is_overflow(answer.status, complaint):
         return Reply(text="", finish_reason=FinishReason.OVERFLOW)
@@ -93,7 +92,7 @@ def is_overflow(status: int, complaint: Complaint) -> bool:
 def complaint_of(answer: Answer) -> Complaint:
     """What the body of an error says, in any of the usual forms. Never raises."""
     try:
-        body = decode(answer.body, answer.content_encoding)
+        body = decode(answer.body)
     except SendingError:
         # Most likely a page of some proxy: its beginning tells a person more than nothing does.
         return Complaint(text=clipped(answer.body[:2_000].decode("utf-8", "replace")))
@@ -108,7 +107,7 @@ def model_names(answer: Answer, now: datetime) -> tuple[str, ...]:
     """The models a server lists. Raises SendingError."""
     if answer.status != 200:
         raise fault_of(answer, complaint_of(answer), now)
-    entries = decode(answer.body, answer.content_encoding).get("data")
+    entries = decode(answer.body).get("data")
     names = [_name(entry) for entry in entries] if isinstance(entries, list) else []
     if not isinstance(entries, list) or None in names:
         raise SendingError("it lists no models", standing=Standing.SHAKY)

@@ -29,6 +29,7 @@ from mac_runner.errors import (
     Verdict,
 )
 from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX
+from mac_runner.printable import printable
 from mac_runner.types import Reply, Request
 
 _PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
@@ -76,7 +77,7 @@ class OpenaiBackend:
         for endpoint, look in looks:
             fault = look.result()
             if fault is not None and fault.standing is Standing.DOUBTFUL and fault.verdict is not Verdict.RETRY:
-                raise self._misconfigured(endpoint, f"{endpoint.url}/models: {fault}{self._hint()}")
+                raise self._misconfigured(endpoint, f"{fault}{self._hint()}")
             if fault is not None:
                 silent.append(f"{endpoint.url} does not answer ({fault})")
                 self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
@@ -135,7 +136,7 @@ class OpenaiBackend:
             return fault
         if self._config.model in names:
             return None
-        known = ", ".join(sorted(names)[:CONFIG_NAMES_MAX]) or "none"
+        known = printable(", ".join(sorted(names)[:CONFIG_NAMES_MAX])) or "none"
         text = f"it has no model {self._config.model!r}; it has: {known}"
         return SendingError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
 
@@ -163,8 +164,7 @@ class OpenaiBackend:
             if fault is None or fault.standing is Standing.SOUND:
                 self._endpoints.answered(endpoint)
                 return
-            if fault.verdict is not Verdict.RETRY:
-                endpoint.denial = f"{endpoint.url}: {fault}"
+            endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
             self._endpoints.rest_longer(endpoint, self._clock.monotonic_s())
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
@@ -208,6 +208,7 @@ class OpenaiBackend:
 
     def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
         index = self._config.base_urls.index(endpoint.url)
+        text = f"model {self._name}: {endpoint.url}/models: {text}"
         return ConfigError(text, key=("model_definitions", self._name, "openai_config", "base_urls", index))
 
     @property

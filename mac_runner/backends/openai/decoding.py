@@ -18,11 +18,8 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _PLAIN: Final = frozenset({"", "identity"})
 
 
-def decode(body: bytes, content_encoding: str = "") -> JsonObject:
+def decode(body: bytes) -> JsonObject:
     """The JSON object in `body`. Raises SendingError, and nothing else."""
-    encoding = content_encoding.strip().lower()
-    if encoding not in _PLAIN:
-        body = _inflated(body, encoding)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
@@ -34,8 +31,13 @@ def decode(body: bytes, content_encoding: str = "") -> JsonObject:
     return value
 
 
-def _inflated(body: bytes, encoding: str) -> bytes:
-    """We ask for no compression; a proxy may compress all the same. What unpacks beyond the limit is refused."""
+def unpacked(body: bytes, content_encoding: str) -> bytes:
+    """The body as it was before a server compressed it, which it was not asked to. Raises SendingError, also for what
+    unpacks beyond the limit.
+    """
+    encoding = content_encoding.strip().lower()
+    if encoding in _PLAIN:
+        return body
     if encoding not in ("gzip", "x-gzip"):
         raise malformed(f"compressed as {encoding[:40]!r}, which was not asked for")
     inflater = zlib.decompressobj(_GZIP_WINDOW)

@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from mac_runner.backends.openai.answer import Answer
+from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError, Standing, clipped, malformed
 from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_KEEP_ALIVE_S
 
@@ -67,13 +68,12 @@ class Wire:
             raise SendingError(f"the connection broke: {text}", standing=Standing.SHAKY) from fault
 
     async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
-        body = await _body(response)
+        body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))
         if response.status != 200 and self._key is not None:
             body = body.replace(self._key, b"***")
         return Answer(
             status=response.status,
             body=body,
-            content_encoding=response.headers.get("Content-Encoding", ""),
             retry_after=response.headers.get("Retry-After"),
         )
 

@@ -173,8 +173,10 @@ def test_overflow_is_a_reply() -> None:
     assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount())
 
 
-def test_key_is_blotted_out_of_what_a_server_says() -> None:
-    error = error_of(OpenaiServer(script=only(failure(400, f"bad header: Bearer {KEY}"))), key=KEY)
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_key_is_blotted_out_of_what_a_server_says(is_compressed: bool) -> None:
+    said = failure(400, f"bad header: Bearer {KEY}")
+    error = error_of(OpenaiServer(script=only(squeezed(said.body, 400) if is_compressed else said)), key=KEY)
 
     assert KEY not in str(error)
     assert "bad header: Bearer ***" in str(error)
@@ -339,6 +341,36 @@ def test_start_needs_one_server_that_answers() -> None:
     asyncio.run(program())
     assert len(said) == 1
     assert said[0].startswith(f"model m: {NOBODY} does not answer (no connection: ")
+
+
+def test_start_with_a_wrong_key_is_told_as_such() -> None:
+    async def program() -> None:
+        async with OpenaiServer(page=failure(401, "who are you?")) as server:
+            backend = backend_for(server.url, settings={"api_key_env": "STUB_KEY"})
+            try:
+                with pytest.raises(
+                    ConfigError, match=r"/models: status 401: who are you\?; check the key in \$STUB_KEY"
+                ):
+                    await backend.start()
+            finally:
+                await backend.close()
+
+    asyncio.run(program())
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_denied_everybody_and_then_died_is_no_reason_to_stop_for_good() -> None:
+    server = OpenaiServer(script=lambda received: failure(401, "starting"))
+
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(EngineDeadError):
+            await backend.generate(request())
+        await server.die()
+        await asyncio.sleep(0.1)
+        with pytest.raises(TransientBackendError, match="none of"):
+            await backend.generate(request())
+
+    run(program, server)
 
 
 def test_start_fails_when_no_server_answers() -> None:
