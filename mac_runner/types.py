@@ -128,7 +128,8 @@ class Prompt:
     """What an engine is sent for one turn.
 
     `view` is the structured form of the very same information, for scripted players; it never leaves the
-    process. `choices` or `schema` name the legal replies for engines that can constrain decoding.
+    process. `choices` or `schema` name the legal replies for engines that can constrain decoding; where both are there
+    an engine is held to the schema, which has room for more than the bare act.
     """
 
     messages: tuple[Message, ...]

@@ -58,9 +58,9 @@ def messages_of(prompt: Prompt) -> list[dict[str, str]]:
 
 def format_of(prompt: Prompt) -> dict[str, JsonValue] | None:
     """The JSON schema that the reply is held to."""
-    if prompt.choices is not None:
-        return {"type": "string", "enum": list(prompt.choices)}
-    return None if prompt.schema is None else dict(prompt.schema)
+    if prompt.schema is not None:
+        return dict(prompt.schema)
+    return None if prompt.choices is None else {"type": "string", "enum": list(prompt.choices)}
 
 
 def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | None) -> Reply:
@@ -73,7 +73,7 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
         return Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount(prompt=tokens.prompt))
     finish_reason = _finish_reason(response, request.sampling, tokens)
     content = response.message.content or ""
-    if request.prompt.choices is not None:
+    if request.prompt.schema is None and request.prompt.choices is not None:
         content = _unquoted(content)
     return Reply(
         text=_scalars_only(_with_thought(response.message.thinking or "", content)),

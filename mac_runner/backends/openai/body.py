@@ -77,10 +77,10 @@ class BodyWriter:
         form for at all. There the prompt's words have to do, as for an engine that cannot constrain anything.
         """
         if self.config.server == "vllm":
-            if prompt.choices is not None:
-                return {"structured_outputs": {"choice": list(prompt.choices)}}
-            return {} if prompt.schema is None else {"structured_outputs": {"json": dict(prompt.schema)}}
-        if prompt.schema is None or prompt.choices is not None or self.config.endpoint == "completions":
+            if prompt.schema is not None:
+                return {"structured_outputs": {"json": dict(prompt.schema)}}
+            return {} if prompt.choices is None else {"structured_outputs": {"choice": list(prompt.choices)}}
+        if prompt.schema is None or self.config.endpoint == "completions":
             return {}
         schema: JsonObject = {"name": "reply", "schema": dict(prompt.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -91,13 +91,15 @@ def test_vllm_is_held_to_schema_or_choices(endpoint: str) -> None:
     settings = config(server="vllm", endpoint=endpoint)
 
     assert body(settings, schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
-    assert body(settings, choices=("<a/>", "<b/>"), schema=SCHEMA)["structured_outputs"] == {"choice": ["<a/>", "<b/>"]}
+    assert body(settings, choices=("<a/>", "<b/>"))["structured_outputs"] == {"choice": ["<a/>", "<b/>"]}
+    assert body(settings, choices=("<a/>", "<b/>"), schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
 
 
 def test_other_servers_are_held_to_a_schema_where_the_protocol_can() -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA}}
 
     assert body(config(), schema=SCHEMA)["response_format"] == wanted
+    assert body(config(), schema=SCHEMA, choices=("<a/>",))["response_format"] == wanted
     for sent in (body(config(), choices=("<a/>",)), body(config(endpoint="completions"), schema=SCHEMA)):
         assert not {"response_format", "structured_outputs"} & set(sent)
 
