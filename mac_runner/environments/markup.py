@@ -62,6 +62,12 @@ def holds_thought(text: str) -> bool:
     return _THOUGHT_TAG.search(text) is not None
 
 
+def opens_thought(text: str) -> bool:
+    """Whether `text` begins with a thought."""
+    match = _THOUGHT_TAG.match(text)
+    return match is not None and not match.group(1)
+
+
 def _thought_ends(text: str) -> int:
     """Where a thought ends that the reply did not open itself: some chat templates open it at the end of the prompt."""
     is_open, end = False, 0
@@ -101,8 +107,8 @@ def scan(text: str, names: Collection[str]) -> Markup:
 
 
 def after_thoughts(text: str) -> str:
-    """What follows the closed thoughts a reply begins with, stripped."""
-    text = text.strip()
+    """What follows the closed thoughts a reply begins with, stripped; the first of them need not have been opened."""
+    text = text[_thought_ends(text) :].strip()
     opening = _opening(THOUGHT_TAGS)
     while (match := opening.match(text)) and match.group(1).lower() in THOUGHT_TAGS and not match.group(3):
         closing = _closing(match.group(1)).search(text, match.end())

@@ -18,7 +18,7 @@ from mac_runner.config import (
 from mac_runner.config.agent_definition import RoleSpecificConfig
 from mac_runner.environments.discussion import DiscussionEnvironment
 from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.markup import defuse
+from mac_runner.environments.markup import defuse, holds_thought
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Reply
 from tests.attacks.strings import ATTACKS
@@ -82,5 +82,7 @@ def test_statement_is_raw_in_the_record_and_defused_for_readers(
     assert isinstance(event["data"], dict)
     said = str(event["data"]["text"])
 
-    assert said == (text.strip() if defuse(text.strip()) else HARMLESS)
+    # What begins as a thought is said by nobody: the reply is asked for again.
+    is_said = defuse(text.strip()) and not holds_thought(text)
+    assert said == (text.strip() if is_said else HARMLESS)
     assert event["text"] == f"ann: {defuse(said)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from mac_runner.environments.discussion.prompts import CORRECTION, render
-from mac_runner.environments.discussion.rules import Discussion, Participant, Statement, spoken
+from mac_runner.environments.discussion.prompts import render
+from mac_runner.environments.discussion.rules import Discussion, Participant, Statable, Statement, read
 from mac_runner.environments.markup import defuse
 from mac_runner.types import FinishReason, JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
 
@@ -46,7 +46,7 @@ class DiscussionConversation:
                 agent=participant.agent,
                 model=participant.model,
                 place=participant.place,
-                attempt=self._discussion.attempts.get(participant.place, 0),
+                attempt=len(self._discussion.problems.get(participant.place, ())),
                 after=participant.hears,
             )
             for participant in self._discussion.waiting()
@@ -57,19 +57,20 @@ class DiscussionConversation:
         return render(self._discussion, self._by_agent[turn.agent], turn.attempt)
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Put down the statement; an empty one is asked for again, and in the end the agent passes."""
+        """Put down the statement; one that cannot be used is asked for again, and in the end the agent passes."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
         participant = self._by_agent[turn.agent]
-        text = spoken(reply.text)
-        if text:
-            self._discussion.say(participant, text)
-            return Receipt(kind=ReceiptKind.ACT, detail=defuse(text))
+        reading = read(reply)
+        if isinstance(reading, Statable):
+            self._discussion.say(participant, reading.text)
+            return Receipt(kind=ReceiptKind.ACT, detail=defuse(reading.text))
         if turn.attempt < self._corrections_max:
-            self._discussion.attempts[participant.place] = turn.attempt + 1
-            return Receipt(kind=ReceiptKind.CORRECTION, detail=CORRECTION)
+            problems = self._discussion.problems
+            problems[participant.place] = (*problems.get(participant.place, ()), reading.reason)
+            return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
         self._discussion.say(participant, None)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail="passes")
+        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({reading.reason})")
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
@@ -84,7 +85,7 @@ class DiscussionConversation:
         """Digest of the table and of the corrections under way."""
         state: JsonObject = self.record() | {
             "rounds": self._discussion.rounds,
-            "attempts": [list(item) for item in sorted(self._discussion.attempts.items())],
+            "problems": [[place, *reasons] for place, reasons in sorted(self._discussion.problems.items())],
         }
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 

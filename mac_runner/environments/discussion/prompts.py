@@ -15,8 +15,6 @@ from mac_runner.environments.discussion.rules import Discussion, Participant, St
 from mac_runner.environments.markup import defuse
 from mac_runner.types import Message, Prompt
 
-CORRECTION = "your reply was empty; say something"
-
 _RULES = """You take part in a discussion.
 It goes over several rounds, and in each round every participant speaks once.
 Answer with what you say and nothing else: a few sentences on one line, without your name before them.
@@ -46,8 +44,8 @@ def render(discussion: Discussion, participant: Participant, attempt: int) -> Pr
         f"You are {participant.agent} ({participant.role}). "
         f"It is round {now + 1} of {discussion.rounds}. What do you say?",
     ]
-    if attempt:
-        ask.append(f"Once more, please: {CORRECTION}.")
+    if problems := discussion.problems.get(participant.place):
+        ask.append(f"Your reply could not be used: {problems[-1]}. Once more, please.")
     return Prompt(
         messages=(Message(role="system", content=_RULES), Message(role="user", content="\n".join(earlier + ask))),
         view=DiscussionView(

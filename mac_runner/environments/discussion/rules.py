@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mac_runner.environments.markup import defuse
+from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
 from mac_runner.limits import SPEECH_CHARS_MAX
+from mac_runner.types import FinishReason, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +34,29 @@ class Statement:
     text: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Statable:
+    """The words of a reply that can be put down."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a reply says nothing."""
+
+    reason: str
+
+
 @dataclass(slots=True)
 class Discussion:
-    """The table. `attempts` counts the corrections asked of an agent that has not spoken in the present round yet."""
+    """The table. `problems` are those of the replies in the present round of an agent that has not spoken in it yet."""
 
     topic: str
     rounds: int
     participants: tuple[Participant, ...]
     said: dict[tuple[int, int], Statement] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
+    problems: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def round(self) -> int:
@@ -65,11 +80,18 @@ class Discussion:
     def say(self, participant: Participant, text: str | None) -> None:
         """Put down what `participant` says in the present round; None: it passes."""
         now = self.round
-        self.attempts.pop(participant.place, None)
+        self.problems.pop(participant.place, None)
         self.said[now, participant.place] = Statement(round=now, agent=participant.agent, text=text)
 
 
-def spoken(reply: str) -> str:
-    """A reply as a statement: the words as they are, up to a bound; "" when nothing of them would be seen."""
-    said = reply.strip()[:SPEECH_CHARS_MAX].rstrip()
-    return said if defuse(said) else ""
+def read(reply: Reply) -> Statable | Problem:
+    """A reply as what is said aloud: what follows its thoughts, in its own words, up to a bound.
+
+    Thoughts that were cut off are told apart from a reply in which nothing would be seen.
+    """
+    said = after_thoughts(reply.text)
+    if opens_thought(said):
+        is_cut = reply.finish_reason is FinishReason.LENGTH
+        return Problem("it was cut off inside its thoughts; think less" if is_cut else "its thoughts were never closed")
+    said = said[:SPEECH_CHARS_MAX].rstrip()
+    return Statable(said) if defuse(said) else Problem("it was empty")

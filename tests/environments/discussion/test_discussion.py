@@ -85,11 +85,37 @@ def test_an_empty_reply_is_corrected_then_passed_and_counted(experiment: Experim
     assert say(conversation, "ann", " \n\t ").kind is ReceiptKind.CORRECTION
     again = turn_of(conversation, "ann")
     assert (again.attempt, again.is_followup) == (1, True)
-    assert "your reply was empty" in shown(conversation.prompt(again))
+    assert "could not be used: it was empty" in shown(conversation.prompt(again))
 
     assert say(conversation, "ann", "").kind is ReceiptKind.DEFAULT
     assert "ann" not in [turn.agent for turn in conversation.turns()]
     assert 'speaker="ann" passes/>' in shown(conversation.prompt(turn_of(conversation, "mod")))
+
+
+@pytest.mark.parametrize(
+    "reply", ["<think>secret</think>\nI agree.", "secret</think> I agree.", "<thinking>secret</thinking>I agree."]
+)
+def test_thoughts_are_no_part_of_a_statement(experiment: Experiment, plan: list[Task], reply: str) -> None:
+    conversation = DiscussionEnvironment(experiment).open(plan[0])
+
+    assert say(conversation, "ann", reply) == Receipt(kind=ReceiptKind.ACT, detail="I agree.")
+    assert "secret" not in shown(conversation.prompt(turn_of(conversation, "mod")))
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "told"),
+    [(FinishReason.LENGTH, "cut off inside its thoughts"), (FinishReason.STOP, "thoughts were never closed")],
+)
+def test_thoughts_that_were_cut_off_are_told_apart_from_an_empty_reply(
+    experiment: Experiment, plan: list[Task], finish_reason: FinishReason, told: str
+) -> None:
+    conversation = DiscussionEnvironment(experiment).open(plan[0])
+    reply = Reply(text="<think>first of all", finish_reason=finish_reason)
+    receipt = conversation.receive(turn_of(conversation, "ann"), reply)
+
+    assert receipt.kind is ReceiptKind.CORRECTION
+    assert told in receipt.detail
+    assert told in shown(conversation.prompt(turn_of(conversation, "ann")))
 
 
 def test_a_discussion_that_outgrew_the_engine_fails(experiment: Experiment, plan: list[Task]) -> None:
