@@ -95,7 +95,7 @@ def test_schema_and_choices_leave_no_other_reply(table: Table) -> None:
     )
 
     for reply in replies[:4]:
-        told = json.loads(reply.text)
+        told = json.loads(reply.text, strict=False)  # The grammar lets control characters stand in a text.
         assert told.keys() == {"target", "why"}
         assert told["target"] in {"Ann", "Bob"}
     assert {reply.text for reply in replies[4:]} <= {"Ann", "Bob"}

@@ -98,7 +98,7 @@ class VllmBackend:
         except asyncio.CancelledError:
             await self._abandon(starting)
             raise
-        except BaseException:
+        except EngineDeadError:
             self._is_broken = True
             raise
 

@@ -8,12 +8,14 @@ status view, and hands over to `child`. vLLM's lines from this process go to the
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from logging.config import dictConfig
 from pathlib import Path
 from typing import Final
@@ -31,12 +33,13 @@ class Housing:
         self._directory: Path | None = None
         self._tenants = 0
         self._is_kept = False
+        self._variables: frozenset[str] = frozenset()
 
     def enter(self) -> Path:
         """Before an engine starts: have everything ready. Returns the log."""
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="mac_runner-vllm-"))
-            _furnish(self._directory)
+            self._variables = _furnish(self._directory)
             self._is_kept = False
         self._tenants += 1
         return _log(self._directory)
@@ -46,7 +49,7 @@ class Housing:
         self._is_kept |= is_kept
         self._tenants -= 1
         if self._tenants == 0 and self._directory is not None:
-            multiprocessing.set_executable(sys.executable)
+            _clear(self._variables)
             if not self._is_kept:
                 shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -55,7 +58,8 @@ class Housing:
 HOUSING: Final = Housing()
 
 
-def _furnish(directory: Path) -> None:
+def _furnish(directory: Path) -> frozenset[str]:
+    """Returns the variables it has set in the environment."""
     log = _log(directory)
     program = directory / "python"
     command = shlex.join([sys.executable, "-S", "-E", child.__file__, sys.executable])
@@ -65,9 +69,20 @@ def _furnish(directory: Path) -> None:
     logging_file = directory / "logging.json"
     logging_file.write_text(json.dumps(_logging(log)), encoding="utf-8")
     dictConfig(_logging(log))  # vLLM does so with the file, but not before it has begun to talk.
-    # What the user has set stands.
-    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-    os.environ.setdefault("VLLM_LOGGING_CONFIG_PATH", str(logging_file))
+    settings = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_LOGGING_CONFIG_PATH": str(logging_file)}
+    ours = frozenset(settings.keys() - os.environ.keys())  # What the user has set stands.
+    os.environ.update({name: settings[name] for name in ours})
+    return ours
+
+
+def _clear(variables: Iterable[str]) -> None:
+    multiprocessing.set_executable(sys.executable)
+    for name in variables:
+        os.environ.pop(name, None)
+    logger = logging.getLogger("vllm")
+    for handler in tuple(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def _log(directory: Path) -> Path:
