@@ -108,7 +108,7 @@ def _result(outcome: JsonValue) -> Iterator[str]:
         return
     yield "\nWho was what"
     for player in objects(outcome["players"]):
-        end = "lived" if player["alive"] else f"died of {player['death']}"
+        end = "lived" if player["alive"] else f"died ({player['death']})"
         role = (
             player["role"]
             if player["role"] == player["final_role"]

@@ -13,7 +13,9 @@ def test_show_prints_a_game_and_who_was_what(finished: Lab, at_once: AtOnce) -> 
     assert shown.returncode == 0
     assert shown.stdout.startswith("small-000000 (finished)\n")
     assert "\nDay 1, greeting\n" in shown.stdout
-    assert "\nWho was what\n" in shown.stdout
+    players = shown.stdout.split("\nWho was what\n")[1].splitlines()
+    assert players
+    assert all(re.search(r" (won |lost)  (lived|died \([a-z ]+\))$", line) for line in players)
     assert at_once("show", "runs/small", "small-000000").stdout == shown.stdout
 
 

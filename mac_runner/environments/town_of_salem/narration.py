@@ -153,7 +153,7 @@ _WORDS: dict[EventKind, str] = {
     EventKind.SEANCE: "The Medium, who is dead, talks with you tonight.",
     EventKind.DEED_CHOSEN: "You chose to {deed}.",
     EventKind.HAUNT_OFFERED: "You may haunt one of: {candidates}.",
-    EventKind.BLOCKED: "Somebody kept you busy: what you chose did not happen.",
+    EventKind.BLOCKED: "Somebody kept you busy: if you chose to do something tonight, it did not happen.",
     EventKind.BLOCK_FAILED: "{target} could not be blocked.",
     EventKind.BLOCK_RESISTED: "Somebody tried to block you, in vain.",
     EventKind.TARGET_JAILED: "{target} was in jail: what you chose did not happen.",
