@@ -97,10 +97,18 @@ def _events(events: list[JsonObject], seat: str | None, truth: _Truth | None) ->
         if event["when"] != when:
             when = event["when"]
             yield f"\n{printable(str(when))}"
-        only = "" if learned is None else f" [{'only you' if learned == [seat] else 'only ' + ', '.join(learned)}]"
-        yield printable(f"  {event['text']}{only}")
+        yield printable(f"  {event['text']}{_audience(learned, seat)}")
         if truth is not None:
             yield from truth.of_event(place)
+
+
+def _audience(learned: list[str] | None, seat: str | None) -> str:
+    """Who learned of an event that was not for all. A seat is not told who else did: it could not see that."""
+    if learned is None:
+        return ""
+    if seat is None:
+        return f" [only {', '.join(learned)}]"
+    return " [only you]" if learned == [seat] else " [you and others]"
 
 
 def _result(outcome: JsonValue) -> Iterator[str]:

@@ -102,6 +102,13 @@ def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
     assert "mafia chat" not in told
 
 
+def test_seat_is_not_told_who_else_learned_of_what_it_heard() -> None:
+    """Speakers of a night chat may go by another name, and others may listen in."""
+    told = tell_transcript(transcript(), seat="Cid")
+
+    assert "  (mafia chat) Ann: “hm” [you and others]" in told.splitlines()
+
+
 def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     told = tell_transcript(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
     lines = told.splitlines()
