@@ -14,7 +14,7 @@ from mac_runner.reports.reading import an_object, objects
 from mac_runner.reports.truth import claim_line, night_lines
 from mac_runner.types import JsonObject, JsonValue
 
-EVERYBODY = "all"
+_DETAIL_CHARS_MAX = 100
 
 
 def tell_transcript(transcript: JsonObject, *, seat: str | None = None, has_truth: bool = False) -> str:
@@ -47,7 +47,11 @@ def _turn_line(turn: JsonObject, answer: JsonObject) -> str:
     latency_ms = answer.get("latency_ms")
     took = f"{latency_ms:,.0f} ms" if isinstance(latency_ms, int | float) else "-"
     receipt = an_object(turn["receipt"])
-    return f"{answer.get('time', '-'):<24}  {took:>10}  {turn['turn']:<24}  {receipt['kind']}: {receipt['detail']}"
+    detail = str(receipt["detail"])
+    if len(detail) > _DETAIL_CHARS_MAX:
+        # The answer of a tool can be a page; the transcript has it whole.
+        detail = f"{detail[:_DETAIL_CHARS_MAX]}…"
+    return f"{answer.get('time', '-'):<24}  {took:>10}  {turn['turn']:<24}  {receipt['kind']}: {detail}"
 
 
 class _Truth:
