@@ -14,7 +14,7 @@ from mac_runner.reports.reading import an_object, objects
 from mac_runner.reports.truth import claim_line, night_lines
 from mac_runner.types import JsonObject, JsonValue
 
-EVERYBODY = "all"
+_DETAIL_CHARS_MAX = 100
 
 
 def tell_transcript(transcript: JsonObject, *, seat: str | None = None, has_truth: bool = False) -> str:
@@ -47,7 +47,11 @@ def _turn_line(turn: JsonObject, answer: JsonObject) -> str:
     latency_ms = answer.get("latency_ms")
     took = f"{latency_ms:,.0f} ms" if isinstance(latency_ms, int | float) else "-"
     receipt = an_object(turn["receipt"])
-    return f"{answer.get('time', '-'):<24}  {took:>10}  {turn['turn']:<24}  {receipt['kind']}: {receipt['detail']}"
+    detail = str(receipt["detail"])
+    if len(detail) > _DETAIL_CHARS_MAX:
+        # The answer of a tool can be a page; the transcript has it whole.
+        detail = f"{detail[:_DETAIL_CHARS_MAX]}…"
+    return f"{answer.get('time', '-'):<24}  {took:>10}  {turn['turn']:<24}  {receipt['kind']}: {detail}"
 
 
 class _Truth:
@@ -97,10 +101,18 @@ def _events(events: list[JsonObject], seat: str | None, truth: _Truth | None) ->
         if event["when"] != when:
             when = event["when"]
             yield f"\n{printable(str(when))}"
-        only = "" if learned is None else f" [{'only you' if learned == [seat] else 'only ' + ', '.join(learned)}]"
-        yield printable(f"  {event['text']}{only}")
+        yield printable(f"  {event['text']}{_audience(learned, seat)}")
         if truth is not None:
             yield from truth.of_event(place)
+
+
+def _audience(learned: list[str] | None, seat: str | None) -> str:
+    """Who learned of an event that was not for all. A seat is not told who else did: it could not see that."""
+    if learned is None:
+        return ""
+    if seat is None:
+        return f" [only {', '.join(learned)}]"
+    return " [only you]" if learned == [seat] else " [you and others]"
 
 
 def _result(outcome: JsonValue) -> Iterator[str]:
@@ -108,7 +120,7 @@ def _result(outcome: JsonValue) -> Iterator[str]:
         return
     yield "\nWho was what"
     for player in objects(outcome["players"]):
-        end = "lived" if player["alive"] else f"died of {player['death']}"
+        end = "lived" if player["alive"] else f"died ({player['death']})"
         role = (
             player["role"]
             if player["role"] == player["final_role"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.reports import tell_transcript
+from mac_runner.reports import tell_transcript, tell_turns
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -102,6 +102,13 @@ def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
     assert "mafia chat" not in told
 
 
+def test_seat_is_not_told_who_else_learned_of_what_it_heard() -> None:
+    """Speakers of a night chat may go by another name, and others may listen in."""
+    told = tell_transcript(transcript(), seat="Cid")
+
+    assert "  (mafia chat) Ann: “hm” [you and others]" in told.splitlines()
+
+
 def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     told = tell_transcript(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
     lines = told.splitlines()
@@ -163,6 +170,15 @@ def test_truth_of_what_a_seat_did_not_see_is_told_to_no_seat() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
     assert "Spy" not in tell_transcript(transcript(hidden), seat="Bob", has_truth=True)
+
+
+def test_turn_is_told_in_one_line_of_bounded_length() -> None:
+    talk = transcript()
+    receipt: JsonObject = {"kind": "observation", "detail": "x" * 5_000}
+    talk["turns"] = [{"turn": "0/Ann/0/0", "receipt": receipt}]
+    (line,) = tell_turns(talk, []).splitlines()
+
+    assert line.endswith(f"observation: {'x' * 100}…")
 
 
 def test_truth_of_a_conversation_that_has_none_is_refused() -> None:

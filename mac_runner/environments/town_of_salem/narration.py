@@ -49,7 +49,8 @@ class _Told(dict[str, str]):
         super().__init__({key: _told(value) for key, value in data.items()})
         self["count_of"] = f"{data.get('count')} of {data.get('needed')}"
         if "verb" in data:
-            self["deed"] = f"{data['verb']}: {self['targets']}" if data["targets"] else str(data["verb"])
+            verb = str(data["verb"]).replace("_", " ")
+            self["deed"] = f"{verb}: {self['targets']}" if data["targets"] else verb
         if data.get("role"):
             self["a_role"] = _a(str(data["role"]))
         if "legacy" in data:
@@ -60,6 +61,9 @@ class _Told(dict[str, str]):
             self["heard"] = _HEARD[EventKind(str(data["happened"]))]
         if "is_cautious" in data:
             self["caution"] = _CAUTIOUS if data["is_cautious"] else _INCAUTIOUS
+        if "finding" in data:
+            # The visits of a night are over; what somebody is, they are still.
+            self["found"] = f"{'was' if self['finding'].startswith('visited') else 'is'} {self['finding']}"
         if "causes" in data:
             self["death"] = _death(data)
         if "is_guilty" in data:
@@ -153,11 +157,11 @@ _WORDS: dict[EventKind, str] = {
     EventKind.SEANCE: "The Medium, who is dead, talks with you tonight.",
     EventKind.DEED_CHOSEN: "You chose to {deed}.",
     EventKind.HAUNT_OFFERED: "You may haunt one of: {candidates}.",
-    EventKind.BLOCKED: "Somebody kept you busy: what you chose did not happen.",
+    EventKind.BLOCKED: "Somebody kept you busy: if you chose to do something tonight, it did not happen.",
     EventKind.BLOCK_FAILED: "{target} could not be blocked.",
     EventKind.BLOCK_RESISTED: "Somebody tried to block you, in vain.",
     EventKind.TARGET_JAILED: "{target} was in jail: what you chose did not happen.",
-    EventKind.RESULT: "You found that {about} is {finding}.",
+    EventKind.RESULT: "You found that {about} {found}.",
     EventKind.ATTACKED: "You were attacked, and {saved_by} saved you.",
     EventKind.PATIENT_ATTACKED: "Your patient {target} was attacked.",
     EventKind.DEFENCE_TOO_STRONG: "{attacked} was too well defended against your attack.",

@@ -98,11 +98,12 @@ def act_at_random(state: GameState, seat: int, chance: Random) -> Act:
 
 
 def step(state: GameState, chance: Random) -> GameState:
-    """One legal move, validated."""
+    """One legal move, validated; whatever it makes happen, somebody learns of it."""
     move = act_at_random(state, chance.choice(state.due), chance) if state.due else EndRound()
-    state = apply(state, move).state
-    validate(state)
-    return state
+    changed = apply(state, move)
+    validate(changed.state)
+    assert all(event.audience != frozenset() for event in changed.events)
+    return changed.state
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -55,6 +55,15 @@ def test_mafioso_of_a_game_without_a_godfather_stays_one() -> None:
     assert table.player("mafioso").role == "mafioso"
 
 
+def test_last_of_the_mafia_to_be_promoted_is_announced_to_nobody() -> None:
+    table = Table(("sheriff", "doctor", "escort", "medium", "godfather", "mafioso"))
+    table.night(day=1)
+    table.lynch("godfather")
+
+    assert table.told("mafioso", EventKind.CONVERTED) == [{"role": "Godfather"}]
+    assert all(event.audience != frozenset() for event in table.events)
+
+
 def test_promoted_player_loses_the_old_ability() -> None:
     table = Table(("sheriff", "doctor", "escort", "medium", "godfather", "framer"))
     table.night(day=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mac_runner.environments.town_of_salem.events import EventKind
@@ -9,7 +11,7 @@ from mac_runner.environments.town_of_salem.narration import line
 from mac_runner.environments.town_of_salem.roles.spy import PICKED_UP
 from mac_runner.environments.town_of_salem.rules import IllegalActError
 from mac_runner.environments.town_of_salem.state import Options, Phase
-from tests.environments.town_of_salem.table import Table
+from tests.environments.town_of_salem.table import Table, Who
 
 CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather")
 
@@ -176,6 +178,34 @@ def test_raised_sheriff_asks_once_more_and_the_retributionist_learns_the_answer(
     assert table.findings("lookout") == [f"visited by {table.name('sheriff')}"]
     table.go_to(Phase.NIGHT)
     assert table.seat("retributionist") not in table.state.order
+
+
+@pytest.mark.parametrize("retri", ["raise", "revive"])
+def test_retributionist_is_offered_whom_the_grave_shows_and_finds_out_a_disguise_by_trying(retri: str) -> None:
+    table = Table(("retributionist", "disguiser", "veteran", *CROWD), options=Options(retri=retri))
+    table.go_to(Phase.NIGHT)
+    table.night(
+        {
+            "disguiser": ("disguise", "mafioso", "doctor"),
+            "mafioso": ("kill", "veteran"),
+            "veteran": ("alert",),
+        }
+    )
+    targets: tuple[Who, ...] = ("mafioso", "sheriff") if retri == "raise" else ("mafioso",)
+    table.night({"retributionist": (retri, *targets)})
+
+    assert table.told("retributionist", EventKind.FAILED) == [{"target": table.name("mafioso")}]
+    assert not table.is_alive("mafioso")
+
+
+def test_grave_of_a_vigilante_does_not_tell_that_the_gun_is_empty() -> None:
+    table = table_with("retributionist", "vigilante", "jester")
+    table.state = table.state.with_player(replace(table.player("vigilante"), uses={"shoot": 0}))
+    table.bury("vigilante")
+    table.night({"retributionist": ("raise", "vigilante", "mafioso")}, day=2)
+
+    assert table.told("retributionist", EventKind.FAILED) == [{"target": table.name("vigilante")}]
+    assert table.is_alive("mafioso")
 
 
 def test_retribution_of_the_old_kind_brings_one_back_for_good() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.events import EventKind, Events, private
 from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, Role, Step, become
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player, holder
 
@@ -77,10 +77,7 @@ def promote(state: GameState, roles: Mapping[str, Role], fallen: Sequence[Player
     role = roles[rank]
     state = state.with_player(become(state, heir, role))
     others = [player.seat for player in living if player.seat != heir.seat]
-    return Changed(
-        state,
-        (
-            private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),
-            private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),
-        ),
-    )
+    told: Events = (private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),)
+    if others:
+        told += (private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),)
+    return Changed(state, told)

@@ -31,16 +31,21 @@ def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
 
 
 def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.players if not other.alive and _ability_of(state, other) is not None)
+    """The dead who were shown as what can be raised; trying shows whether they were that and had a use left."""
+    return tuple(
+        other.seat
+        for other in state.players
+        if other.shown_role is not None and catalogue.role(other.shown_role).is_raisable and RAISED not in other.marks
+    )
 
 
 def _raise(night: Night, deed: Deed) -> None:
     corpse, target = deed.targets
     ability = _ability_of(night.state, night.player(corpse))
+    night.mark_for_good(corpse, RAISED)
     if ability is None:
         night.tell(deed.seat, EventKind.FAILED, target=night.name_of(corpse))
         return
-    night.mark_for_good(corpse, RAISED)
     night.listen(deed.seat, corpse)
     raised = Deed(seat=corpse, verb=ability.verb, targets=(target,))
     night.note("raised", corpse, by=deed.seat, now=raised)
@@ -48,20 +53,20 @@ def _raise(night: Night, deed: Deed) -> None:
 
 
 def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
-    """The dead of the Town who may come back: known for what they were, and not in the way of a unique role."""
+    """The dead who were shown to be of the Town and may come back: not in the way of a unique role."""
     held = {other.role for other in state.living}
+    shown = {other.seat: catalogue.role(other.shown_role) for other in state.players if other.shown_role is not None}
     return tuple(
-        other.seat
-        for other in state.players
-        if other.faction is Faction.TOWN
-        and other.shown_role == other.role
-        and not (catalogue.role(other.role).is_unique and other.role in held)
+        seat
+        for seat, role in shown.items()
+        if role.faction is Faction.TOWN and not (role.is_unique and role.id in held)
     )
 
 
 def _revive(night: Night, deed: Deed) -> None:
     (seat,) = deed.targets
-    if seat not in _fallen(night.state, night.player(deed.seat)):
+    corpse = night.player(seat)
+    if seat not in _fallen(night.state, night.player(deed.seat)) or corpse.shown_role != corpse.role:
         night.tell(deed.seat, EventKind.FAILED, target=night.name_of(seat))
         return
     night.put(replace(night.player(seat), death=None))

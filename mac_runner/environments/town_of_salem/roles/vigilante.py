@@ -33,7 +33,7 @@ def _look_at(night: Night, seat: int, victim: int) -> None:
 
 
 def _regret(night: Night, seat: int) -> None:
-    if GUILTY in night.player(seat).marks:
+    if GUILTY in night.player(seat).marks and seat in night.living:
         night.attack(seat, seat, Level.UNSTOPPABLE, "guilt", is_direct=False, reaches_jail=True)
 
 

@@ -172,3 +172,17 @@ def test_playing_a_night_for_its_trace_changes_nothing() -> None:
     night_told(table.state, play_out(table.state))
 
     assert resolve(table.state) == before
+
+
+def test_guilt_is_told_of_the_night_it_kills_and_of_no_later_one() -> None:
+    table = Table(("vigilante", "jester", "escort", *CROWD))
+    table.night(day=1)
+    table.night({"vigilante": ("shoot", "escort")}, day=2)
+    guilt = trace(table, {})
+    table.end_round()
+    later = trace(table, {})
+
+    assert [attack["cause"] for attack in objects(guilt["attacks"])] == ["guilt"]
+    assert guilt["deaths"] == [table.name("vigilante")]
+    assert (guilt["day"], later["day"]) == (3, 4)
+    assert later["attacks"] == []
