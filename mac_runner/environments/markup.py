@@ -54,7 +54,7 @@ def _closing(name: str) -> re.Pattern[str]:
     return re.compile(rf"<\s*/\s*{re.escape(name)}\s*>", _FLAGS)
 
 
-_THOUGHT_TAG = re.compile(rf"<\s*+(/?)\s*+(?:{'|'.join(sorted(THOUGHT_TAGS))})\s*>", _FLAGS)
+_THOUGHT_TAG = re.compile(rf"<\s*(?:(/)\s*)?(?:{'|'.join(sorted(THOUGHT_TAGS))})\s*>", _FLAGS)
 
 
 def holds_thought(text: str) -> bool:

@@ -44,8 +44,8 @@ _SAYING = (
     r"|hint(?:s|ed)|found(?= (?:that|out)))"
 )
 _HELPING = (
-    r"(?:(?>\w+ly|just|also|already|even|then|has|have|had|is|was|are|were|been|being|did|does|do|not|never|keeps?|kept"
-    r"|didn't|doesn't|don't|who|who's|who has|first|now|went|and|back|you|to|me|us)\s+)*+"
+    r"(?:(?:\w+ly|just|also|already|even|then|has|have|had|is|was|are|were|been|being|did|does|do|not|never|keeps?|kept"
+    r"|didn't|doesn't|don't|who|who's|who has|first|now|went|and|back|you|to|me|us)\s+){0,6}"
 )
 
 
