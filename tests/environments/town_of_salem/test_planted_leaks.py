@@ -112,8 +112,10 @@ def _says_roles(monkeypatch: pytest.MonkeyPatch) -> None:
 def _says_what_another_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = context.Context.prompt
 
-    def prompt(self: context.Context, view: SeatView, thread: list[Message], *, may_ask: bool) -> Prompt:
-        return honest(self, view, [*_LAST, *thread], may_ask=may_ask)
+    def prompt(
+        self: context.Context, view: SeatView, thread: list[Message], *, may_ask: bool, tokens_max: int | None = None
+    ) -> Prompt:
+        return honest(self, view, [*_LAST, *thread], may_ask=may_ask, tokens_max=tokens_max)
 
     def go_on(game: conversation.Game, asked: object, reply: object, said: str) -> None:
         _LAST[:] = [Message(role="assistant", content=str(getattr(reply, "text", "")))]
