@@ -67,6 +67,17 @@ def test_heuristic_players_beat_random_ones_on_both_sides() -> None:
     assert min(table["heuristic", "heuristic"][side] for side in ("town", "mafia")) >= GAMES // 6
 
 
+def test_blackmailed_heuristic_player_does_not_try_to_speak() -> None:
+    blackmailed = 0
+    for seed in range(6):
+        game = open_game([*LOBBIES["social-10"]], seed=seed)
+        for record in play(game, dict.fromkeys(range(10), POLICIES["heuristic"]), seed=seed):
+            assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), record
+        blackmailed += sum(event.kind is EventKind.BLACKMAILED for event in game.log.events)
+
+    assert blackmailed
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_reply_of_a_scripted_player_is_accepted(name: str) -> None:
     """Over role lists and calendars of every kind, with no correction asked for."""

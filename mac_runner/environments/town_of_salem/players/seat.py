@@ -109,8 +109,8 @@ class Seat:
         return self.chance.choice(list(names))
 
     def say(self, text: str, thought: str) -> str:
-        """Speak, or wait for want of words."""
-        if not text:
+        """Speak, or wait for want of words or, if blackmailed, of a voice."""
+        if not text or "speak" not in self.choices:
             return write("wait", thought=thought or "I have nothing to say.", will=self.will())
         return write("speak", text=text, thought=thought, will=self.will())
 
