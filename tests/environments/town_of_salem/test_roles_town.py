@@ -218,6 +218,17 @@ def test_retribution_of_the_old_kind_brings_one_back_for_good() -> None:
     assert table.shown(EventKind.REVIVED) == [{"player": table.name("doctor")}]
 
 
+def test_who_died_of_guilt_and_is_brought_back_has_paid_for_it() -> None:
+    table = Table(("retributionist", "vigilante", *CROWD), options=Options(retri="revive"))
+    table.night({"vigilante": ("shoot", "doctor")}, day=2)
+    table.night({}, day=3)
+    assert table.causes("vigilante") == ("guilt",)
+    table.night({"retributionist": ("revive", "vigilante")}, day=4)
+    table.night({}, day=5)
+
+    assert table.is_alive("vigilante")
+
+
 def test_swap_of_one_player_with_himself_moves_nobody() -> None:
     table = table_with("transporter")
     table.night({"transporter": ("swap", "sheriff", "sheriff"), "mafioso": ("kill", "sheriff")})

@@ -9,6 +9,7 @@ from mac_runner.environments.town_of_salem.events import EventKind, public
 from mac_runner.environments.town_of_salem.roles import catalogue
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.town import GOAL
+from mac_runner.environments.town_of_salem.roles.vigilante import GUILTY
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _revive(night: Night, deed: Deed) -> None:
     if seat not in _fallen(night.state, night.player(deed.seat)) or corpse.shown_role != corpse.role:
         night.tell(deed.seat, EventKind.FAILED, target=night.name_of(seat))
         return
-    night.put(replace(night.player(seat), death=None))
+    # Who died of guilt has paid for it.
+    revived = night.player(seat)
+    night.put(replace(revived, death=None, marks=revived.marks - {GUILTY}))
     night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
 
 
