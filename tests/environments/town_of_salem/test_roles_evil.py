@@ -267,6 +267,17 @@ def test_amnesiac_may_remember_a_free_unique_role_by_the_flag(flag: str, is_free
     assert (table.seat("amnesiac") in table.state.order) == is_free
 
 
+def test_list_of_an_amnesiac_does_not_tell_that_somebody_holds_a_unique_role() -> None:
+    table = table_with("amnesiac")
+    table.night({})
+    table.lynch("godfather")
+    assert table.player("mafioso").role == "godfather"
+    table.night({"amnesiac": ("remember", "godfather")}, day=2)
+
+    assert table.player("amnesiac").role == "amnesiac"
+    assert table.told("amnesiac", EventKind.FAILED) == [{"target": table.name("godfather")}]
+
+
 def test_bite_turns_the_harmless_and_the_next_night_nobody_bites() -> None:
     table = table_with("vampire", "vampire")
     table.night({"vampire": ("bite", "sheriff"), "vampire 2": ("bite", "sheriff")})

@@ -17,21 +17,27 @@ if TYPE_CHECKING:
 
 def _remembered_as(state: GameState, corpse: Player) -> str | None:
     """The role a corpse can be remembered as; None when it is hidden or not to be had."""
-    shown = corpse.shown_role
-    if shown is None or shown == "amnesiac":
+    if not _is_shown(state, corpse):
         return None
-    role = catalogue.role(shown)
+    role = catalogue.role(corpse.shown_role or "")
     if role.id == "godfather" and not any(other.faction is Faction.MAFIA for other in state.living):
         return "mafioso"
-    if not role.is_unique:
-        return role.id
-    is_barred = state.options.amnesiac == "no_unique_town" and role.faction is Faction.TOWN
-    is_held = any(other.role == role.id for other in state.living)
-    return None if is_barred or is_held else role.id
+    is_held = role.is_unique and any(other.role == role.id for other in state.living)
+    return None if is_held else role.id
+
+
+def _is_shown(state: GameState, corpse: Player) -> bool:
+    """Whether a corpse was shown as what may be remembered, as far as everybody knows."""
+    if corpse.shown_role is None or corpse.shown_role == "amnesiac":
+        return False
+    role = catalogue.role(corpse.shown_role)
+    is_barred = state.options.amnesiac == "no_unique_town" and role.is_unique and role.faction is Faction.TOWN
+    return not is_barred
 
 
 def _dead(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.players if _remembered_as(state, other) is not None)
+    """Whom he may choose. Trying shows whether a unique role was free: the list would tell that somebody holds it."""
+    return tuple(other.seat for other in state.players if _is_shown(state, other))
 
 
 def _remember(night: Night, deed: Deed) -> None:
