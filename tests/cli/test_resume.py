@@ -62,7 +62,7 @@ def test_version_that_renders_other_prompts_is_refused_and_the_first_one_goes_on
 
 
 def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
-    file = lab.write(experiment(models={"m": scripted(latency_ms=30)}))
+    file = lab.write(experiment(models={"m": scripted(latency_ms=400)}))
     first = lab.start(file)
     wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
 
