@@ -42,9 +42,9 @@ START_QUIET_S = 1.0
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 
-# backends: what an answer over HTTP may take, in bytes, in time and in what is quoted of it.
+# backends: how much is quoted of what an engine says, and what an answer over HTTP may take in bytes and in time.
+ENGINE_ERROR_CHARS_MAX = 300
 HTTP_BODY_BYTES_MAX = 8 << 20
-HTTP_ERROR_CHARS_MAX = 300
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
 HTTP_KEEP_ALIVE_S = 4.0
@@ -55,13 +55,12 @@ ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
 # ollama: how long the server may take to answer a question and to load a model, how long a pull may bring nothing and
-# how often it is told of, what one answer may weigh, and how much of an error is quoted.
+# how often it is told of, and what one answer may weigh.
 OLLAMA_ANSWER_S_MAX = 10.0
 OLLAMA_LOAD_S_MAX = 600.0
 OLLAMA_PULL_STALL_S_MAX = 300.0
 OLLAMA_PULL_SAY_INTERVAL_S = 5.0
 OLLAMA_BODY_BYTES_MAX = 16 << 20
-OLLAMA_ERROR_CHARS_MAX = 300
 
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import fields
+from typing import Final, Protocol
 
-from mac_runner.types import Reply, Request
+from mac_runner.types import Reply, Request, Sampling
+
+ALL_SETTINGS: Final = frozenset(field.name for field in fields(Sampling))
+"""Every setting of Sampling, for the backends that honour them all."""
 
 
 class Backend(Protocol):

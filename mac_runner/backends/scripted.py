@@ -7,17 +7,17 @@ to a program. Token counts are estimates at 4 characters per token, and nothing 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.clock import Clock
 from mac_runner.errors import RequestRefusedError, boundary
-from mac_runner.types import Reply, Request, Sampling, TokenCount
+from mac_runner.types import Reply, Request, TokenCount
 
 CHARS_PER_TOKEN = 4
-SETTINGS: Final = frozenset(field.name for field in dataclasses.fields(Sampling))
+SETTINGS: Final = ALL_SETTINGS
 """All of them: a program draws no tokens, so there is none it could honour wrongly."""
 
 

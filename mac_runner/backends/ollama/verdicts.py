@@ -19,9 +19,8 @@ from typing import Final
 import httpx
 import ollama
 
+from mac_runner.backends.foreign import clipped
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
-from mac_runner.limits import OLLAMA_ERROR_CHARS_MAX
-from mac_runner.printable import printable
 
 _NOT_FOUND: Final = 404
 _GATEWAY: Final = frozenset({502, 503, 504})
@@ -51,7 +50,7 @@ def verdicts(host: str) -> Iterator[None]:
     try:
         yield
     except ollama.ResponseError as error:
-        raise _refusal(error.status_code, _clipped(str(error.error)), host) from None
+        raise _refusal(error.status_code, clipped(str(error.error)), host) from None
     except (ConnectionError, httpx.TransportError) as error:
         text = f"no answer from Ollama at {host}: {_words(error)}"
         raise TransientBackendError(text, is_unreachable=True) from error
@@ -74,8 +73,4 @@ def _refusal(status: int, text: str, host: str) -> BackendError:
 
 def _words(error: Exception) -> str:
     """The class of a foreign error, and what it says as far as it fits; some say nothing."""
-    return _clipped(f"{type(error).__name__}: {error}").rstrip(": ")
-
-
-def _clipped(text: str) -> str:
-    return printable(" ".join(text[: 4 * OLLAMA_ERROR_CHARS_MAX].split())[:OLLAMA_ERROR_CHARS_MAX])
+    return clipped(f"{type(error).__name__}: {error}").rstrip(": ")

@@ -8,16 +8,18 @@ from every engine.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
+from mac_runner.backends.base import ALL_SETTINGS
+from mac_runner.backends.chat import OPEN_THOUGHT
+from mac_runner.backends.foreign import scalars_only
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
 
 if TYPE_CHECKING:
     from ollama import ChatResponse
 
-SETTINGS: Final = frozenset(field.name for field in fields(Sampling))
+SETTINGS: Final = ALL_SETTINGS
 """The settings of Sampling that are honoured: all."""
 
 _OPTIONS: Final = {
@@ -76,7 +78,7 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
     if request.prompt.schema is None and request.prompt.choices is not None:
         content = _unquoted(content)
     return Reply(
-        text=_scalars_only(_with_thought(response.message.thinking or "", content)),
+        text=scalars_only(_with_thought(response.message.thinking or "", content)),
         finish_reason=finish_reason,
         tokens=tokens,
     )
@@ -98,7 +100,7 @@ def _with_thought(thought: str, content: str) -> str:
     """The reply as the model wrote it: Ollama takes the thought out of it, together with its tags."""
     if not thought:
         return content
-    return f"<think>{thought}</think>\n{content}" if content else f"<think>{thought}"
+    return f"{OPEN_THOUGHT}{thought}</think>\n{content}" if content else f"{OPEN_THOUGHT}{thought}"
 
 
 def _unquoted(text: str) -> str:
@@ -108,10 +110,3 @@ def _unquoted(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, str) else text
-
-
-def _scalars_only(text: str) -> str:
-    """JSON can spell half a surrogate pair, UTF-8 cannot: such a half is replaced where it comes in."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from mac_runner.backends.chat import OPEN_THOUGHT
+from mac_runner.backends.foreign import scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
@@ -25,7 +27,7 @@ def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
         raise malformed("it does not hold exactly one choice")
     choice = _object(choices[0], "choices[0]")
     finish_reason = _finish_reason(choice.get("finish_reason"))
-    text = _scalars_only(_text(choice))
+    text = scalars_only(_text(choice))
     tokens = _usage(body.get("usage"))
     if not has_tokens:
         return Reply(text=text, finish_reason=finish_reason, tokens=tokens)
@@ -64,7 +66,7 @@ def _text(choice: JsonObject) -> str:
         raise malformed("content is no text")
     # A server that takes the thought out of the text leaves no text when the thought never came to an end; one that
     # sets a refusal apart leaves none beside it.
-    for key, mark in (("reasoning", "<think>"), ("reasoning_content", "<think>"), ("refusal", "")):
+    for key, mark in (("reasoning", OPEN_THOUGHT), ("reasoning_content", OPEN_THOUGHT), ("refusal", "")):
         if message.get(key):
             return mark + _string(message[key], key)
     return _string(content, "content")
@@ -131,10 +133,3 @@ def _number(value: JsonValue, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LOGPROB_MAX:
         raise malformed(f"{name} holds something that is no number")
     return float(value)
-
-
-def _scalars_only(text: str) -> str:
-    """JSON can spell half a surrogate pair, UTF-8 cannot: such a half is replaced where it comes in."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -10,8 +10,6 @@ from enum import Enum
 from typing import Final
 
 from mac_runner.errors import Verdict
-from mac_runner.limits import HTTP_ERROR_CHARS_MAX
-from mac_runner.printable import printable
 
 
 class Standing(Enum):
@@ -52,8 +50,3 @@ def malformed(what: str) -> SendingError:
     in an engine's place is found out by the row of them.
     """
     return SendingError(MALFORMED + what, standing=Standing.SHAKY)
-
-
-def clipped(text: str) -> str:
-    """What a server said, on one line, short and harmless to print."""
-    return printable(" ".join(text[: 4 * HTTP_ERROR_CHARS_MAX].split())[:HTTP_ERROR_CHARS_MAX])

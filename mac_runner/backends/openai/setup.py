@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from yarl import URL
 
+from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, OpenaiConfig
 from mac_runner.errors import ConfigError
-from mac_runner.types import Sampling
 
-SETTINGS: Final = frozenset(field.name for field in dataclasses.fields(Sampling))
+SETTINGS: Final = ALL_SETTINGS
 """All of them, at a server of vLLM; what others do not know is refused by `check`."""
 
 VLLM_SETTINGS: Final = ("top_k", "min_p", "repetition_penalty")

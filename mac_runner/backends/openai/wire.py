@@ -13,9 +13,10 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.decoding import unpacked
-from mac_runner.backends.openai.faults import SendingError, Standing, clipped, malformed
+from mac_runner.backends.openai.faults import SendingError, Standing, malformed
 from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_KEEP_ALIVE_S
 
 _UNREACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)

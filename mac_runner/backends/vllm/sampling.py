@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
+from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.types import JsonValue, Prompt, Sampling
 
-SETTINGS: Final = frozenset(field.name for field in dataclasses.fields(Sampling))
+SETTINGS: Final = ALL_SETTINGS
 """All of them."""
 
 
