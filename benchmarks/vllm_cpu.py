@@ -66,6 +66,11 @@ class Overheard:
         """The engine's."""
         return self.backend.token_budget
 
+    @property
+    def lookahead(self) -> int:
+        """The engine's."""
+        return self.backend.lookahead
+
     async def start(self) -> None:
         """It runs already."""
 

@@ -37,6 +37,14 @@ class Backend(Protocol):
         """How many tokens of all requests at once the engine's KV cache holds, to admit by; None: by capacity alone."""
         ...
 
+    @property
+    def lookahead(self) -> int:
+        """How many requests more the engine is handed than it serves at once; known after `start`.
+
+        They wait inside, so that a request which ends is followed by the next one without a round trip to us.
+        """
+        ...
+
     async def start(self) -> None:
         """Make the engine ready to generate. Raises ConfigError or EngineDeadError."""
         ...

@@ -37,6 +37,11 @@ class ScriptedBackend:
     def token_budget(self) -> None:
         """None: a program has no KV cache."""
 
+    @property
+    def lookahead(self) -> int:
+        """None: a program has no line."""
+        return 0
+
     async def start(self) -> None:
         """Nothing to start."""
 

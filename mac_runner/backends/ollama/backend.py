@@ -36,6 +36,7 @@ class OllamaBackend:
     """
 
     token_budget: int | None = None
+    lookahead: int = 0
 
     def __init__(
         self,
