@@ -31,7 +31,7 @@ Choices:
 With you in the discussion:
 {% for other in others %}
 - {{ other.agent }}{% if other.shown %}, {{ other.shown }}{% endif %}{% if other.role != "participant" %} \
-({{ other.role }}){% endif %}
+({{ other.role | replace("_", " ") }}){% endif %}
 
 {% endfor %}
 {% endif %}

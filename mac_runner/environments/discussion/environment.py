@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mac_runner.config import AgentDefinition, DiscussionConfig, Experiment, PromptConfig, parse_question
 from mac_runner.config.discussion import DiscussionRole
 from mac_runner.environments.base import Policy
-from mac_runner.environments.discussion.conversation import DiscussionConversation, Rules
+from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.players import POLICIES
 from mac_runner.environments.discussion.rehearsal import rehearse
@@ -15,6 +15,7 @@ from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.table import Seat, Table
 from mac_runner.environments.discussion.templates import PromptTemplate
 from mac_runner.environments.discussion.visibility import readable
+from mac_runner.environments.discussion.writing import Rules
 from mac_runner.environments.gating import gated
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
 from mac_runner.types import Task

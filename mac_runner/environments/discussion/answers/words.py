@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
@@ -37,6 +38,7 @@ def folded(text: str) -> str:
     return text.replace("'", "")
 
 
+@lru_cache(maxsize=4096)
 def words(text: str) -> tuple[str, ...]:
     """The words of a text, articles included."""
     return tuple(_WORD.findall(folded(text)))
