@@ -87,9 +87,11 @@ def read_questions(files: Mapping[str, bytes]) -> tuple[Question, ...]:
     questions: dict[str, Question] = {}
     places: dict[str, str] = {}
     problems: list[str] = []
-    for place, line in _lines(files):
+    for place, data in json_lines(files):
         try:
-            question = parse_question(_object(line))
+            if isinstance(data, ValueError):
+                raise data
+            question = parse_question(data)
             if (first := places.get(question.question_id)) is not None:
                 raise ValueError(f"question_id {question.question_id!r} is taken already at {first}; give it another")
         except ValueError as fault:
@@ -106,12 +108,18 @@ def read_questions(files: Mapping[str, bytes]) -> tuple[Question, ...]:
     return tuple(questions.values())
 
 
-def _lines(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Every line that is not blank, with its place. Only line feeds end a line: JSON text may hold other breaks."""
+def json_lines(files: Mapping[str, bytes]) -> Iterator[tuple[str, JsonObject | ValueError]]:
+    """For every line that is not blank its place, and the object that it is or why it is none.
+
+    Only line feeds end a line: JSON text may hold other breaks.
+    """
     for name, data in files.items():
         for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
             if line.strip():
-                yield f"{name}:{number}", line
+                try:
+                    yield f"{name}:{number}", _object(line)
+                except ValueError as fault:
+                    yield f"{name}:{number}", fault
 
 
 def _object(line: bytes) -> JsonObject:
