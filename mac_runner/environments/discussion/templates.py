@@ -67,7 +67,9 @@ class PromptTemplate:
         try:
             return "".join(render(template.new_context(dict(values)))).strip("\n")
         except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
-            raise ConversationError(f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it") from fault
+            raise ConversationError(
+                f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it"
+            ) from fault
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
