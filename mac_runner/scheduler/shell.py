@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import assert_never
 
 from mac_runner.clock import iso
-from mac_runner.errors import EngineDeadError, MacRunnerError
+from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.scheduler import poison
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import first_error
 from mac_runner.scheduler.events import (
@@ -150,7 +152,9 @@ class Shell:
             self._accounting.typical_prompt_tokens if self._budgeted else None,
         )
         self._live[task.index] = live
-        return live.open(replies)
+        opened = live.open(replies)
+        deaths = self._recorder.deaths(task)
+        return replace(opened, suspects=poison.suspects(deaths)) if deaths else opened
 
     def _feed(self, event: Event) -> None:
         """Hand the scheduler an event, and perform the actions that it answers with."""
@@ -183,7 +187,20 @@ class Shell:
         self._feed(RetryDue(action.conversation, action.turn))
 
     async def _request(self, action: Depart) -> None:
-        self._feed(await self._exchange.carry_out(self._live[action.conversation], action))
+        try:
+            event = await self._exchange.carry_out(self._live[action.conversation], action)
+        except EngineCrashedError:
+            self._blame(action.turn.model)
+            raise
+        self._feed(event)
+
+    def _blame(self, model: str) -> None:
+        """The engine of `model` took the run with it: remember what it worked on, once."""
+        if self._fatal is None:
+            for conversation, turn in self._scheduler.flying(model):
+                live = self._live[conversation]
+                if turn.key in live.sendings:
+                    self._exchange.blame(live, turn)
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:
         ending = live.settle()
