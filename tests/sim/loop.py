@@ -3,8 +3,8 @@
 Hours pass in milliseconds, two runs of one seed are the same run, and a program in which everybody waits for nobody is
 an error at once. No sockets, no executor, no signals: whoever asks for one of them is told that it has none.
 
-It stands on private parts of asyncio: `_ready`, and `_process_events` called once per turn of the loop, behind a selector
-that is asked to wait for the next timer. `test_loop.py` holds each version of Python to them.
+It stands on private parts of asyncio: `_ready`, and `_process_events`, called once per turn of the loop, behind a
+selector that is asked to wait for the next timer. `test_loop.py` holds each version of Python to them.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._ready.clear()  # type: ignore[attr-defined]
         self._ready.extend(ready)  # type: ignore[attr-defined]
 
-    def run_in_executor(self, *call: object) -> NoReturn:  # type: ignore[override]
+    def run_in_executor(self, *call: object) -> NoReturn:
         raise ForbiddenError(f"no threads in simulated time: {call}")
 
-    def add_signal_handler(self, *handler: object) -> NoReturn:  # type: ignore[override]
+    def add_signal_handler(self, *handler: object) -> NoReturn:
         raise ForbiddenError(f"no signals in simulated time: {handler}")
 
 

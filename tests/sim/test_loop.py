@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -94,8 +95,14 @@ async def _signal() -> None:
 @pytest.mark.parametrize("program", [_listen, _connect, _read, _thread, _signal])
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_whoever_asks_for_something_real_is_told(program: Callable[[], Awaitable[None]]) -> None:
-    with pytest.raises(ForbiddenError):
+    told = False
+    try:
         simulate(program)
+    except ForbiddenError:
+        told = True
+    gc.collect()  # What the refused call had opened already complains of it here, and not in another test.
+
+    assert told
 
 
 def test_each_turn_of_the_loop_can_be_stopped_at() -> None:
