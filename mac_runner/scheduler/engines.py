@@ -122,7 +122,19 @@ async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]])
 
 
 async def _close(backends: Mapping[str, Backend]) -> None:
-    """Close all of them, each under a deadline; the first error is raised once all have been tried."""
+    """Close all of them, also when this is cancelled meanwhile: an engine left open would outlive the run."""
+    closing = asyncio.create_task(_close_each(backends))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing])
+        with suppress(EngineDeadError):  # The cancellation is what is told.
+            closing.result()
+        raise
+
+
+async def _close_each(backends: Mapping[str, Backend]) -> None:
+    """Close one after the other, each under a deadline; the first error is raised once all have been tried."""
     errors: list[EngineDeadError] = []
     for name, backend in backends.items():
         try:

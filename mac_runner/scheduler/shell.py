@@ -94,6 +94,7 @@ class Shell:
             if capacity < 1:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
             self._accounting.open(name, capacity)
+        for name, capacity in capacities.items():
             self._feed(ModelReady(name, capacity, backends[name].token_budget))
 
     def _conclude(self) -> None:

@@ -57,6 +57,12 @@ class MemoryRecorder:
     def checkpoint(self, accounting: JsonObject) -> None:
         self.checkpoints.append(accounting)
 
+    def fail(self) -> None:
+        """What the writer's thread does when a write fails."""
+        self.failure = StoreError("no space left on device")
+        for callback in self.callbacks:
+            callback(self.failure)
+
     async def flow(self) -> None:
         if self.failure is not None:
             raise self.failure

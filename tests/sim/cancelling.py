@@ -1,0 +1,78 @@
+"""A run that is cancelled at the n-th turn of its loop: then each task of it is at one of its awaits.
+
+Whatever it was doing, the cancellation comes out again, the engines are closed and have nothing in flight, no task is
+left, and what was recorded is whole: another session goes on from it to the same transcripts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+
+from mac_runner.types import JsonValue
+from tests.scheduler.conftest import Stage
+from tests.sim.loop import SimulatedLoop, simulate
+from tests.sim.toy import tasks
+from tests.sim.watch import Watch
+from tests.sim.weather import StormyEngine, StormyRecorder, Weather
+
+_WEATHER = Weather(
+    rates={"reset": 0.05, "did it but raised": 0.05, "delay": 0.1},
+    deaths_at_s=(9.0,),
+    down_s=3.0,
+    disk_stall_rate=0.1,
+    ends_at_s=40.0,
+)
+_WORK = tasks(5, agents=3, models=2)
+
+
+def play(turn: int) -> bool:
+    """Cancel at the `turn`-th turn; whether the run was still going."""
+    recorder, watch = StormyRecorder(1), Watch()
+    engines = [StormyEngine(_WEATHER, capacity=2, token_budget=None, dice=number) for number in range(2)]
+    stage = _stage(recorder, engines)
+    stage.progress = watch
+    is_cancelled = simulate(lambda: _cancelled(stage, turn))
+    assert all(engine.is_closed or not engine.is_started for engine in engines), "an engine was left open"
+    assert not any(engine.in_flight for engine in engines), "a request was left behind"
+    for task_id, replies in recorder.replies.items():
+        assert len({reply.turn_key for reply in replies}) == len(replies), f"{task_id}: a reply was recorded twice"
+    rest = _stage(
+        recorder, [StormyEngine(Weather(), capacity=8, token_budget=None, dice=number) for number in range(2)]
+    )
+    rest.work = recorder.unfinished(_WORK)
+    recorder.begin(Weather())
+    assert not rest.play().interrupted
+    assert recorder.results() == _reference()
+    return is_cancelled
+
+
+async def _cancelled(stage: Stage, turn: int) -> bool:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    run = asyncio.create_task(stage.program())
+    is_asked, before = False, loop.turns
+
+    def strike(now: int) -> None:
+        nonlocal is_asked
+        if now - before == turn and not run.done():
+            is_asked = run.cancel()
+
+    loop.at_turn = strike
+    await asyncio.wait([run])
+    loop.at_turn = None
+    assert run.cancelled() == is_asked, "a cancellation was swallowed"
+    return is_asked
+
+
+def _stage(recorder: StormyRecorder, engines: list[StormyEngine]) -> Stage:
+    recorder.begin(engines[0].weather)
+    backends = {f"model-{number}": engine for number, engine in enumerate(engines)}
+    return Stage(work=_WORK, recorder=recorder, backends=backends, loop_seed=3)
+
+
+@cache
+def _reference() -> dict[str, JsonValue]:
+    stage = Stage(work=_WORK)
+    stage.play()
+    return stage.recorder.results()

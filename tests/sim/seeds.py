@@ -1,0 +1,37 @@
+"""Whatever is drawn from a seed names it when it fails, with the one command that plays it again.
+
+python -m tests.sim.seeds storm 17
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+_PLAYS = {"storm": "tests.sim.storm", "world": "tests.sim.workload", "cancellation": "tests.sim.cancelling"}
+
+
+@contextmanager
+def told(kind: str, seed: int) -> Iterator[None]:
+    """Whatever goes wrong inside is an AssertionError that says how to see it again."""
+    try:
+        yield
+    except BaseException as fault:
+        if isinstance(fault, KeyboardInterrupt):
+            raise
+        again = f"python -m tests.sim.seeds {kind} {seed}"
+        raise AssertionError(f"{kind} {seed}: {type(fault).__name__}: {fault}\nagain: {again}") from fault
+
+
+def main(kind: str, seeds: list[str]) -> None:
+    """Play these seeds of one kind."""
+    play: Callable[[int], object] = import_module(_PLAYS[kind]).play
+    for seed in map(int, seeds):
+        with told(kind, seed):
+            print(f"{kind} {seed}: {play(seed)}")  # noqa: T201 - this is a program
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
