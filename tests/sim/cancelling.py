@@ -29,10 +29,10 @@ _WORK = tasks(5, agents=3, models=2)
 def play(turn: int) -> bool:
     """Cancel at the `turn`-th turn; whether the run was still going."""
     recorder, watch = StormyRecorder(1), Watch()
-    engines = [StormyEngine(_WEATHER, capacity=2, token_budget=None, dice=number) for number in range(2)]
+    engines = _engines()
     stage = _stage(recorder, engines)
     stage.progress = watch
-    is_cancelled = simulate(lambda: _cancelled(stage, turn))
+    is_cancelled = simulate(lambda: _cancelled(stage, turn), seed=stage.loop_seed)
     assert all(engine.is_closed or not engine.is_started for engine in engines), "an engine was left open"
     assert not any(engine.in_flight for engine in engines), "a request was left behind"
     for task_id, replies in recorder.replies.items():
@@ -45,6 +45,28 @@ def play(turn: int) -> bool:
     assert not rest.play().interrupted
     assert recorder.results() == _reference()
     return is_cancelled
+
+
+@cache
+def turns() -> int:
+    """How many turns of the loop the run takes when it is not cancelled."""
+    stage = _stage(StormyRecorder(1), _engines())
+    taken = 0
+
+    async def program() -> None:
+        nonlocal taken
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        before = loop.turns
+        await asyncio.wait([asyncio.create_task(stage.program())])
+        taken = loop.turns - before
+
+    simulate(program, seed=stage.loop_seed)
+    return taken
+
+
+def _engines() -> list[StormyEngine]:
+    return [StormyEngine(_WEATHER, capacity=2, token_budget=None, dice=number) for number in range(2)]
 
 
 async def _cancelled(stage: Stage, turn: int) -> bool:

@@ -227,6 +227,8 @@ def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
             assert _OF_ENGINES.fullmatch(str(transcript["failure"])), f"{task_id} came out different: {transcript}"
         if "is poison" in str(transcript["failure"]):
             assert task_id == storm.poison, f"{task_id} is innocent"
+    wanted = [fields for fields in recorder.named("EVENT_INFER_DONE") if not fields["is_dropped"]]
+    assert len(wanted) == sum(map(len, recorder.replies.values())), "an answer was not journaled"
     for task_id, replies in recorder.replies.items():
         keys = [reply.turn_key for reply in replies]
         assert len(keys) == len(set(keys)), f"a turn of {task_id} was asked again after its reply was recorded"
