@@ -96,7 +96,7 @@ class Shell:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
             self._accounting.open(name, capacity)
         for name, capacity in capacities.items():
-            self._feed(ModelReady(name, capacity, backends[name].token_budget))
+            self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
 
     def _conclude(self) -> None:
         if self._recorder.failure is None:

@@ -194,7 +194,7 @@ MUTANTS = (
     Mutant(name="ignored gates", plant=ignored_gates, oracle=oracles.worlds),
     Mutant(name="lost wakeup", plant=lost_wakeup, oracle=oracles.storms),
     Mutant(name="unjournaled reply", plant=unjournaled_reply, oracle=oracles.storms),
-    Mutant(name="judged in company", plant=judged_in_company, oracle=oracles.storms),
+    Mutant(name="judged in company", plant=judged_in_company, oracle=oracles.poisons),
     Mutant(name="poison sent for ever", plant=poison_sent_for_ever, oracle=oracles.storms),
     Mutant(name="suspect in company", plant=suspect_in_company, oracle=oracles.worlds),
 )

@@ -6,6 +6,7 @@ its cases, so that a planted bug is found in about a second.
 
 from __future__ import annotations
 
+from tests.scheduler import test_poison
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
 
@@ -22,6 +23,12 @@ def worlds() -> None:
     for seed in range(60):
         with told("world", seed):
             workload.play(seed)
+
+
+def poisons() -> None:
+    """An engine that dies over one turn (`tests/scheduler/test_poison.py`)."""
+    for dice in range(4):
+        test_poison.test_poison_fails_its_conversation_at_the_third_death_and_the_run_goes_on(dice, 20.0)
 
 
 def cancellations() -> None:

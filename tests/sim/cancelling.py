@@ -37,9 +37,7 @@ def play(turn: int) -> bool:
     assert not any(engine.in_flight for engine in engines), "a request was left behind"
     for task_id, replies in recorder.replies.items():
         assert len({reply.turn_key for reply in replies}) == len(replies), f"{task_id}: a reply was recorded twice"
-    rest = _stage(
-        recorder, [StormyEngine(Weather(), capacity=8, token_budget=None, dice=number) for number in range(2)]
-    )
+    rest = _stage(recorder, [StormyEngine(Weather(), capacity=8, dice=number) for number in range(2)])
     rest.work = recorder.unfinished(_WORK)
     recorder.begin(Weather())
     assert not rest.play().interrupted
@@ -66,7 +64,7 @@ def turns() -> int:
 
 
 def _engines() -> list[StormyEngine]:
-    return [StormyEngine(_WEATHER, capacity=2, token_budget=None, dice=number) for number in range(2)]
+    return [StormyEngine(_WEATHER, capacity=2, dice=number) for number in range(2)]
 
 
 async def _cancelled(stage: Stage, turn: int) -> bool:

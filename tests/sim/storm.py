@@ -79,6 +79,7 @@ class Storm:
     workload: Workload
     capacities: tuple[int, ...]
     token_budgets: tuple[int | None, ...]
+    lookahead: int
     concurrency: int | None
     retry: RetryPolicy
     weathers: tuple[Weather, ...]
@@ -96,6 +97,7 @@ class Storm:
             workload=workload,
             capacities=tuple(random.choice([1, 2, 3, 8]) for _ in range(workload.models)),
             token_budgets=tuple(random.choice([None, None, 600, 2000]) for _ in range(workload.models)),
+            lookahead=random.choice([0, 0, 1, 3]),
             concurrency=random.choice([None, None, 1, 2, 5]),
             retry=RetryPolicy(
                 max_attempts=random.choice([2, 5, 50]),
@@ -170,7 +172,13 @@ def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Wo
     recorder.begin(weather)
     watch = Watch()
     engines = [
-        StormyEngine(weather, capacity=capacity, token_budget=budget, dice=storm.seed + 7 * session + number)
+        StormyEngine(
+            weather,
+            capacity=capacity,
+            token_budget=budget,
+            lookahead=storm.lookahead,
+            dice=storm.seed + 7 * session + number,
+        )
         for number, (capacity, budget) in enumerate(zip(storm.capacities, storm.token_budgets, strict=True))
     ]
     for engine in engines:

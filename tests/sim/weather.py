@@ -32,9 +32,12 @@ class Weather:
 class StormyEngine(MortalEngine):
     """Answers in the end as a healthy one would: the storm decides when, and after how many faults."""
 
-    def __init__(self, weather: Weather, *, capacity: int, token_budget: int | None, dice: int) -> None:
+    def __init__(
+        self, weather: Weather, *, capacity: int, token_budget: int | None = None, lookahead: int = 0, dice: int = 0
+    ) -> None:
         super().__init__(capacity=capacity, dice=dice, down_s=weather.down_s)
         self.token_budget = token_budget
+        self.lookahead = lookahead
         self.weather = weather
         self.met: set[Fault] = set()
 
@@ -49,7 +52,8 @@ class StormyEngine(MortalEngine):
         await super().close()
 
     async def generate(self, request: Request) -> Reply:
-        assert self.in_flight < self.capacity, f"{self.in_flight + 1} requests on {self.capacity} slots"
+        held = self.capacity + self.lookahead
+        assert self.in_flight < held, f"{self.in_flight + 1} requests where {held} may be"
         return await super().generate(request)
 
     async def answer(self, request: Request) -> Reply:
