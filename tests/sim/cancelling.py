@@ -1,5 +1,8 @@
 """A run that is cancelled at the n-th turn of its loop: then each task of it is at one of its awaits.
 
+The same run takes another course with another seed of its loop and its engines. A play is named by course and turn:
+seed 3017 is turn 17 of course 3.
+
 Whatever it was doing, the cancellation comes out again, the engines are closed and have nothing in flight, no task is
 left, and what was recorded is whole: another session goes on from it to the same transcripts.
 """
@@ -24,20 +27,22 @@ _WEATHER = Weather(
     ends_at_s=40.0,
 )
 _WORK = tasks(5, agents=3, models=2)
+TURNS_MAX = 1_000
 
 
-def play(turn: int) -> bool:
-    """Cancel at the `turn`-th turn; whether the run was still going."""
-    recorder, watch = StormyRecorder(1), Watch()
-    engines = _engines()
-    stage = _stage(recorder, engines)
-    stage.progress = watch
+def play(seed: int) -> bool:
+    """Cancel one course at one turn; whether the run was still going."""
+    course, turn = divmod(seed, TURNS_MAX)
+    recorder = StormyRecorder(course)
+    engines = _engines(course)
+    stage = _stage(recorder, engines, course)
+    stage.progress = Watch()
     is_cancelled = simulate(lambda: _cancelled(stage, turn), seed=stage.loop_seed)
     assert all(engine.is_closed or not engine.is_started for engine in engines), "an engine was left open"
     assert not any(engine.in_flight for engine in engines), "a request was left behind"
     for task_id, replies in recorder.replies.items():
         assert len({reply.turn_key for reply in replies}) == len(replies), f"{task_id}: a reply was recorded twice"
-    rest = _stage(recorder, [StormyEngine(Weather(), capacity=8, dice=number) for number in range(2)])
+    rest = _stage(recorder, [StormyEngine(Weather(), capacity=8, dice=number) for number in range(2)], course)
     rest.work = recorder.unfinished(_WORK)
     recorder.begin(Weather())
     assert not rest.play().interrupted
@@ -47,8 +52,8 @@ def play(turn: int) -> bool:
 
 @cache
 def turns() -> int:
-    """How many turns of the loop the run takes when it is not cancelled."""
-    stage = _stage(StormyRecorder(1), _engines())
+    """How many turns of the loop the first course takes when it is not cancelled."""
+    stage = _stage(StormyRecorder(0), _engines(0), 0)
     taken = 0
 
     async def program() -> None:
@@ -63,8 +68,8 @@ def turns() -> int:
     return taken
 
 
-def _engines() -> list[StormyEngine]:
-    return [StormyEngine(_WEATHER, capacity=2, dice=number) for number in range(2)]
+def _engines(course: int) -> list[StormyEngine]:
+    return [StormyEngine(_WEATHER, capacity=2, dice=2 * course + number) for number in range(2)]
 
 
 async def _cancelled(stage: Stage, turn: int) -> bool:
@@ -85,10 +90,10 @@ async def _cancelled(stage: Stage, turn: int) -> bool:
     return is_asked
 
 
-def _stage(recorder: StormyRecorder, engines: list[StormyEngine]) -> Stage:
+def _stage(recorder: StormyRecorder, engines: list[StormyEngine], course: int) -> Stage:
     recorder.begin(engines[0].weather)
     backends = {f"model-{number}": engine for number, engine in enumerate(engines)}
-    return Stage(work=_WORK, recorder=recorder, backends=backends, loop_seed=3)
+    return Stage(work=_WORK, recorder=recorder, backends=backends, loop_seed=course)
 
 
 @cache

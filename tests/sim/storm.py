@@ -166,6 +166,13 @@ def play(seed: int) -> Played:
     )
 
 
+def play_twice(seed: int) -> Played:
+    """Play a storm a second time: it is the same storm."""
+    first, second = play(seed), play(seed)
+    assert first == second, f"it came out different the second time: {first}, {second}"
+    return first
+
+
 def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Work) -> tuple[str, set[Fault]]:
     is_calm = session >= len(storm.weathers)
     weather = Weather(down_s=storm.weathers[-1].down_s) if is_calm else storm.weathers[session]
