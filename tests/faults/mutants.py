@@ -13,6 +13,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from mac_runner.backends.base import Backend
+from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.backends.openai.faults import SendingError
+from mac_runner.environments.town_of_salem import narration
 from mac_runner.errors import TransientBackendError
 from mac_runner.scheduler import engines, exchange, poison
 from mac_runner.scheduler.engines import generate
@@ -181,6 +185,20 @@ def suspect_in_company(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ModelPool, "_has_room_for", ModelPool._has_tokens_for)
 
 
+def trusted_server(patch: pytest.MonkeyPatch) -> None:
+    """A server that takes connections is taken for one that answers: no canary is sent."""
+
+    async def sing(_backend: OpenaiBackend, _endpoint: Endpoint) -> SendingError | None:
+        return None
+
+    patch.setattr(OpenaiBackend, "_canary", sing)
+
+
+def speaker_told_by_the_words(patch: pytest.MonkeyPatch) -> None:
+    """What a player wrote is shown as it stands, a line of somebody else's in it and all."""
+    patch.setattr(narration, "defuse", str)
+
+
 MUTANTS = (
     Mutant(name="retry on cancel", plant=retry_on_cancel, oracle=oracles.cancellations),
     Mutant(name="engine left open on cancel", plant=engine_left_open_on_cancel, oracle=oracles.cancellations),
@@ -196,5 +214,7 @@ MUTANTS = (
     Mutant(name="unjournaled reply", plant=unjournaled_reply, oracle=oracles.storms),
     Mutant(name="judged in company", plant=judged_in_company, oracle=oracles.poisons),
     Mutant(name="poison sent for ever", plant=poison_sent_for_ever, oracle=oracles.storms),
+    Mutant(name="trusted server", plant=trusted_server, oracle=oracles.servers),
+    Mutant(name="speaker told by the words", plant=speaker_told_by_the_words, oracle=oracles.attacks),
     Mutant(name="suspect in company", plant=suspect_in_company, oracle=oracles.worlds),
 )
