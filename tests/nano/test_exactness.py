@@ -1,4 +1,4 @@
-"""The same as Transformers in float32: tokens equal, log-probabilities within 1e-4, whatever happens to a request on its way.
+"""The same as Transformers in float32: tokens equal, log-probabilities within 1e-4, whatever happens on the way.
 
 The reference is a forward over all tokens at once, whose logits nothing has touched: `generate` applies what a
 model's generation configuration asks for.
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Literal, NamedTuple
+from types import SimpleNamespace
+from typing import Literal, NamedTuple, Protocol
 
 import pytest
 import torch
@@ -22,14 +23,21 @@ transformers = pytest.importorskip("transformers")
 
 TOLERANCE = 1e-4
 LENGTHS = (1, 5, 15, 16, 17, 33, 50, 100)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
 
 Cache = Literal["paged", "radix"]
 
 
+class Reference(Protocol):
+    """A model of Transformers: from token ids to an object with logits."""
+
+    def __call__(self, tokens: torch.Tensor) -> SimpleNamespace: ...
+
+
 @cache
-def reference(directory: Path) -> Callable[..., object]:
-    return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+def reference(directory: Path) -> Reference:
+    found: Reference = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    return found
 
 
 def logits_of(directory: Path, tokens: list[int]) -> torch.Tensor:
@@ -47,6 +55,11 @@ def assert_same(directory: Path, samples: list[TrainingSample]) -> None:
         assert torch.tensor(sample.logprobs).sub(expected.amax(-1)).abs().max() < TOLERANCE
 
 
+def engine_config(**settings: object) -> EngineConfig:
+    """One thread, so that the tests that run beside this one take nothing from it."""
+    return EngineConfig(num_threads=1, **settings)  # type: ignore[arg-type]
+
+
 def prompts(*lengths: int, seed: int = 1) -> list[list[int]]:
     chance = Random(seed)
     return [[chance.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
@@ -55,7 +68,9 @@ def prompts(*lengths: int, seed: int = 1) -> list[list[int]]:
 @pytest.mark.parametrize("cache_type", ["paged", "radix"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_batch_equals_transformers(model: ModelMaker, kind: str, cache_type: Cache) -> None:
-    config = EngineConfig(model_path=str(model(kind)), cache_type=cache_type, max_batch_size=6, max_tokens_per_batch=64)
+    config = engine_config(
+        model_path=str(model(kind)), cache_type=cache_type, max_batch_size=6, max_tokens_per_batch=64
+    )
 
     with InferenceEngine(config) as engine:
         first = engine.generate(prompts(*LENGTHS), GREEDY)
@@ -74,20 +89,20 @@ class Setting(NamedTuple):
 
 
 SETTINGS = [
-    Setting("pieces of 16", lambda path: EngineConfig(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
+    Setting("pieces of 16", lambda path: engine_config(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
     Setting(
         "pieces of any size",
-        lambda path: EngineConfig(model_path=path, max_batch_size=4, max_tokens_per_batch=23, exact=False),
+        lambda path: engine_config(model_path=path, max_batch_size=4, max_tokens_per_batch=23, exact=False),
     ),
     Setting(
         "preempted",
-        lambda path: EngineConfig(
+        lambda path: engine_config(
             model_path=path, admission="preempt", exact=False, num_blocks=16, max_batch_size=8, block_size=8
         ),
     ),
     Setting(
         "preempted, radix",
-        lambda path: EngineConfig(
+        lambda path: engine_config(
             model_path=path,
             admission="preempt",
             exact=False,
@@ -98,9 +113,9 @@ SETTINGS = [
         ),
     ),
     Setting(
-        "radix by the token", lambda path: EngineConfig(model_path=path, cache_type="radix", block_size=1, exact=False)
+        "radix by the token", lambda path: engine_config(model_path=path, cache_type="radix", block_size=1, exact=False)
     ),
-    Setting("no prefix cache", lambda path: EngineConfig(model_path=path, prefix_caching=False)),
+    Setting("no prefix cache", lambda path: engine_config(model_path=path, prefix_caching=False)),
 ]
 
 
@@ -123,7 +138,7 @@ def test_sampled_tokens_have_the_logprobs_of_the_unscaled_distribution(model: Mo
         temperature=0.7, top_p=0.9, repetition_penalty=1.3, presence_penalty=0.5, max_tokens=20, seed=4, top_logprobs=3
     )
 
-    with InferenceEngine(EngineConfig(model_path=str(model("qwen2")))) as engine:
+    with InferenceEngine(engine_config(model_path=str(model("qwen2")))) as engine:
         samples = engine.generate(prompts(9, 30), params, num_samples_per_prompt=2)
 
     for sample in samples:
@@ -144,7 +159,7 @@ def test_bfloat16_is_as_near_to_float32_as_transformers_is(model: ModelMaker, ki
     rounded = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).eval()
     exact = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).float().eval()
 
-    with InferenceEngine(EngineConfig(model_path=str(model(kind)), dtype="bfloat16")) as engine:
+    with InferenceEngine(engine_config(model_path=str(model(kind)), dtype="bfloat16")) as engine:
         samples = engine.generate(asked, GREEDY)
 
     ours, theirs = list[float](), list[float]()

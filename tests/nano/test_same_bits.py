@@ -1,4 +1,4 @@
-"""The same bits whatever else runs, on the CPU: alone, in a crowd, in any row, with and without a prefix hit, cut or whole."""
+"""The same bits whatever else runs, on the CPU: alone or in a crowd, in any row, after a prefix hit, cut or whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bits = tuple[tuple[int, ...], tuple[float, ...]]
 Dtype = Literal["float32", "bfloat16"]
 
 PROMPT = [Random(5).randrange(VOCAB_SIZE) for _ in range(100)]
-PARAMS = SamplingParams(temperature=0.9, max_tokens=24, seed=11, ignore_eos=True)
+PARAMS = SamplingParams(temperature=0.9, max_tokens=12, seed=11, ignore_eos=True)
 KINDS = ("llama", "qwen2-window", "qwen3")
 
 pytestmark = pytest.mark.skipif(
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def config(path: object, **changes: object) -> EngineConfig:
-    settings: dict[str, object] = {"model_path": str(path), "max_batch_size": 40, "num_threads": 2, **changes}
+    settings: dict[str, object] = {"model_path": str(path), "max_batch_size": 40, "num_threads": 1, **changes}
     return EngineConfig(**settings)  # type: ignore[arg-type]
 
 
@@ -48,25 +48,32 @@ def crowd(engine: InferenceEngine, seed: int, size: int) -> Iterator[set[int]]:
         if chance.random() < 0.3:
             prompt = PROMPT[: chance.randrange(1, 100)] + prompt[:20]
         params = SamplingParams(
-            temperature=chance.choice((0.0, 1.0)), max_tokens=chance.randrange(1, 30), ignore_eos=True
+            temperature=chance.choice((0.0, 1.0)), max_tokens=chance.randrange(1, 15), ignore_eos=True
         )
         numbers.add(engine.add_request(prompt, params))
         if chance.random() < 0.7:
             yield numbers
 
 
-@pytest.mark.parametrize("cache_type", ["paged", "radix"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dtype", "cache_type", "num_threads"),
+    [
+        ("llama", "float32", "paged", 1),
+        ("llama", "bfloat16", "radix", 1),
+        ("qwen2-window", "float32", "radix", 1),
+        ("qwen2-window", "bfloat16", "paged", 1),
+        ("qwen3", "float32", "paged", 2),
+        ("qwen3", "float32", "radix", 1),
+    ],
+)
 def test_request_in_a_crowd_has_the_bits_it_has_alone(
-    model: ModelMaker, kind: str, dtype: Dtype, cache_type: str
+    model: ModelMaker, kind: str, dtype: Dtype, cache_type: str, num_threads: int
 ) -> None:
-    expected = alone(model(kind), dtype=dtype)
+    settings: dict[str, object] = {"dtype": dtype, "cache_type": cache_type, "num_threads": num_threads}
+    expected = alone(model(kind), **settings)
 
-    for seed in range(4):
-        with InferenceEngine(
-            config(model(kind), dtype=dtype, cache_type=cache_type, max_tokens_per_batch=96)
-        ) as engine:
+    for seed in range(2):
+        with InferenceEngine(config(model(kind), max_tokens_per_batch=96, **settings)) as engine:
             found = list[TrainingSample]()
             ours = -1
             for count, _ in enumerate(crowd(engine, seed, 33)):

@@ -95,7 +95,7 @@ def make_model(directory: Path, kind: str, **changes: object) -> Path:
 
 
 def random_state_dict(directory: Path, seed: int) -> dict[str, torch.Tensor]:
-    """Weights for the model of a directory, such that its logits are far apart: near-equal ones would test only ties."""
+    """Weights for the model of a directory. They keep its logits apart: near-equal ones would test only ties."""
     generator = torch.Generator().manual_seed(seed)
     weights = dict[str, torch.Tensor]()
     for name, shape in expected_shapes(read_model_config(directory)).items():
