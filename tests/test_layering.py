@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
+    "nano": set(),
     "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
 }
 
@@ -37,6 +38,8 @@ READERS = {"config/loading.py", "config/schema.py"}
 """The one reads the user's file, the other is a tool that writes the schema of it; neither touches a run."""
 ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
+MODELS = {"nano/tokenizer.py"}
+"""Reads what lies in a model's directory; nothing else of the island touches a disk but through its libraries."""
 STREAMS = {"cli/printing.py"}
 """Opens nothing but /dev/null, in the place of a stdout that nobody takes."""
 ENDS = {"cli/commands.py"}
@@ -65,6 +68,15 @@ def test_room_imports_what_it_may(room: str) -> None:
     }
 
     assert strays == set()
+
+
+def test_nano_is_an_island() -> None:
+    """It imports nothing of the package but itself, not even the ground floor; and of all others none needs torch."""
+    inside = {target for path in _modules() if _room(path) == "nano" for target in _imported_rooms(path)}
+    torch_users = {_room(path) for path in _modules() if "torch" in _imported_libraries(path)}
+
+    assert inside == {"nano"}
+    assert torch_users == {"nano"}
 
 
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
@@ -108,7 +120,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | READERS | ENGINES | STREAMS
+    assert openers | by_method == DISK | READERS | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:
@@ -132,7 +144,9 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
     }
 
     # The one turns what foreign code raises into an error of ours, the other tells of a bug and ends the process.
-    assert catchers == {"errors.py: Exception", "cli/commands.py: Exception"}
+    # The island hands what its one thread meets to whoever asked, and its library raises nothing more particular.
+    island = {"nano/async_engine.py: Exception", "nano/tokenizer.py: Exception"}
+    assert catchers - island == {"errors.py: Exception", "cli/commands.py: Exception"}
 
 
 def test_only_the_command_line_ends_the_process() -> None:

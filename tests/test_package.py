@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,16 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
 MODULES = sorted((ROOT / "mac_runner").rglob("*.py"))
 ROOMS = [path.parent for path in MODULES if path.name == "__init__.py"]
+NANO = ROOT / "mac_runner" / "nano"
+
+
+@pytest.fixture(autouse=True)
+def torch_for_the_island(request: pytest.FixtureRequest) -> None:
+    """Of all rooms only nano needs torch, which comes with `[nano]`."""
+    asked = getattr(request.node, "callspec", None)
+    paths = asked.params.values() if asked is not None else ()
+    if any(isinstance(path, Path) and path.is_relative_to(NANO) for path in paths) and find_spec("torch") is None:
+        pytest.skip("torch is not installed")
 
 
 def _dotted(path: Path) -> str:
