@@ -20,6 +20,7 @@ from mac_runner.config.latency import EngineLatency, GameLatency
 from mac_runner.config.loading import Loaded, load_experiment
 from mac_runner.config.model_definition import (
     ModelDefinition,
+    NanoConfig,
     OllamaConfig,
     OpenaiConfig,
     ScriptedConfig,
@@ -41,6 +42,7 @@ __all__ = [
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",
+    "NanoConfig",
     "OllamaConfig",
     "OpenaiConfig",
     "RetryConfig",
