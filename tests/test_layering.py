@@ -18,15 +18,15 @@ GROUND = ("errors", "types", "clock", "limits", "printable", "__init__")
 # are set up from the config, and an environment plays again what the caller hands it. Status reads the scheduler it
 # shows, while reports read the run directory alone and so import no room: the caller hands them its rows.
 MAY_IMPORT = {
-    "config": set[str](),
+    "nano": set[str](),
+    "config": set(),
     "plan": {"config"},
     "store": {"config", "plan"},
     "environments": {"config"},
-    "backends": {"config"},
+    "backends": {"config", "nano"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "nano": set(),
     "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
 }
 
@@ -87,12 +87,15 @@ def test_room_imports_what_it_may(room: str) -> None:
 
 
 def test_nano_is_an_island() -> None:
-    """It imports nothing of the package but itself, not even the ground floor; and of all others none needs torch."""
+    """It imports nothing of the package but itself, not even the ground floor; only one backend imports it."""
     inside = {target for path in _modules() if _room(path) == "nano" for target in _imported_rooms(path)}
     torch_users = {_room(path) for path in _modules() if "torch" in _imported_libraries(path)}
 
+    visitors = {_name(path).rpartition("/")[0] for path in _modules() if "nano" in _imported_rooms(path)}
+
     assert inside == {"nano"}
     assert torch_users == {"nano"}
+    assert visitors - {"nano", "nano/server"} == {"backends/nano"}
 
 
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
