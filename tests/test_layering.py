@@ -108,7 +108,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "click": {"cli"},
         "filelock": {"store"},
         "httpx": {"backends"},
-        "jinja2": {"environments"},
+        "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
         "ollama": {"backends"},
         "pydantic": {"config", "cli"},
@@ -167,7 +167,11 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
     # The one turns what foreign code raises into an error of ours, the other tells of a bug and ends the process.
     # The island hands what its one thread meets to whoever asked, and its library raises nothing more particular.
     island = {"nano/async_engine.py: Exception", "nano/tokenizer.py: Exception"}
-    assert catchers - island == {"errors.py: Exception", "cli/commands.py: Exception"}
+    assert catchers - island == {"cli/commands.py: Exception"}
+    # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python.
+    assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
+        "errors.py"
+    }
 
 
 def test_only_the_command_line_ends_the_process() -> None:
@@ -177,6 +181,10 @@ def test_only_the_command_line_ends_the_process() -> None:
 
 def test_only_the_command_line_prints() -> None:
     assert _users_of({"print"}) <= {"cli/printing.py"}
+
+
+def _asks_for_any_exception(call: ast.Call) -> bool:
+    return _dotted(call.func) == "isinstance" and ast.unparse(call.args[1]) in {"Exception", "BaseException"}
 
 
 @cache
