@@ -7,34 +7,43 @@ dropped, or torn by chance, and the real store goes on from what is left.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from mac_runner import limits
-from mac_runner.store import Disk, Run, System, verify_run
+from mac_runner.store import Disk, Run, System, journal, verify_run
+from mac_runner.store.layout import Layout
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.store import player
 
-CONVERSATIONS = 5
+CONVERSATIONS = 3
 TORN = 20
 STATES_MIN = 1_800
 READS = frozenset({"open_read", "read", "last_byte", "names"})
 
 
-class Moments:
-    """The disks that a crash before each operation leaves, and how much was acknowledged by then.
+class Promised(NamedTuple):
+    """What has to be there after a crash: so many results, and of the replies those of so many steps of play."""
 
-    Crashes that leave equal disks are one case: what was acknowledged before the latest of them has to be there.
+    results: int
+    steps: int
+
+
+class Moments:
+    """The disks that a crash before each operation leaves, and what was promised by then.
+
+    Crashes that leave equal disks are one case: what was promised before the latest of them has to be there.
     """
 
     def __init__(self, disk: CrashDisk) -> None:
         self.run: Run | None = None
+        self.written_steps = 0
         self.states = 0
-        self.cases: dict[frozenset[tuple[str, bytes]], tuple[CrashDisk, int]] = {}
+        self.cases: dict[frozenset[tuple[str, bytes]], tuple[CrashDisk, Promised]] = {}
         self._disk = disk
         self._chance = Random(5)
         disk.before = self._note
@@ -45,7 +54,7 @@ class Moments:
         fates: list[Fate] = ["keep", "drop", *[self._chance] * TORN]
         for crashed in map(self._disk.crash, fates):
             content = frozenset(crashed.files().items())
-            self.cases[content] = crashed, 0 if self.run is None else self.run.written
+            self.cases[content] = crashed, Promised(self.run.written if self.run else 0, self.written_steps)
         self.states += len(fates)
 
 
@@ -63,28 +72,31 @@ def steps(run: Run) -> Iterator[None]:
 
 def play_twice(disk: CrashDisk, run_dir: Path, moments: Moments) -> None:
     """Play in two sessions, the first of which is stopped half way, with several commits in each."""
-    for steps_max in (13, 99):
+    for begin, end in ((1, 8), (8, 99)):
         with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as moments.run:
-            for n, _ in enumerate(islice(steps(moments.run), steps_max)):
-                if n % 8 == 0:
+            for n, _ in zip(range(begin, end), steps(moments.run), strict=False):
+                if n % 4 == 0:
                     moments.run.contents()
+                    moments.written_steps = n
             moments.run.contents()
 
 
-def examine(disk: CrashDisk, run_dir: Path, acknowledged: int, expected: dict[str, bytes]) -> None:
-    """Go on from `disk`: what was acknowledged is there, and nothing else is but what was really played."""
+def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[str, bytes]) -> None:
+    """Go on from `disk`: what was promised is there, and nothing else is but what was really played."""
+    noted = journal.rows(Disk(disk), Layout(directory=run_dir, experiment_name=player.NAME))
+    assert {f"run/{row['transcript']}" for row in noted} <= disk.files().keys()
     with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
         counts = run.counts
-        left = list(run.unfinished())
+        left = {task.index: (task, recorded) for task, recorded in run.unfinished()}
 
-    undone = {task.index for task, _ in left}
-    assert not undone & {*range(acknowledged)}
-    assert all(is_beginning_of_play(task, recorded) for task, recorded in left)
-    assert (counts.done, counts.failed) == (CONVERSATIONS - len(undone), 0)
-    done = {path: data for n, (path, data) in enumerate(sorted(expected.items())) if n not in undone}
+    ended, replies = divmod(promised.steps, player.TURNS + 1)
+    assert min(left, default=CONVERSATIONS) >= max(promised.results, ended)
+    assert ended not in left or len(left[ended][1]) >= replies
+    assert all(is_beginning_of_play(task, recorded) for task, recorded in left.values())
+    assert (counts.done, counts.failed) == (CONVERSATIONS - len(left), 0)
     files = disk.files()
-    assert transcripts_in(files) == done
-    assert files["run/toy_index.jsonl"].count(b"\n") == len(done)
+    assert transcripts_in(files) == {path: data for n, (path, data) in enumerate(expected.items()) if n not in left}
+    assert files["run/toy_index.jsonl"].count(b"\n") == counts.done
     assert not any("/.tmp-" in path for path in files)
 
 
@@ -119,9 +131,9 @@ def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, mo
 
     assert len(expected) == CONVERSATIONS
     assert moments.states >= STATES_MIN
-    for n, (crashed, acknowledged) in enumerate(moments.cases.values()):
-        examine(crashed, run_dir, acknowledged, expected)
-        if n % 50 == 0:
+    for n, (crashed, promised) in enumerate(moments.cases.values()):
+        examine(crashed, run_dir, promised, expected)
+        if n % 100 == 0:
             check_whole(crashed, run_dir, expected)
 
 
