@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +22,6 @@ from mac_runner.store import Disk, Run, read_run, survey, verify_run
 from mac_runner.types import JsonObject
 
 CONVERSATIONS = 4
-KILLS = 24
 
 
 class Faulty(Protocol):
@@ -185,35 +182,6 @@ def play_and_close(player: ModuleType, run: Run) -> None:
 def child_environment() -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     return {**os.environ, "PYTHONPATH": root}
-
-
-def test_killed_run_loses_nothing_and_repeats_nothing(player: ModuleType, player_path: Path, tmp_path: Path) -> None:
-    n, dice = 120, random.Random(8)
-    run_dir, reference = tmp_path / "toy", tmp_path / "reference"
-    command = [sys.executable, str(player_path), str(run_dir), str(n)]
-    acknowledged = 0
-    for _ in range(KILLS):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment()) as child:
-            assert child.stdout is not None
-            if dice.random() < 0.7:
-                child.stdout.readline()
-                time.sleep(dice.random() * 0.05)
-            else:
-                time.sleep(dice.random() * 0.4)
-            child.kill()
-        if (run_dir / "task_manifest.json").exists():
-            done = read_run(run_dir).counts.done
-            assert done >= acknowledged
-            acknowledged = done
-    check_whole(player, run_dir, n)
-
-    with player.open_toy(reference, n) as run:
-        player.play(run)
-    assert {path.name for path in (run_dir / "transcripts").iterdir()} == {
-        path.name for path in (reference / "transcripts").iterdir()
-    }
-    for path in (reference / "transcripts").iterdir():
-        assert (run_dir / "transcripts" / path.name).read_bytes() == path.read_bytes()
 
 
 def rows_of(run_dir: Path) -> list[JsonObject]:
