@@ -65,6 +65,9 @@ OLLAMA_BODY_BYTES_MAX = 16 << 20
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many calls may block at once beside the loop; more wait for their turn.
+BLOCKING_CALLS_MAX = 32
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 

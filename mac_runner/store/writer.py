@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from mac_runner import limits
-from mac_runner.errors import StoreError, boundary
+from mac_runner.errors import OutOfMemoryError, StoreError, boundary
 
 Item = TypeVar("Item")
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -145,6 +145,9 @@ class Writer(Generic[Item]):
                 self._committer.finish()
         except StoreError as failure:
             self._fail(failure)
+        except OutOfMemoryError as failure:
+            # A batch may be written in part, which is the disk's trouble as much as a failed write is.
+            self._fail(StoreError(str(failure)))
         try:
             self._committer.close()
         except StoreError as failure:
