@@ -80,6 +80,12 @@ FRAME_BYTES_MAX = 16 << 20
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
 
+# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
+# transcripts tell how large they are: the estimate of the room that a run needs.
+SPACE_TRANSCRIPT_BYTES_MIN = 1_000
+SPACE_JOURNAL_SHARE = 0.75
+SPACE_SAMPLE_CONVERSATIONS = 100
+
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
 STATUS_PLAIN_INTERVAL_S = 10.0

@@ -30,9 +30,11 @@ def test_calls_that_block_share_few_threads_and_bring_back_what_they_return(monk
     monkeypatch.setattr("mac_runner.cli.looping.BLOCKING_CALLS_MAX", 3)
     assert limits.BLOCKING_CALLS_MAX > 3
 
+    def where(n: int) -> tuple[int, str]:
+        return n, threading.current_thread().name
+
     async def program() -> list[tuple[int, str]]:
-        calls = (asyncio.to_thread(lambda n=n: (n, threading.current_thread().name)) for n in range(50))
-        return await asyncio.gather(*calls)
+        return await asyncio.gather(*(asyncio.to_thread(where, n) for n in range(50)))
 
     found = run(program())
 

@@ -22,6 +22,7 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from mac_runner.store import System
+from mac_runner.store.disk import Free
 
 Fate: TypeAlias = Random | Literal["keep", "drop"]
 """What becomes of all that is not durable: it is kept, it is dropped, or chance decides on every piece of it."""
@@ -226,6 +227,10 @@ class CrashDisk(System):
 
     def exists(self, path: Path) -> bool:
         return self._found(path) is not None
+
+    def free(self, path: Path) -> Free:
+        self._tell("free", path)
+        return Free(size_bytes=1 << 40, files=None, block_bytes=4096)
 
     def token(self) -> str:
         return f"model-{id(self)}-{next(self._tokens)}"

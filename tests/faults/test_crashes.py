@@ -23,7 +23,7 @@ from tests.store import player
 CONVERSATIONS = 3
 TORN = 20
 STATES_MIN = 1_800
-READS = frozenset({"open_read", "read", "last_byte", "names"})
+READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
 
 
 class Promised(NamedTuple):
