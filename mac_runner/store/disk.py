@@ -140,6 +140,8 @@ class Disk:
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System() if system is None else system
+        self.pulse = 0
+        """Grows whenever something has got done: a disk on which it stands still for long hangs."""
 
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
@@ -165,6 +167,7 @@ class Disk:
                 return
             try:
                 while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
+                    self.pulse += 1
                     yield chunk
             finally:
                 self._system.close(descriptor)
@@ -232,6 +235,7 @@ class Disk:
         """Make durable what was appended."""
         with _naming("sync", file.path):
             self._system.fsync(file.descriptor)
+            self.pulse += 1
 
     def close(self, file: OpenFile) -> None:
         """Close a file."""
@@ -297,6 +301,7 @@ class Disk:
             if written <= 0:
                 raise OSError(errno.EIO, "the system wrote nothing")
             rest = rest[written:]
+            self.pulse += 1
 
     def _link(self, temporary: Path, path: Path) -> bool:
         try:

@@ -123,6 +123,11 @@ class Session:
         """Seconds since the session began."""
         return self.clock.monotonic_s() - self._started_s
 
+    @property
+    def pulse(self) -> int:
+        """Grows whenever the disk has got something done."""
+        return self.disk.pulse
+
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch, in the order drawn above."""
         with telling_the_need(self._need):

@@ -128,6 +128,10 @@ class CrashDisk(System):
         found._tree = self._tree.after_crash(fate, {})
         return found
 
+    def overwrite(self, path: Path, data: bytes) -> None:
+        """Have other bytes in a file, durably: what a failing disk does behind everybody's back."""
+        self._file(path).pieces = [_Piece(data, is_durable=True)]
+
     def files(self) -> dict[str, bytes]:
         """Every file by its path below the root."""
         return dict(_walk("", self._tree))
