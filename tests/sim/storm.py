@@ -204,6 +204,8 @@ def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Wo
     )
     ending = _ending_of(stage)
     _check_session(stage, engines, watch, ending)
+    if ending == "done":
+        _check_sums(stage, recorder, watch)
     is_excused = is_calm and storm.poison is not None
     assert not is_calm or ending == "done" or is_excused, f"a calm session ended: {ending}"
     return ending, set[Fault]().union(*(engine.met for engine in engines))
@@ -227,10 +229,24 @@ def _check_session(stage: Stage, engines: list[StormyEngine], watch: Watch, endi
     assert stage.ended_at_s <= engines[0].weather.ends_at_s + SETTLED_WITHIN_S, f"it took until {stage.ended_at_s}"
     if stage.stop_at_s is not None and ending == "stopped":
         assert stage.ended_at_s <= stage.stop_at_s + SHUTDOWN_GRACE_S + 5.0, f"it stopped at {stage.ended_at_s}"
-    if ending == "done":
-        assert watch.sums.departed == watch.sums.landed
-        assert watch.sums.opened == watch.sums.settled == len(stage.work)
     watch.check_fairness()
+
+
+def _check_sums(stage: Stage, recorder: StormyRecorder, watch: Watch) -> None:
+    """What went in came out: conversations, slots, requests, and what the accounts say of them."""
+    assert watch.sums.departed == watch.sums.landed, f"{watch.sums}"
+    assert watch.sums.opened == watch.sums.settled == len(stage.work), f"{watch.sums}"
+    sent, answered = recorder.counted("EVENT_INFER_START"), recorder.counted("EVENT_INFER_DONE")
+    faulted = recorder.counted("EVENT_RETRY") + recorder.counted("EVENT_GIVE_UP")
+    assert sent == answered + faulted, f"{sent} requests sent, {answered} answered, {faulted} not"
+    models = recorder.checkpoints[-1]["models"]
+    assert isinstance(models, dict)
+    accounts = [account for account in models.values() if isinstance(account, dict)]
+    assert sum(int(str(account["requests"])) for account in accounts) == answered, f"{accounts}"
+    assert sum(int(str(account["faults"])) for account in accounts) == faulted, f"{accounts}"
+    for account in accounts:
+        busy_s, available_s = float(str(account["busy_slot_s"])), float(str(account["available_slot_s"]))
+        assert 0.0 <= busy_s <= available_s + 1e-6, f"{account}"
 
 
 def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
