@@ -37,7 +37,8 @@ class ModelReady:
 class Opened:
     """The conversation asked for by Open is there. No turns: it is over already.
 
-    `failed_at` is set for one that had failed in an earlier session, at that place.
+    `failed_at` is set for one that had failed in an earlier session, at that place. `engines` names the engine of each
+    of its models; a model that is not named there is served by the engine of its own name.
     """
 
     conversation: int
@@ -45,6 +46,7 @@ class Opened:
     rounds_completed: int
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,9 @@ class RequestScheduler:
         if event.conversation in self._pools.conversations:
             raise self._invalid(event.conversation, "was opened twice")
         self._open_outstanding = False
-        conversation = OpenConversation(event.conversation, failed_at=event.failed_at, needs=event.needs)
+        conversation = OpenConversation(
+            event.conversation, failed_at=event.failed_at, needs=event.needs, engines=event.engines
+        )
         self._pools.conversations[event.conversation] = conversation
         self._adopt(conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(conversation, actions)
@@ -208,7 +210,7 @@ class RequestScheduler:
             key = turn.key
             held = before.pop(key, None)
             if held is None:
-                held = HeldTurn(conversation, turn)
+                held = conversation.hold(turn)
             if key in after:
                 raise self._invalid(conversation.index, f"turn {key} is open twice")
             after[key] = held
@@ -223,7 +225,7 @@ class RequestScheduler:
             held.turn is not turn and held.turn != turn
         ):  # The same key with another `after` or model: it was never sent, so it starts anew.
             self._pools.move(held, None)
-            held.turn = turn
+            held.turn, held.engine = turn, held.conversation.hold(turn).engine
         was_ready = held.pool is Pool.READY
         self._place(held, now_s)
         if moved_on and was_ready and held.pool is Pool.READY:
