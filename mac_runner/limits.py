@@ -7,6 +7,11 @@ YAML_SIZE_BYTES_MAX = 1 << 20
 YAML_NODES_MAX = 10_000
 YAML_DEPTH_MAX = 32
 
+# config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
+GRID_COMBINATIONS_MAX = 5_000
+GRID_SLUG_CHARS_MAX = 48
+NAME_CHARS_MAX = 80
+
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
