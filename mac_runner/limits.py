@@ -82,6 +82,9 @@ FRAME_BYTES_MAX = 16 << 20
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
 
+# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
+GRID_RUNS_OPEN_MAX = 64
+
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
 STATUS_PLAIN_INTERVAL_S = 10.0
@@ -94,6 +97,8 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
+REPORT_GRID_ROWS_MAX = 200
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

@@ -32,6 +32,7 @@ class Progress:
         self._clock: Clock | None = None
         self._live: dict[int, LiveConversation] = {}
         self._started_at_s = 0.0
+        self._tokens_before = TokenCount()
 
     def attach(
         self,
@@ -41,10 +42,12 @@ class Progress:
         clock: Clock,
         live: dict[int, LiveConversation],
     ) -> None:
-        """The shell begins: show these from now on."""
+        """A shell begins: show these from now on. What one before it generated still counts."""
+        self._tokens_before = self.tokens
+        if self._clock is None:
+            self._started_at_s = clock.monotonic_s()
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live = clock, live
-        self._started_at_s = clock.monotonic_s()
 
     def ended(self, *, is_failed: bool, turns: int) -> None:
         """One more conversation is through, with so many turns answered in this session."""
@@ -72,7 +75,7 @@ class Progress:
     @property
     def tokens(self) -> TokenCount:
         """Tokens of this session's replies."""
-        return TokenCount() if self._accounting is None else self._accounting.tokens
+        return self._tokens_before if self._accounting is None else self._tokens_before + self._accounting.tokens
 
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""

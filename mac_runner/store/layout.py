@@ -57,7 +57,7 @@ class Layout:
     @property
     def summary(self) -> Path:
         """The results in numbers."""
-        return self.directory / "summary.json"
+        return summary_path(self.directory)
 
     @property
     def events(self) -> Path:
@@ -96,6 +96,11 @@ def config_path(directory: Path) -> Path:
 def manifest_path(directory: Path) -> Path:
     """The planned tasks."""
     return directory / "task_manifest.json"
+
+
+def summary_path(directory: Path) -> Path:
+    """The results in numbers."""
+    return directory / "summary.json"
 
 
 def lock_path(directory: Path) -> Path:

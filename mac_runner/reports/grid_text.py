@@ -1,0 +1,114 @@
+"""The table over a grid for a terminal: one row per combination, its values and its headline rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mac_runner.limits import REPORT_GRID_ROWS_MAX
+from mac_runner.printable import printable
+from mac_runner.reports.grid import Figure, GridRow, figures_of
+from mac_runner.reports.text import UNKNOWN, drawn, show
+from mac_runner.types import JsonObject, JsonValue
+
+
+def write_grid(summary: JsonObject, rows: Sequence[GridRow], stream: TextIO) -> None:
+    """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
+    show(lambda width, has_style: render_grid(summary, rows, width=width, has_style=has_style), stream)
+
+
+def render_grid(summary: JsonObject, rows: Sequence[GridRow], *, width: int, has_style: bool = False) -> str:
+    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    return drawn(
+        [_results(summary, rows), *_notes(summary, rows), *_engines(summary)], width=width, has_style=has_style
+    )
+
+
+def _results(summary: JsonObject, rows: Sequence[GridRow]) -> RenderableType:
+    table = _table(f"grid {printable(str(summary.get('grid')))}")
+    shown = rows[:REPORT_GRID_ROWS_MAX]
+    figures = [{} if row.summary is None else figures_of(row.summary) for row in shown]
+    values = list(dict.fromkeys(name for row in shown for name in row.values))
+    rates = sorted({name for row in figures for name in row})
+    for name in values:
+        # The end of a long path is what tells it from the others.
+        table.add_column(Text(printable(name.split(".", 1)[-1])), overflow="fold")
+    for name in ("ended", "failed", *rates):
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
+    for row, found in zip(shown, figures, strict=True):
+        cells = [*(_value(row.values.get(name)) for name in values), *_ended(row.summary)]
+        table.add_row(*map(Text, cells), *(Text(_rate(found.get(name))) for name in rates))
+    return table
+
+
+def _notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[RenderableType]:
+    notes = ["Rates stand with their 95% interval and the number of cases (n)."]
+    if len(rows) > REPORT_GRID_ROWS_MAX:
+        notes.append(f"{len(rows) - REPORT_GRID_ROWS_MAX} more combinations: grid.csv has all of them.")
+    parts = summary.get("parts")
+    if isinstance(parts, list) and len(parts) > 1:
+        notes += [_part(part) for part in parts if isinstance(part, dict)]
+    left_out = summary.get("left_out")
+    if isinstance(left_out, list) and left_out:
+        notes.append(f"{len(left_out)} combinations of earlier are not asked for any more and stay as they are.")
+    yield Text("\n".join(notes))
+
+
+def _part(part: JsonObject) -> str:
+    combinations = part.get("combinations")
+    count = len(combinations) if isinstance(combinations, list) else 0
+    return f"{count} combinations came with session {part.get('session')}, {part.get('started_at')}."
+
+
+def _engines(summary: JsonObject) -> Iterator[RenderableType]:
+    models = summary.get("models")
+    if not isinstance(models, dict) or not models:
+        return
+    table = _table("engines, over all combinations")
+    table.add_column("engine", overflow="fold")
+    for name in ("capacity", "slots used", "requests"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, model in models.items():
+        account = model if isinstance(model, dict) else {}
+        used = account.get("slot_utilisation")
+        cells = (
+            _integer(account.get("capacity")),
+            f"{used:.1%}" if isinstance(used, int | float) else UNKNOWN,
+            _integer(account.get("requests")),
+        )
+        table.add_row(Text(printable(name)), *map(Text, cells))
+    yield table
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+
+
+def _ended(summary: JsonObject | None) -> tuple[str, str]:
+    conversations = None if summary is None else summary.get("conversations")
+    if not isinstance(conversations, dict):
+        return UNKNOWN, UNKNOWN
+    finished, failed = conversations.get("finished"), conversations.get("failed")
+    ended = finished + failed if isinstance(finished, int) and isinstance(failed, int) else None
+    return f"{_integer(ended)}/{_integer(conversations.get('planned'))}", _integer(failed)
+
+
+def _rate(figure: Figure | None) -> str:
+    if figure is None or figure.rate is None or figure.lo is None or figure.hi is None:
+        return UNKNOWN
+    return f"{figure.rate:.1%} ({100 * figure.lo:.1f}–{100 * figure.hi:.1f}, n {figure.n})"
+
+
+def _value(value: JsonValue) -> str:
+    return UNKNOWN if value is None else printable(str(value))
+
+
+def _integer(value: JsonValue) -> str:
+    return f"{value:,}" if isinstance(value, int) else UNKNOWN
