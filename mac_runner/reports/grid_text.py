@@ -16,13 +16,17 @@ from mac_runner.reports.grid import Figure, GridRow, figures_of
 from mac_runner.reports.text import UNKNOWN, drawn, show
 from mac_runner.types import JsonObject, JsonValue
 
+_WIDTH_MAX = 4_000
+
 
 def write_grid(summary: JsonObject, rows: Sequence[GridRow], stream: TextIO) -> None:
     """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
     show(lambda width, has_style: render_grid(summary, rows, width=width, has_style=has_style), stream)
 
 
-def render_grid(summary: JsonObject, rows: Sequence[GridRow], *, width: int, has_style: bool = False) -> str:
+def render_grid(
+    summary: JsonObject, rows: Sequence[GridRow], *, width: int | None = None, has_style: bool = False
+) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
     return drawn(
         [_results(summary, rows), *_notes(summary, rows), *_engines(summary)], width=width, has_style=has_style
@@ -35,19 +39,28 @@ def _results(summary: JsonObject, rows: Sequence[GridRow]) -> RenderableType:
     figures = [{} if row.summary is None else figures_of(row.summary) for row in shown]
     values = list(dict.fromkeys(name for row in shown for name in row.values))
     rates = sorted({name for row in figures for name in row})
-    for name in values:
-        # The end of a long path is what tells it from the others.
-        table.add_column(Text(printable(name.split(".", 1)[-1])), overflow="fold")
-    for name in ("ended", "failed", *rates):
+    is_alike = all(len({figure.n for figure in found.values()}) <= 1 for found in figures)
+    for name in _short(values):
+        table.add_column(Text(printable(name)), overflow="fold")
+    for name in ("ended", "failed", *(("n",) if is_alike and rates else ()), *(f"{name} %" for name in rates)):
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     for row, found in zip(shown, figures, strict=True):
         cells = [*(_value(row.values.get(name)) for name in values), *_ended(row.summary)]
-        table.add_row(*map(Text, cells), *(Text(_rate(found.get(name))) for name in rates))
+        if is_alike and rates:
+            cells.append(next((f"{figure.n:,}" for figure in found.values()), UNKNOWN))
+        cells += [_rate(found.get(name), has_n=not is_alike) for name in rates]
+        table.add_row(*map(Text, cells))
     return table
 
 
+def _short(names: Sequence[str]) -> list[str]:
+    """The last part of each dotted path, as far as that tells them apart."""
+    ends = [name.rsplit(".", 1)[-1] for name in names]
+    return [end if ends.count(end) == 1 else name for end, name in zip(ends, names, strict=True)]
+
+
 def _notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[RenderableType]:
-    notes = ["Rates stand with their 95% interval and the number of cases (n)."]
+    notes = ["Rates in percent with their 95% interval, each on n cases."]
     if len(rows) > REPORT_GRID_ROWS_MAX:
         notes.append(f"{len(rows) - REPORT_GRID_ROWS_MAX} more combinations: grid.csv has all of them.")
     parts = summary.get("parts")
@@ -100,10 +113,12 @@ def _ended(summary: JsonObject | None) -> tuple[str, str]:
     return f"{_integer(ended)}/{_integer(conversations.get('planned'))}", _integer(failed)
 
 
-def _rate(figure: Figure | None) -> str:
+def _rate(figure: Figure | None, *, has_n: bool) -> str:
+    """`41.0 (31.9–50.8)`, in percent."""
     if figure is None or figure.rate is None or figure.lo is None or figure.hi is None:
         return UNKNOWN
-    return f"{figure.rate:.1%} ({100 * figure.lo:.1f}–{100 * figure.hi:.1f}, n {figure.n})"
+    interval = f"{100 * figure.rate:.1f} ({100 * figure.lo:.1f}–{100 * figure.hi:.1f})"
+    return f"{interval}, n {figure.n:,}" if has_n else interval
 
 
 def _value(value: JsonValue) -> str:

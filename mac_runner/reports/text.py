@@ -35,13 +35,13 @@ _ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
     """Print the tables on `stream`, in colour and to its width where it is a terminal."""
-    show(lambda width, has_style: render_summary(summary, width=width, has_style=has_style), stream)
+    show(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
 
 
-def show(render: Callable[[int, bool], str], stream: TextIO) -> None:
-    """Print on `stream` what `render` makes for its width, with or without escape sequences, as it can take it."""
+def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
+    """Print on `stream` what `render` makes for its width, None for one without an end, with or without colour."""
     is_terminal = stream.isatty()
-    width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
+    width = _terminal_width(stream) if is_terminal else None
     text = render(width, is_terminal and "NO_COLOR" not in os.environ)
     encoding = stream.encoding or "utf-8"
     try:

@@ -26,7 +26,7 @@ import yaml
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import check_name, config_path
+from mac_runner.store.layout import check_name, config_path, grid_path
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
 
@@ -73,11 +73,6 @@ class GridRecord:
         here = {known.identity for known in self.entries}
         joined = [replace(wanted, session=session) for wanted in new.entries if wanted.identity not in here]
         return replace(new, entries=(*kept, *joined))
-
-
-def grid_path(directory: Path) -> Path:
-    """The file that makes a directory that of a grid."""
-    return directory / "grid.yaml"
 
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:

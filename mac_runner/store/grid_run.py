@@ -16,8 +16,8 @@ from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.grid import GridRecord, encode_grid, grid_path, read_grid
-from mac_runner.store.layout import Layout
+from mac_runner.store.grid import GridRecord, encode_grid, read_grid
+from mac_runner.store.layout import Layout, grid_path
 from mac_runner.store.lock import RunLock
 from mac_runner.store.reader import merge_accounting
 from mac_runner.store.records import entry

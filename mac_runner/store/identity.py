@@ -11,7 +11,7 @@ from mac_runner.config import Difference, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import config_path, grid_path
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -26,6 +26,10 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
     """The resolved config of a run directory. Raises RunDirectoryError when it is none."""
     path = config_path(directory)
     if not disk.exists(path):
+        if disk.exists(grid_path(directory)):
+            raise RunDirectoryError(
+                f"{directory} holds a grid of runs; name the directory of one of its combinations, which stand in it"
+            )
         raise RunDirectoryError(
             f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
         )

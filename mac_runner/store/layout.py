@@ -93,6 +93,11 @@ def config_path(directory: Path) -> Path:
     return directory / "experiment.yaml"
 
 
+def grid_path(directory: Path) -> Path:
+    """What makes a directory that of a grid."""
+    return directory / "grid.yaml"
+
+
 def manifest_path(directory: Path) -> Path:
     """The planned tasks."""
     return directory / "task_manifest.json"
