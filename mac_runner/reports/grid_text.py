@@ -28,9 +28,8 @@ def render_grid(
     summary: JsonObject, rows: Sequence[GridRow], *, width: int | None = None, has_style: bool = False
 ) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
-    return drawn(
-        [_results(summary, rows), *_notes(summary, rows), *_engines(summary)], width=width, has_style=has_style
-    )
+    parts = [_results(summary, rows), *_notes(summary, rows), *_engines(summary)]
+    return drawn(parts, width=_WIDTH_MAX if width is None else width, has_style=has_style)
 
 
 def _results(summary: JsonObject, rows: Sequence[GridRow]) -> RenderableType:

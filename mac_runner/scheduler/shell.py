@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import assert_never
+from weakref import WeakSet
 
 from mac_runner.clock import iso
 from mac_runner.errors import EngineDeadError, MacRunnerError
@@ -48,7 +49,8 @@ class Shell:
         self._wiring = wiring
         self._clock = wiring.clock
         self._log = wiring.log
-        self._sources: set[Source] = set()
+        # Weak, because hundreds of experiments may come and go.
+        self._heeded: WeakSet[Source] = WeakSet()
         self._taken = 0
         self._progress = wiring.progress
         self._scheduler = RequestScheduler(wiring.concurrency)
@@ -151,8 +153,8 @@ class Shell:
                 await self._clock.sleep(0)
 
     def _open(self, job: Job) -> Event:
-        if job.source not in self._sources:
-            self._sources.add(job.source)
+        if job.source not in self._heeded:
+            self._heeded.add(job.source)
             if job.source.recorder is not self._log:
                 self._heed_failures_of(job.source.recorder)
         live = LiveConversation(

@@ -18,7 +18,7 @@ from mac_runner.scheduler.retry import RetryPolicy
 from mac_runner.types import RecordedReply, Task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Source:
     """One experiment of a run. `engines` names for each of its models the engine of the run that serves it."""
 
