@@ -17,9 +17,9 @@ PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
 
 
 def csv_bytes(table: GridTable) -> bytes:
-    """The table as CSV in UTF-8, with a line of names, and one line per row unless a text holds a line end."""
+    """The table as CSV in UTF-8 as RFC 4180 has it, with a line of names; a text that holds a line end is quoted."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(_safe(column.name) for column in table.columns)
     writer.writerows(zip(*(map(_csv_cell, column.cells) for column in table.columns), strict=True))
     return out.getvalue().encode("utf-8", "backslashreplace")
@@ -43,7 +43,7 @@ def parquet_bytes(table: GridTable) -> bytes:
     }
     arrays = [pyarrow.array(_arrow_cells(column), type=types[column.kind]) for column in table.columns]
     out = io.BytesIO()
-    names = [column.name for column in table.columns]
+    names = [_utf8(column.name) for column in table.columns]
     pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), out)
     return out.getvalue()
 
@@ -65,8 +65,9 @@ def _safe(text: str) -> str:
 
 
 def _arrow_cells(column: Column) -> list[Cell]:
-    """The cells as UTF-8 can hold them."""
-    return [
-        cell.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(cell, str) else cell
-        for cell in column.cells
-    ]
+    return [_utf8(cell) if isinstance(cell, str) else cell for cell in column.cells]
+
+
+def _utf8(text: str) -> str:
+    """The text as UTF-8 can hold it: half a surrogate pair is written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
