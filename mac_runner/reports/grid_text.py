@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
@@ -44,7 +45,10 @@ def _results(summary: JsonObject, rows: Sequence[GridRow]) -> RenderableType:
     for name in ("ended", "failed", *(("n",) if is_alike and rates else ()), *(f"{name} %" for name in rates)):
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     for row, found in zip(shown, figures, strict=True):
-        cells = [*(_value(row.values.get(name)) for name in values), *_ended(row.summary)]
+        cells = [
+            *(_value(row.values[name]) if name in row.values else UNKNOWN for name in values),
+            *_ended(row.summary),
+        ]
         if is_alike and rates:
             cells.append(next((f"{figure.n:,}" for figure in found.values()), UNKNOWN))
         cells += [_rate(found.get(name), has_n=not is_alike) for name in rates]
@@ -121,7 +125,7 @@ def _rate(figure: Figure | None, *, has_n: bool) -> str:
 
 
 def _value(value: JsonValue) -> str:
-    return UNKNOWN if value is None else printable(str(value))
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _integer(value: JsonValue) -> str:

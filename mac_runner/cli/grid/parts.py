@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -107,6 +107,19 @@ def set_up_grid(invocation: Invocation, grid: Grid) -> GridSetup:
             combination = renamed(grid.name, combination, slug)
         parts.append(_part(combination, directory, invocation.limit))
     return GridSetup(grid=grid, directory=directory, parts=tuple(parts), known=known)
+
+
+def setups_by_definition(invocation: Invocation, grid: Grid) -> Iterator[Setup]:
+    """For each definition of a model the first combination that has it, as though it had no other."""
+    seen: set[str] = set()
+    for part in set_up_grid(invocation, grid).parts:
+        for name, definition in part.experiment.model_definitions.items():
+            if (text := definition.model_dump_json()) in seen:
+                continue
+            seen.add(text)
+            setup = part.setup()
+            alone = part.experiment.model_copy(update={"model_definitions": {name: definition}})
+            yield replace(setup, loaded=replace(setup.loaded, experiment=alone))
 
 
 def _part(combination: Combination, directory: Path, limit: int | None) -> Part:

@@ -14,8 +14,10 @@ import pyarrow.parquet
 import pytest
 
 from mac_runner.cli.exits import Exit
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.store import read_grid
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, Task
 from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
 
 SEEDS: JsonObject = {"seed": [1, 2]}
@@ -315,10 +317,37 @@ def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
     assert len(table(finished.path / "runs" / "other")) == 1
 
 
-def test_a_failed_conversation_of_any_combination_decides_the_exit_code(finished: Lab, at_once: AtOnce) -> None:
-    rows = table(finished.run_dir().path)
-    assert {row["failed"] for row in rows} == {"0"}
+def test_summary_of_a_grid_adds_up_its_combinations(finished: Lab) -> None:
     summary = finished.run_dir().summary
 
     assert summary["conversations"] == {"planned": 4, "finished": 4, "failed": 0}
     assert summary["combinations"] == {"asked": 4, "begun": 4, "complete": 4}
+
+
+def test_a_failed_conversation_of_any_combination_decides_the_exit_code(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = TownOfSalem.open
+
+    def failing(self: TownOfSalem, task: Task) -> Game:
+        if "seed-2" in task.task_id:
+            raise RuntimeError("this one cannot be opened")
+        return opened(self, task)
+
+    monkeypatch.setattr(TownOfSalem, "open", failing)
+    lab.write(grid(SEEDS))
+    ran, again = at_once("small.yaml"), at_once("small.yaml", "--quiet")
+
+    assert (ran.returncode, again.returncode) == (Exit.FAILURES, Exit.FAILURES)
+    assert [row["failed"] for row in table(lab.run_dir().path)] == ["0", "1"]
+
+
+def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOnce) -> None:
+    policy = "model_definitions.m.scripted_config.policy"
+    lab.write(grid({"seed": [1, 2], policy: ["heuristic", "random"]}))
+    told = at_once("doctor", "small.yaml").stdout
+
+    assert [line.split()[1:] for line in told.splitlines() if line.startswith("model ")] == [
+        ["m", "(scripted,", "heuristic)"],
+        ["m", "(scripted,", "random)"],
+    ]
