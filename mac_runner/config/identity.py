@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mac_runner.config.experiment import Experiment
-from mac_runner.config.section import IDENTITY, KeyPath, bearing_of, place_at
+from mac_runner.config.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
 _NAME: Final = ("experiment_metadata", "experiment_name")
@@ -56,8 +57,8 @@ def identity_of(experiment: Experiment) -> str:
 
 def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValue]]:
     """The identity fields at or below `path`, as far as they are written."""
-    if place_at(Experiment, path).field is not None or not isinstance(value, dict | list):
-        if bearing_of(Experiment, path) is IDENTITY:
+    if _is_leaf(path) or not isinstance(value, dict | list):
+        if _bearing(path) is IDENTITY:
             yield path, value
     elif isinstance(value, dict):
         for key, part in value.items():
@@ -65,6 +66,17 @@ def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValu
     else:
         for index, part in enumerate(value):
             yield from _leaves((*path, index), part)
+
+
+# A grid asks for the same few paths once for each of its combinations.
+@lru_cache(maxsize=4096)
+def _is_leaf(path: KeyPath) -> bool:
+    return place_at(Experiment, path).field is not None
+
+
+@lru_cache(maxsize=4096)
+def _bearing(path: KeyPath) -> Bearing:
+    return bearing_of(Experiment, path)
 
 
 def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPath, Difference]]:

@@ -26,13 +26,12 @@ import yaml
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
+from mac_runner.store.identity import SafeLoader
 from mac_runner.store.layout import check_name, config_path, grid_path
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
-# With its C parser, where the wheel has it, thousands of combinations are read in a moment.
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +128,7 @@ def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]
 
 def _decoded(data: bytes, path: Path) -> GridRecord:
     try:
-        record = yaml.load(data, Loader=_Loader)  # noqa: S506 - the C form of the safe loader
+        record = yaml.load(data, Loader=SafeLoader)  # noqa: S506 - it is the safe one
         if not isinstance(record, dict) or record.get("format") != GRID_FORMAT:
             raise ValueError(f"it should be a mapping with format {GRID_FORMAT}")
         return GridRecord(

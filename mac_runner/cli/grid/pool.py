@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Final
 
 from mac_runner.cli.grid.parts import Part
 from mac_runner.cli.results import summary_of
@@ -24,6 +25,9 @@ from mac_runner.limits import GRID_RUNS_OPEN_MAX
 from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.store import GridRun, Run, merge_accounting, open_run
 from mac_runner.types import JsonObject, RecordedReply, Task
+
+_CLOSERS: Final = 4
+"""Closing waits for the disk many times over, so several at a time take hardly longer than one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +77,7 @@ class Pool:
         self._accounting: JsonObject = {}
         self._accounting_before: JsonObject = {}
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="mac-runner-opener")
-        self._closer = ThreadPoolExecutor(1, thread_name_prefix="mac-runner-closer")
+        self._closer = ThreadPoolExecutor(_CLOSERS, thread_name_prefix="mac-runner-closer")
 
     def begin(self, parts: Sequence[Part]) -> None:
         """Play these: a phase, when the one before is over."""

@@ -166,6 +166,19 @@ def test_a_combination_is_known_again_when_the_grid_varies_more_than_before(fini
     assert [entry.is_asked for entry in record.entries] == [True, True, False, False, True, True]
 
 
+def test_a_grid_that_asks_for_less_runs_nothing_and_notes_it(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = {slug: run.hashes() for slug, run in runs(directory).items()}
+    finished.write(grid({"game.lobby": ["classic-7"], **SEEDS}), "small.yaml")
+    less, again = at_once("small.yaml"), at_once("small.yaml")
+
+    assert less.returncode == again.returncode == Exit.OK
+    assert {slug: run.hashes() for slug, run in runs(directory).items()} == before
+    assert "2 combinations of earlier are not asked for any more" in less.stdout
+    assert len(table(directory)) == 2
+    assert "nothing to run" in again.stderr
+
+
 def test_more_games_of_every_combination_are_played_beside_those_there_are(finished: Lab, at_once: AtOnce) -> None:
     directory = finished.run_dir().path
     before = transcripts(directory)
