@@ -7,16 +7,19 @@ combinations of one identity would be one experiment run twice, and are refused.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.config.axes import Axis, Point, axes_of, section_of
 from mac_runner.config.draft import Draft, with_value
 from mac_runner.config.grid import GRID_KEY, Combination, Grid
 from mac_runner.config.identity import identity_of
+from mac_runner.config.materials import Banks
 from mac_runner.config.placeholders import derived
 from mac_runner.config.problems import Problem, clipped, config_error
 from mac_runner.config.resolving import Loaded, resolved, told
@@ -38,12 +41,15 @@ class _Expanded(NamedTuple):
     identity: str
 
 
-def expanded(draft: Draft) -> Grid:
-    """The combinations a draft asks for. Raises ConfigError with every problem of the first stage that has any."""
+def expanded(draft: Draft, files: Path) -> Grid:
+    """The combinations a draft asks for, with the files they name, relative to `files`, read.
+
+    Raises ConfigError with every problem of the first stage that has any.
+    """
     section = section_of(draft)
     axes = axes_of(section, draft)
     base = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
-    found = _all(base, axes, section.derive)
+    found = _all(base, axes, section.derive, files)
     _refuse_duplicates(draft, found)
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
@@ -61,15 +67,16 @@ def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
     return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity), slug)
 
 
-def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str]) -> list[_Expanded]:
+def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files: Path) -> list[_Expanded]:
     """Every combination. What is wrong with several of them is told once, with the first that has it."""
     found: list[_Expanded] = []
     problems: dict[str, str] = {}
+    banks: Banks = {}
     count = prod(len(axis.points) for axis in axes)
     for number, points in enumerate(product(*(axis.points for axis in axes)), start=1):
         values = {column: value for point in points for column, value in point.values.items()}
         try:
-            loaded = resolved(derived(_with_points(base, points), templates))
+            loaded = resolved(derived(_with_points(base, points), templates), files, banks)
         except ConfigError as error:
             for line in str(error).splitlines():
                 problems.setdefault(line, f"{line} (combination {number} of {count})")
@@ -126,11 +133,14 @@ def _readable(values: Mapping[str, JsonValue]) -> Iterator[str]:
     """What a slug says of the values, as far as there is room: `lobby-classic-7`, `seed-3`."""
     room = GRID_SLUG_CHARS_MAX - _DIGEST_CHARS - 1
     for column, value in values.items():
-        if not isinstance(value, dict | list):
-            part = _UNFIT.sub("-", f"{column.split('.')[-1]}-{value}").strip("-.")[:_PART_CHARS_MAX].strip("-.")
-            if part and len(part) < room:
-                room -= len(part) + 1
-                yield part
+        if value is None or isinstance(value, dict | list):
+            continue
+        word = value if isinstance(value, str) else json.dumps(value)
+        part = _UNFIT.sub("-", f"{column.split('.')[-1]}-{word}").strip("-.")[:_PART_CHARS_MAX].strip("-.")
+        if len(part) >= room:
+            return
+        room -= len(part) + 1
+        yield part
 
 
 def in_words(values: Mapping[str, JsonValue]) -> str:

@@ -33,9 +33,9 @@ def load(
     if seed is not None:
         draft = with_value(draft, ("seed",), seed, "--seed")
     if draft.value.get(GRID_KEY) is not None:
-        return expanded(draft)
+        return expanded(draft, path.parent)
     plain = {key: value for key, value in draft.value.items() if key != GRID_KEY}
-    return resolved(Draft(value=plain, origins=draft.origins))
+    return resolved(Draft(value=plain, origins=draft.origins), path.parent)
 
 
 def load_experiment(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -12,6 +13,7 @@ from mac_runner.config.complaints import complaints
 from mac_runner.config.consistency import inconsistencies
 from mac_runner.config.draft import Draft
 from mac_runner.config.experiment import Experiment
+from mac_runner.config.materials import Banks, MaterialError, with_materials
 from mac_runner.config.problems import Problem, config_error, dotted
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
@@ -31,9 +33,12 @@ class Loaded:
     locate: Callable[[KeyPath], str]
 
 
-def resolved(draft: Draft) -> Loaded:
-    """The experiment a draft describes. Raises ConfigError with every problem of the first stage that has any."""
-    experiment = _validated(draft)
+def resolved(draft: Draft, base: Path, banks: Banks | None = None) -> Loaded:
+    """The experiment a draft describes, with the files it names, relative to `base`, read.
+
+    Raises ConfigError with every problem of the first stage that has any. `banks` keeps questions for the next call.
+    """
+    experiment = _validated(draft, base, {} if banks is None else banks)
     return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
 
 
@@ -42,7 +47,7 @@ def told(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
     return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)
 
 
-def _validated(draft: Draft) -> Experiment:
+def _validated(draft: Draft, base: Path, banks: Banks) -> Experiment:
     problems: Iterator[Problem]
     try:
         experiment = Experiment.model_validate(draft.value)
@@ -51,7 +56,10 @@ def _validated(draft: Draft) -> Experiment:
     else:
         problems = inconsistencies(experiment)
         if (first := next(problems, None)) is None:
-            return experiment
+            try:
+                return with_materials(experiment, base, banks)
+            except MaterialError as fault:
+                first = fault.problem
         problems = chain([first], problems)
     # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
     raise told(draft, problems)

@@ -33,12 +33,13 @@ class GridRow:
 
 
 class Figure(NamedTuple):
-    """A rate on `n` cases, with both ends of its interval."""
+    """A rate (of 1) or a score on `n` cases, with both ends of its interval."""
 
     n: int
-    rate: float | None
+    value: float | None
     lo: float | None
     hi: float | None
+    unit: Literal["rate", "score"] = "rate"
 
 
 class Column(NamedTuple):
@@ -73,17 +74,26 @@ def grid_table(rows: Sequence[GridRow]) -> GridTable:
 
 
 def figures_of(summary: JsonObject) -> dict[str, Figure]:
-    """The headline rates of a run: of games, how often each faction won."""
-    by_faction = _object(_object(summary, "wins"), "by_faction")
-    return {f"wins.{name}": figure for name in by_faction if (figure := _figure(_object(by_faction, name))) is not None}
+    """The headline figures of a run: of games, how often each faction won; of discussions, who was right, how often all
+    agreed, and the bias scores, each with its interval."""
+    wins, discussions = _object(summary, "wins"), _object(summary, "discussions")
+    accuracy, bias = _object(discussions, "accuracy"), _object(discussions, "bias")
+    found = {f"wins.{name}": _object(_object(wins, "by_faction"), name) for name in _object(wins, "by_faction")}
+    found |= {f"accuracy.{kind}": _object(accuracy, kind) for kind in accuracy}
+    found["consensus"] = _object(discussions, "consensus")
+    for kind in bias:
+        contexts = _object(_object(bias, kind), "all")
+        found |= {f"bias.{kind}.{context}": _object(contexts, context) for context in contexts}
+    return {name: figure for name, record in found.items() if (figure := _figure(record)) is not None}
 
 
-def _figure(rate: JsonObject) -> Figure | None:
-    n, value, interval = rate.get("n"), rate.get("rate"), rate.get("interval")
-    if not isinstance(n, int):
+def _figure(record: JsonObject) -> Figure | None:
+    n, interval = _integer(record.get("n")), record.get("interval")
+    if n is None:
         return None
     lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
-    return Figure(n, _float(value), _float(lo), _float(hi))
+    unit: Literal["rate", "score"] = "score" if "score" in record else "rate"
+    return Figure(n, _float(record.get(unit)), _float(lo), _float(hi), unit)
 
 
 def _counts(summaries: Sequence[JsonObject]) -> Iterator[Column]:
@@ -97,12 +107,18 @@ def _counts(summaries: Sequence[JsonObject]) -> Iterator[Column]:
 
 
 def _figures(rows: Sequence[Mapping[str, Figure]]) -> Iterator[Column]:
-    for name in sorted({name for row in rows for name in row}):
+    for name, unit in figure_names(rows).items():
         found = [row.get(name) for row in rows]
         yield Column(f"{name}.n", "integer", tuple(None if figure is None else figure.n for figure in found))
-        for part in ("rate", "lo", "hi"):
-            cells = tuple(None if figure is None else getattr(figure, part) for figure in found)
+        for part, attribute in ((unit, "value"), ("lo", "lo"), ("hi", "hi")):
+            cells = tuple(None if figure is None else getattr(figure, attribute) for figure in found)
             yield Column(f"{name}.{part}", "number", cells)
+
+
+def figure_names(rows: Iterable[Mapping[str, Figure]]) -> dict[str, str]:
+    """Every figure that any of the rows has, with its unit, in an order that does not depend on the rows'."""
+    units = {name: figure.unit for row in rows for name, figure in row.items()}
+    return {name: units[name] for name in sorted(units)}
 
 
 def _column(name: str, values: Iterable[JsonValue]) -> Column:

@@ -64,7 +64,7 @@ def _result(row: GridRow) -> JsonObject:
     if row.summary is None:
         return {**result, "conversations": None}
     figures: JsonObject = {
-        name: {"n": figure.n, "rate": figure.rate, "interval": [figure.lo, figure.hi]}
+        name: {"n": figure.n, figure.unit: figure.value, "interval": [figure.lo, figure.hi]}
         for name, figure in figures_of(row.summary).items()
     }
     return {**result, "conversations": row.summary.get("conversations"), "figures": figures}

@@ -13,11 +13,13 @@ from rich.text import Text
 
 from mac_runner.limits import REPORT_GRID_ROWS_MAX
 from mac_runner.printable import printable
-from mac_runner.reports.grid import Figure, GridRow, figures_of
+from mac_runner.reports.grid import Figure, GridRow, figure_names, figures_of
 from mac_runner.reports.text import UNKNOWN, drawn, show
 from mac_runner.types import JsonObject, JsonValue
 
 _WIDTH_MAX = 4_000
+_CONTEXTS = ("ambiguous", "disambiguated")
+_LEFT_TO_FILES = {"accuracy.final", *(f"bias.{kind}.{context}" for kind in ("first", "final") for context in _CONTEXTS)}
 
 
 def write_grid(summary: JsonObject, rows: Sequence[GridRow], stream: TextIO) -> None:
@@ -36,24 +38,28 @@ def render_grid(
 def _results(summary: JsonObject, rows: Sequence[GridRow]) -> RenderableType:
     table = _table(f"grid {printable(str(summary.get('grid')))}")
     shown = rows[:REPORT_GRID_ROWS_MAX]
-    figures = [{} if row.summary is None else figures_of(row.summary) for row in shown]
+    figures = [{} if row.summary is None else _headlines(row.summary) for row in shown]
     values = list(dict.fromkeys(name for row in shown for name in row.values))
-    rates = sorted({name for row in figures for name in row})
-    is_alike = all(len({figure.n for figure in found.values()}) <= 1 for found in figures)
+    units = figure_names(figures)
+    is_alike = bool(units) and all(len({figure.n for figure in found.values()}) <= 1 for found in figures)
     for name in _short(values):
         table.add_column(Text(printable(name)), overflow="fold")
-    for name in ("ended", "failed", *(("n",) if is_alike and rates else ()), *(f"{name} %" for name in rates)):
+    heads = [f"{name} %" if unit == "rate" else name for name, unit in units.items()]
+    for name in ("ended", "failed", *(("n",) if is_alike else ()), *heads):
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     for row, found in zip(shown, figures, strict=True):
-        cells = [
-            *(_value(row.values[name]) if name in row.values else UNKNOWN for name in values),
-            *_ended(row.summary),
-        ]
-        if is_alike and rates:
+        cells = [_value(row.values[name]) if name in row.values else UNKNOWN for name in values]
+        cells += _ended(row.summary)
+        if is_alike:
             cells.append(next((f"{figure.n:,}" for figure in found.values()), UNKNOWN))
-        cells += [_rate(found.get(name), has_n=not is_alike) for name in rates]
+        cells += [_told(found.get(name), has_n=not is_alike) for name in units]
         table.add_row(*map(Text, cells))
     return table
+
+
+def _headlines(summary: JsonObject) -> dict[str, Figure]:
+    """The figures there is room for: those of the whole group, and how right its members were at first."""
+    return {name: figure for name, figure in figures_of(summary).items() if name not in _LEFT_TO_FILES}
 
 
 def _short(names: Sequence[str]) -> list[str]:
@@ -63,7 +69,7 @@ def _short(names: Sequence[str]) -> list[str]:
 
 
 def _notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[RenderableType]:
-    notes = ["Rates in percent with their 95% interval, each on n cases."]
+    notes = ["Figures with their 95% interval, each on n cases."]
     if len(rows) > REPORT_GRID_ROWS_MAX:
         notes.append(f"{len(rows) - REPORT_GRID_ROWS_MAX} more combinations: grid.csv has all of them.")
     parts = summary.get("parts")
@@ -116,11 +122,13 @@ def _ended(summary: JsonObject | None) -> tuple[str, str]:
     return f"{_integer(ended)}/{_integer(conversations.get('planned'))}", _integer(failed)
 
 
-def _rate(figure: Figure | None, *, has_n: bool) -> str:
-    """`41.0 (31.9–50.8)`, in percent."""
-    if figure is None or figure.rate is None or figure.lo is None or figure.hi is None:
+def _told(figure: Figure | None, *, has_n: bool) -> str:
+    """A rate in percent, `41.0 (31.9–50.8)`, or a score as it is, `0.12 (-0.03–0.27)`."""
+    if figure is None or figure.value is None or figure.lo is None or figure.hi is None:
         return UNKNOWN
-    interval = f"{100 * figure.rate:.1f} ({100 * figure.lo:.1f}–{100 * figure.hi:.1f})"
+    scale, digits = (100, 1) if figure.unit == "rate" else (1, 2)
+    value, lo, hi = (f"{scale * end:.{digits}f}" for end in (figure.value, figure.lo, figure.hi))
+    interval = f"{value} ({lo}–{hi})" if not lo.startswith("-") else f"{value} ({lo} to {hi})"
     return f"{interval}, n {figure.n:,}" if has_n else interval
 
 

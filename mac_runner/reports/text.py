@@ -18,6 +18,7 @@ from rich.text import Text
 
 from mac_runner.limits import REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
+from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
@@ -54,8 +55,8 @@ def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
-    parts = (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary))
-    return drawn(parts, width=width, has_style=has_style)
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
+    return drawn((*parts, *_failures_table(summary)), width=width, has_style=has_style)
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
@@ -87,6 +88,9 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned")
     if games:
         _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
+    if discussions := _object(summary, "discussions"):
+        for name, value in discussion_lines(discussions):
+            _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
@@ -128,6 +132,15 @@ def _win_cells(name: str, rate: JsonObject) -> list[Text]:
         _TOO_FEW if _is_few(rate) else "",
     )
     return [Text(printable(name)), *map(Text, cells)]
+
+
+def _discussion_tables(summary: JsonObject) -> Iterable[RenderableType]:
+    discussions = _object(summary, "discussions")
+    for plain in discussion_tables(discussions) if discussions else ():
+        table = _table(plain.title, plain.words, plain.numbers)
+        for row in plain.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        yield table
 
 
 def _models_table(summary: JsonObject) -> Iterable[RenderableType]:

@@ -148,6 +148,15 @@ def test_resolved_config_of_a_combination_gives_its_experiment_again(lay: Lay) -
         assert Experiment.model_validate(combination.loaded.resolved) == combination.loaded.experiment
 
 
+def test_names_leave_out_what_is_no_word(lay: Lay) -> None:
+    section = (
+        "_grid: {sweep: {game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], game.seats: [null]}}\n"
+    )
+    (one,) = lay(section).combinations
+
+    assert one.slug == f"mafia-parity-true-{one.identity[:10]}"
+
+
 def test_names_stay_short_however_much_varies(lay: Lay) -> None:
     keys = ", ".join(f"game.flags.{flag}: [{value}]" for flag, value in (
         ("sheriff", "typed"), ("haunt_pool", "guilty"), ("spy", "ears"), ("retri", "revive"), ("amnesiac", "any_free")

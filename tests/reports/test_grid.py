@@ -84,6 +84,26 @@ def test_every_figure_has_its_n_and_interval() -> None:
     assert cells(rows, "wins.mafia.n")[1] == [None, 2]
 
 
+def test_figures_of_discussions_are_rates_and_scores() -> None:
+    scores: JsonObject = {"n": 9, "biased": 4, "score": -0.25, "interval": [-0.5, 0.1]}
+    bias: JsonObject = {"all": {"ambiguous": scores, "disambiguated": {**scores, "score": None, "interval": None}}}
+    discussions: JsonObject = {
+        "n": 3,
+        "consensus": rate(3, 1),
+        "accuracy": {"first": rate(9, 3), "group": rate(3, 2)},
+        "bias": {"group": bias},
+    }
+    rows = [row("a", {**a_summary(), "wins": {}, "discussions": discussions}), row("b")]
+
+    assert cells(rows, "bias.group.ambiguous.score") == ("number", [-0.25, None])
+    assert cells(rows, "bias.group.disambiguated.score") == ("number", [None, None])
+    assert cells(rows, "accuracy.first.n") == ("integer", [9, None])
+    assert cells(rows, "consensus.rate") == ("number", [1 / 3, None])
+    printed = render_grid(grid_summary(rows), rows)
+    assert "-0.25 (-0.50 to 0.10), n 9" in printed
+    assert "33.3 (10.0–90.0), n 3" in printed
+
+
 def test_csv_and_parquet_hold_the_same_table() -> None:
     rows = [row("a", a_summary(), lobby='x,y\n"z"', on=True, heat=0.5), row("b", None, lobby="ü", on=False, heat=1)]
     table = grid_table(rows)
