@@ -25,6 +25,7 @@ from mac_runner.config.loading import load, load_experiment
 from mac_runner.config.materials import read_material
 from mac_runner.config.model_definition import (
     ModelDefinition,
+    NanoConfig,
     OllamaConfig,
     OpenaiConfig,
     ScriptedConfig,
@@ -55,6 +56,7 @@ __all__ = [
     "IdentityRevealConfig",
     "Loaded",
     "ModelDefinition",
+    "NanoConfig",
     "OllamaConfig",
     "OpenaiConfig",
     "PromptConfig",

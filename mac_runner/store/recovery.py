@@ -56,11 +56,15 @@ class Repairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have."""
+    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have.
+
+    `deaths` tells, of the tasks that are left, how often an engine died on each turn.
+    """
 
     manifest: Manifest
     left: int
     replies: dict[str, list[RecordedReply]]
+    deaths: dict[str, Counter[str]]
 
 
 class _Ended(NamedTuple):
@@ -106,7 +110,7 @@ def recover(
         settle(manifest, task_id, end.status)
     left = sum(1 for task in tasks() if not manifest.is_done(task.task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
-    return Recovered(manifest=manifest, left=left, replies=replies)
+    return Recovered(manifest=manifest, left=left, replies=replies, deaths=journal.deaths(disk, layout))
 
 
 def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:

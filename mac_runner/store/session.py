@@ -41,6 +41,14 @@ class ReplyItem:
 
 
 @dataclass(frozen=True, slots=True)
+class DeathItem:
+    """An engine died while it worked on a turn of a task."""
+
+    task_id: str
+    turn_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptItem:
     """An ended conversation."""
 
@@ -73,7 +81,7 @@ class SummaryItem:
     summary: JsonObject
 
 
-Item: TypeAlias = ReplyItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -147,6 +155,7 @@ class Session:
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
+        frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
             frames.append(self._checkpoint(item.elapsed_s))

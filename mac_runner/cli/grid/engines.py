@@ -23,7 +23,7 @@ from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.environments.base import Policy
 
-HOLDS_MEMORY: Final = frozenset({"ollama", "vllm"})
+HOLDS_MEMORY: Final = frozenset({"nano", "ollama", "vllm"})
 """The backends whose models take this machine's memory while they are up."""
 
 
