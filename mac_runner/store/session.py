@@ -144,7 +144,7 @@ class Session:
     def _commit(self, items: Sequence[Item]) -> None:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        events = b"".join(map(_event_line, _of(items, EventItem)))
+        events = b"".join(map(event_line, _of(items, EventItem)))
         if events:
             self.disk.append(self._files.events, events)
         for item in _of(items, SummaryItem)[-1:]:
@@ -265,6 +265,7 @@ def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
 
 
-def _event_line(item: EventItem) -> bytes:
+def event_line(item: EventItem) -> bytes:
+    """A line of the event log."""
     head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
     return (_compact({**head, **item.fields}) + "\n").encode("ascii")
