@@ -17,15 +17,22 @@ EXPERIMENT = ROOT / "experiments" / "bbq_moderated.yaml"
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
 
 
-def moderated(*, policy: str = "clumsy", capacity: int = 8, latency_ms: float = 0, **more: JsonValue) -> JsonObject:
+def moderated(
+    *, policy: str = "clumsy", capacity: int = 8, latency_ms: float = 0, more: JsonObject | None = None
+) -> JsonObject:
     """The example, shorter, beside its own copy of the questions."""
     example = yaml.safe_load(EXPERIMENT.read_text(encoding="utf-8"))
     assert isinstance(example, dict)
     example["experiment_metadata"]["experiment_name"] = "small"
     example["conversation_config"]["conversations"] = 8
-    example["discussion"] |= {"questions": ["q.jsonl"], **more}
+    example["discussion"] |= {"questions": ["q.jsonl"]} | (more or {})
     example["model_definitions"]["panel"] = scripted(policy, capacity=capacity, latency_ms=latency_ms)
     return dict(example)
+
+
+def question_of(row: JsonObject) -> JsonValue:
+    assert isinstance(row["outcome"], dict)
+    return row["outcome"]["question_id"]
 
 
 @pytest.fixture
@@ -45,12 +52,8 @@ def test_the_example_plays_to_a_table_with_accuracy_and_bias(lab: Lab, at_once: 
     discussions = run.summary["discussions"]
     assert isinstance(discussions, dict)
     assert discussions["n"] == 12
-    assert (
-        [row["outcome"]["question_id"] for row in run.index]
-        == [  # type: ignore[index, call-overload]
-            json.loads(line)["question_id"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()[:12]
-        ]
-    )
+    questions = [json.loads(line)["question_id"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+    assert [question_of(row) for row in run.index] == questions[:12]
     lab.verified(run.path)
 
 
@@ -70,7 +73,7 @@ def test_results_do_not_depend_on_how_many_run_at_once_or_on_a_stop(asked: Lab, 
 
 
 def test_a_run_is_verified_without_the_files_it_was_made_from(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(moderated(prompt={"template_file": "t.jinja"}))
+    asked.write(moderated(more={"prompt": {"template_file": "t.jinja"}}))
     (asked.path / "t.jinja").write_text("{% block system %}{{ identity }} {{ question }}{% endblock %}")
     assert at_once("small.yaml", "--quiet").returncode == 0
     (asked.path / "q.jsonl").unlink()
@@ -101,9 +104,9 @@ def test_other_questions_are_another_run(asked: Lab, at_once: AtOnce) -> None:
     ],
 )
 def test_bad_files_end_with_code_2_and_touch_nothing(
-    asked: Lab, at_once: AtOnce, settings: dict[str, JsonValue], told: tuple[str, ...]
+    asked: Lab, at_once: AtOnce, settings: JsonObject, told: tuple[str, ...]
 ) -> None:
-    asked.write(moderated(**settings))
+    asked.write(moderated(more=settings))
     question = (asked.path / "q.jsonl").read_text(encoding="utf-8").splitlines()[0]
     (asked.path / "bad.jsonl").write_text(f"{question}\n{question.replace('multiple_choice', 'quiz')}\n")
     (asked.path / "bad.jinja").write_text("{% block system %}\n{{ quest }}{% endblock %}")
@@ -116,7 +119,8 @@ def test_bad_files_end_with_code_2_and_touch_nothing(
 
 
 def test_a_seat_is_shown_what_it_could_read(asked: Lab, at_once: AtOnce) -> None:
-    asked.write(moderated(policy="discussant", routing_strategy={"topology": "groups", "groups": {"g": ["spkr_000"]}}))
+    apart: JsonValue = {"topology": "groups", "groups": {"g": ["spkr_000"]}}
+    asked.write(moderated(policy="discussant", more={"routing_strategy": apart}))
     at_once("small.yaml", "--limit", "1", "--quiet")
 
     everything = at_once("show", "runs/small", "0").stdout
