@@ -40,8 +40,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """Another agent, and as what it is shown."""
+class Member:
+    """An agent, and as what the others are shown it."""
 
     agent: str
     role: str
@@ -66,14 +66,16 @@ class DiscussionView:
     attempt: int
 
 
-def lines(known: Known, seat: Seat, seats: Sequence[Seat], question: Question) -> tuple[Line, ...]:
-    """The statements that `seat` reads, in the table's order."""
+def lines(
+    known: Known, seat: Seat, seats: Sequence[Seat], question: Question, *, is_marked: bool = True
+) -> tuple[Line, ...]:
+    """The statements that `seat` reads, in the table's order; its own are marked as such, unless all read the same."""
     shown = {other.agent: other.identity.shown for other in seats}
-    return tuple(_line(said, seat, shown[said.agent], question) for said in known.statements)
+    own = seat.agent if is_marked else None
+    return tuple(_line(said, shown[said.agent], question, is_own=said.agent == own) for said in known.statements)
 
 
-def _line(statement: Statement, seat: Seat, shown: str, question: Question) -> Line:
-    is_own = statement.agent == seat.agent
+def _line(statement: Statement, shown: str, question: Question, *, is_own: bool) -> Line:
     said = statement.said
     answer = _answer(statement, question)
     text = "" if said is None else defuse(said.text)

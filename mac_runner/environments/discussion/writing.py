@@ -14,7 +14,7 @@ from mac_runner.environments.discussion.answers import Matcher
 from mac_runner.environments.discussion.answers.labels import listed
 from mac_runner.environments.discussion.prompts import (
     DiscussionView,
-    Other,
+    Member,
     all_fields,
     aside_lines,
     lines,
@@ -106,13 +106,15 @@ class PromptWriter:
 
     def _fix(self, seat: Seat) -> _Fixed:
         question = self._table.question
-        others = (other for other in self._table.seats if other is not seat)
+        members = [_member(other) for other in self._table.seats]
         values: dict[str, object] = {
             "agent": seat.agent,
             "role": seat.role,
             "identity": seat.identity.own,
             "duty": ROLES[seat.role].duty,
-            "others": [Other(agent=other.agent, role=other.role, shown=other.identity.shown) for other in others],
+            "identity_place": self._rules.settings.prompt.identity_place,
+            "members": members,
+            "others": [member for member in members if member.agent != seat.agent],
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
@@ -123,10 +125,11 @@ class PromptWriter:
 
     def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
         problems = self._table.problems.get(seat.place)
+        is_marked = self._rules.settings.prompt.identity_place == "system"
         return {
             "round": self._table.round + 1,
             "is_last_round": moment.is_last,
-            "statements": lines(known, seat, self._table.seats, self._table.question),
+            "statements": lines(known, seat, self._table.seats, self._table.question, is_marked=is_marked),
             "asides": aside_lines(known, seat),
             "ask": ROLES[seat.role].ask(moment),
             "correction": problems[-1].reason if problems else "",
@@ -147,3 +150,7 @@ class PromptWriter:
             channels=seat.channels,
             attempt=attempt,
         )
+
+
+def _member(seat: Seat) -> Member:
+    return Member(agent=seat.agent, role=seat.role, shown=seat.identity.shown)
