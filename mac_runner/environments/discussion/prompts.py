@@ -66,16 +66,8 @@ class DiscussionView:
     attempt: int
 
 
-def lines(
-    known: Known, seat: Seat, seats: Sequence[Seat], question: Question, *, is_marked: bool = True
-) -> tuple[Line, ...]:
-    """The statements that `seat` reads, in the table's order; its own are marked as such, unless all read the same."""
-    shown = {other.agent: other.identity.shown for other in seats}
-    own = seat.agent if is_marked else None
-    return tuple(_line(said, shown[said.agent], question, is_own=said.agent == own) for said in known.statements)
-
-
-def _line(statement: Statement, shown: str, question: Question, *, is_own: bool) -> Line:
+def line_of(statement: Statement, shown: str, question: Question, *, is_own: bool) -> Line:
+    """A statement for a reader who is shown its author as `shown`, or who is its author."""
     said = statement.said
     answer = _answer(statement, question)
     text = "" if said is None else defuse(said.text)
