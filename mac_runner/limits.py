@@ -87,6 +87,9 @@ OLLAMA_BODY_BYTES_MAX = 16 << 20
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many calls may block at once beside the loop; more wait for their turn.
+BLOCKING_CALLS_MAX = 32
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 
@@ -98,6 +101,12 @@ MANIFEST_WRITES_PER_PLAN_MAX = 50
 FRAME_BYTES_MAX = 16 << 20
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
+
+# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
+# transcripts tell how large they are: the estimate of the room that a run needs.
+SPACE_TRANSCRIPT_BYTES_MIN = 1_000
+SPACE_JOURNAL_SHARE = 0.75
+SPACE_SAMPLE_CONVERSATIONS = 100
 
 # cli: how many run directories of a grid are open at once, each with a writer thread and three files.
 GRID_RUNS_OPEN_MAX = 64

@@ -6,7 +6,6 @@ experiment it tells what is installed, and whether Ollama runs on this machine.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
@@ -15,6 +14,7 @@ from mac_runner.cli.examining import Finding, examine
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.grid.parts import setups_by_definition
 from mac_runner.cli.inventory import gpus, machine, packages
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation, Setup, read_file, set_up
 from mac_runner.clock import SystemClock
@@ -28,9 +28,9 @@ def diagnose(invocation: Invocation | None) -> Exit:
     setups = None if invocation is None else _set_up(invocation)
     _print(_about_the_machine())
     if setups is None:
-        _print([f"ollama       {asyncio.run(_local_ollama())}"])
+        _print([f"ollama       {run_loop(_local_ollama())}"])
         return Exit.OK
-    problems = sum(asyncio.run(_about_the_models(setup)) for setup in setups)
+    problems = sum(run_loop(_about_the_models(setup)) for setup in setups)
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 

@@ -39,6 +39,11 @@ class _GridSession:
     events: OpenFile
     elapsed_s: Callable[[], float]
 
+    @property
+    def pulse(self) -> int:
+        """Grows whenever the disk has got something done."""
+        return self.disk.pulse
+
     def commit(self, items: Sequence[GridItem]) -> None:
         """The account first: it is what is not written anywhere else."""
         for item in [item for item in items if isinstance(item, AccountingItem)][-1:]:

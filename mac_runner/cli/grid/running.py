@@ -12,6 +12,7 @@ from mac_runner.cli.grid.engines import EnginePlan, Phase, plan_engines
 from mac_runner.cli.grid.parts import GridSetup, set_up_grid
 from mac_runner.cli.grid.pool import Pool
 from mac_runner.cli.grid.results import GridResults, gather
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation
 from mac_runner.cli.stopping import stop_on_signals
@@ -37,7 +38,7 @@ def run_grid(invocation: Invocation, grid: Grid) -> Exit:
         done = sum(found.finished + found.failed for found in surveys.values())
         with Pool(grid_run, engines.served, clock, done=done) as pool, seldom_collecting():
             session = _Session(invocation, setup, surveys, pool, display, clock)
-            is_done = asyncio.run(session.play(engines.phases(pending), engines))
+            is_done = run_loop(session.play(engines.phases(pending), engines))
         found = {part.slug: part.survey().is_complete for part in pending}
         results = gather(setup, grid_run.record, grid_run.accounting(), lambda part: found.get(part.slug, True))
         grid_run.write_tables(results.files())
