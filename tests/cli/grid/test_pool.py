@@ -53,7 +53,9 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
 
     monkeypatch.setattr("mac_runner.cli.grid.pool.open_run", counting)
     monkeypatch.setattr(pool, "GRID_RUNS_OPEN_MAX", 3)
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    # Slow enough that all of them would be at work together if they might.
+    slow = "model_definitions.m.scripted_config.latency_ms=400"
+    assert at_once("small.yaml", "--quiet", "--set", slow).returncode == Exit.OK
 
     assert statuses(many) == [{"finished": 1}] * 12
     # The grid has a writer too, and one run is opened ahead.
