@@ -27,7 +27,7 @@ def many(lab: Lab) -> Path:
             "experiment_metadata": {"experiment_name": "small"},
             "conversation_config": {"environment": "discussion", "conversations": 1},
             "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
-            "model_definitions": {"m": scripted("discussant")},
+            "model_definitions": {"m": scripted("discussant", capacity=64)},
             "agent_definitions": talkers,
             "_grid": {"sweep": {"seed": [*range(12)]}},
         }
