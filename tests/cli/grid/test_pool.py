@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from filelock import FileLock
 
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.grid import pool
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, open_run, read_grid
-from mac_runner.store.lock import RunLock
+from mac_runner.store import Run, open_run, read_grid
+from mac_runner.store.layout import lock_path
 from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, scripted
@@ -95,10 +96,8 @@ def test_a_combination_that_another_process_is_at_stops_the_grid_by_name(many: P
     record = read_grid(many)
     assert record is not None
     slug = record.entries[5].slug
-    lock = RunLock(Disk(), many / slug, started_at="now")
-    more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
-    lock.sign_off()
-    lock.release()
+    with FileLock(lock_path(many / slug)):
+        more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
 
     assert more.returncode == Exit.BAD_INPUT
     assert slug in more.stderr
