@@ -240,7 +240,8 @@ def main() -> None:
     settings = {name: getattr(options, name) for name in ("prompt", "new", "threads", "processor_time")}
     left_out = [name for name in options.dtypes if name not in dtypes]
     print(row(
-        benchmark="nano_decode", torch=torch.__version__, **settings, lines=lines, shared_prefix=prefixes, start_s=starts, without=left_out
+        benchmark="nano_decode", torch=torch.__version__, **settings, lines=lines, shared_prefix=prefixes,
+        start_s=starts, without=left_out,
     ))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from mac_runner.nano import SamplingParams, sample_with_logprobs
 from mac_runner.nano.sampler import Row, choose
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 3.0])
-DRAWS = 4_000
+DRAWS = 1_000
 
 
 def row(uniform: float = 0.0, **settings: object) -> Row:
