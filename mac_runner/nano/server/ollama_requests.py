@@ -121,11 +121,15 @@ class OllamaBody(Body):
         """Ollama streams unless it is told not to."""
         return self.stream is not False
 
-    def completion(self, prompt: str | Chat, defaults: SamplingParams) -> Job:
-        """A job of one prompt, with everything that the options say."""
+    def require_known(self, *names: str) -> None:
+        """Refuse what cannot be honoured, `names` among it, even where there is nothing to generate."""
+        require_absent(self, *names)
         if self.think:
             # The words of Ollama for a model that it cannot have think.
             raise invalid(f'"{self.model}" does not support thinking', "think")
+
+    def completion(self, prompt: str | Chat, defaults: SamplingParams) -> Job:
+        """A job of one prompt, with everything that the options say."""
         options = self.options or Options()
         params = replace(
             options.params(defaults),
@@ -167,7 +171,7 @@ class ChatRequest(OllamaBody):
     def job(self, defaults: SamplingParams, *, has_template: bool) -> Job | None:
         """What the engine is asked for; nothing by a chat without messages, which loads the model."""
         del has_template  # A chat needs one, and the tokenizer says so.
-        require_absent(self, "tools")
+        self.require_known("tools")
         if not self.messages:
             return None
         messages = tuple(message.plain() for message in self.messages)
@@ -191,7 +195,7 @@ class GenerateRequest(OllamaBody):
 
         The prompt is what a user says, unless it is `raw` or the model was never taught to talk.
         """
-        require_absent(self, "suffix", "template", "context", "images")
+        self.require_known("suffix", "template", "context", "images")
         if not self.prompt:
             return None
         if self.raw or not has_template:

@@ -41,12 +41,16 @@ async def serving(app: FastAPI, listener: socket.socket, *, connections_max: int
         )
     )
     listener.listen(BACKLOG)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        try:
-            yield
-        finally:
-            server.should_exit = True
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=[listener]))
+            try:
+                yield
+            finally:
+                server.should_exit = True
+    except ExceptionGroup as met:
+        # What the caller raises is the caller's, whatever became of the server meanwhile.
+        raise met.exceptions[-1] from None
 
 
 class _Server(uvicorn.Server):

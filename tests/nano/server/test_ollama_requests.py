@@ -114,7 +114,9 @@ def test_what_cannot_be_honoured_is_refused(sent: dict[str, object], told: str) 
 @pytest.mark.parametrize("name", ["suffix", "template", "context", "images"])
 def test_what_generate_cannot_do_is_refused(name: str) -> None:
     with pytest.raises(NanoError, match=f"{name} is not supported"):
-        generate(**{name: [1]})
+        parse_body(GenerateRequest, json.dumps({"model": "m", name: [1]}).encode()).job(
+            OLLAMA_DEFAULTS, has_template=True
+        )
 
 
 def test_older_clients_call_the_model_name() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, TokenLogprob, TrainingSample
 from mac_runner.nano.server import ollama_replies
 from mac_runner.nano.server.ollama_replies import Course, OllamaEnvelope
-from mac_runner.nano.server.openai_replies import Envelope, usage
+from mac_runner.nano.server.openai_replies import Envelope, JsonObject, usage
 from mac_runner.nano.server.refusals import Refusal
 
 SAMPLE = TrainingSample(
@@ -32,6 +33,12 @@ def spell(token_id: int) -> str:
 
 def envelope(*, is_chat: bool, logprobs: bool = False, token_ids: bool = False) -> Envelope:
     return Envelope(id="x", created=5, model="m", is_chat=is_chat, spell=spell, logprobs=logprobs, token_ids=token_ids)
+
+
+def only_choice(body: JsonObject) -> dict[str, JsonValue]:
+    choices = TypeAdapter(list[dict[str, JsonValue]]).validate_python(body["choices"])
+    assert len(choices) == 1
+    return choices[0]
 
 
 def test_chat_completion_is_written() -> None:
@@ -61,9 +68,10 @@ def test_chat_completion_is_written() -> None:
 
 
 def test_logprobs_of_a_chat_are_told_token_by_token() -> None:
-    (choice,) = envelope(is_chat=True, logprobs=True).whole([(1,)], [SAMPLE])["choices"]  # type: ignore[misc]
+    told = only_choice(envelope(is_chat=True, logprobs=True).whole([(1,)], [SAMPLE]))["logprobs"]
 
-    first, second = choice["logprobs"]["content"]
+    assert isinstance(told, dict)
+    first, second = TypeAdapter(list[dict[str, JsonValue]]).validate_python(told["content"])
     assert first == {
         "token": "a",
         "logprob": -0.5,
@@ -75,7 +83,7 @@ def test_logprobs_of_a_chat_are_told_token_by_token() -> None:
 
 
 def test_logprobs_of_a_text_are_told_column_by_column() -> None:
-    (choice,) = envelope(is_chat=False, logprobs=True).whole([(1,)], [SAMPLE])["choices"]  # type: ignore[misc]
+    choice = only_choice(envelope(is_chat=False, logprobs=True).whole([(1,)], [SAMPLE]))
 
     assert choice["logprobs"] == {
         "tokens": ["a", "\ufffd"],
@@ -89,7 +97,7 @@ def test_logprobs_of_a_text_are_told_column_by_column() -> None:
 def test_token_ids_come_with_the_version_of_the_weights(is_chat: bool) -> None:
     body = envelope(is_chat=is_chat, token_ids=True).whole([(1, 2, 3)], [SAMPLE])
 
-    (choice,) = body["choices"]  # type: ignore[misc]
+    choice = only_choice(body)
     assert (choice["token_ids"], choice["weight_version"]) == ([7, 8], 4)
     assert (body if is_chat else choice)["prompt_token_ids"] == [1, 2, 3]
 
