@@ -13,13 +13,16 @@ import click
 from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
+from mac_runner.cli.formatting import format_questions
+from mac_runner.cli.grid import describe_grid, run_grid
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
-from mac_runner.cli.setup import Invocation
+from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.cli.showing import show
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
-from mac_runner.errors import MacRunnerError
+from mac_runner.config import Grid
+from mac_runner.errors import MacRunnerError, OutOfMemoryError
 
 _DEFAULT_VERB = "run"
 
@@ -47,6 +50,7 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run VERB RUN        look at a run directory
+    mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
 
 
@@ -94,7 +98,15 @@ def run(
         is_live=live,
         is_pulling=is_pulling,
     )
-    _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
+    _end(lambda: _run(invocation, is_dry=dry_run))
+
+
+def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
+    """Run, or describe, what the file asks for: one experiment or a grid of them."""
+    asked = read_file(invocation)
+    if isinstance(asked, Grid):
+        return describe_grid(invocation, asked) if is_dry else run_grid(invocation, asked)
+    return describe_run(invocation, asked) if is_dry else run_experiment(invocation, asked)
 
 
 @cli.command(name="verify")
@@ -133,6 +145,21 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(invocation))
 
 
+@cli.command(name="format")
+@click.argument("name", metavar="FORMAT", type=click.Choice(["bbq", "discrim-eval"]))
+@click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
+)
+def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
+    """Turn the release files of a public benchmark into one file of questions for discussions.
+
+    FORMAT is bbq (data/*.jsonl of BBQ) or discrim-eval (explicit.jsonl, implicit.jsonl).
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """
+    _end(lambda: format_questions(name, files, out))
+
+
 def _end(work: Callable[[], Exit]) -> None:
     """Do the work of a verb and leave the process with its exit code."""
     with interruptible():
@@ -148,6 +175,10 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     except MacRunnerError as error:
         say(f"mac-run: {error}")
         return exit_of(error)
+    except MemoryError:
+        shortage = OutOfMemoryError("the run was stopped")
+        say(f"mac-run: {shortage}")
+        return exit_of(shortage)
     except KeyboardInterrupt:
         say("mac-run: interrupted; run the same command again")
         return Exit.INTERRUPTED

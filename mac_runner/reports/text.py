@@ -7,7 +7,7 @@ shown through `printable` and never read as markup. To a file or a pipe go plain
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from typing import TextIO
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from mac_runner.limits import REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
+from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
@@ -35,9 +36,14 @@ _ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
     """Print the tables on `stream`, in colour and to its width where it is a terminal."""
+    show(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+
+
+def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
+    """Print on `stream` what `render` makes for its width, None for one without an end, with or without colour."""
     is_terminal = stream.isatty()
-    width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
-    text = render_summary(summary, width=width, has_style=is_terminal and "NO_COLOR" not in os.environ)
+    width = _terminal_width(stream) if is_terminal else None
+    text = render(width, is_terminal and "NO_COLOR" not in os.environ)
     encoding = stream.encoding or "utf-8"
     try:
         text.encode(encoding)
@@ -49,6 +55,12 @@ def write_summary(summary: JsonObject, stream: TextIO) -> None:
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
+    return drawn((*parts, *_failures_table(summary)), width=width, has_style=has_style)
+
+
+def drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
+    """Some tables one below the other."""
     out = StringIO()
     console = Console(
         file=out,
@@ -59,7 +71,7 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         emoji=False,
         highlight=False,
     )
-    for part in (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary)):
+    for part in parts:
         console.print(part)
         console.print()
     # Cells are padded to their column; nobody wants the blanks at the ends of lines.
@@ -76,6 +88,9 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned")
     if games:
         _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
+    if discussions := _object(summary, "discussions"):
+        for name, value in discussion_lines(discussions):
+            _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
@@ -117,6 +132,15 @@ def _win_cells(name: str, rate: JsonObject) -> list[Text]:
         _TOO_FEW if _is_few(rate) else "",
     )
     return [Text(printable(name)), *map(Text, cells)]
+
+
+def _discussion_tables(summary: JsonObject) -> Iterable[RenderableType]:
+    discussions = _object(summary, "discussions")
+    for plain in discussion_tables(discussions) if discussions else ():
+        table = _table(plain.title, plain.words, plain.numbers)
+        for row in plain.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        yield table
 
 
 def _models_table(summary: JsonObject) -> Iterable[RenderableType]:

@@ -7,7 +7,8 @@ durable, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
 from mac_runner.store.session import (
     AccountingItem,
+    DeathItem,
     EventItem,
     Item,
     ReplyItem,
@@ -34,11 +36,14 @@ from mac_runner.store.session import (
     open_events,
     write_manifest,
 )
+from mac_runner.store.space import Need, check_room, telling_the_need, typical_transcript_bytes
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
+
+_NO_DEATHS: Mapping[str, int] = {}
 
 
 class Run:
@@ -50,6 +55,7 @@ class Run:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
+        self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
         self._lock = lock
@@ -97,10 +103,20 @@ class Run:
         self._writer.submit(ReplyItem(task.task_id, n, recorded))
         self._next_reply[task.task_id] = n + 1
 
+    def death(self, task: Task, turn_key: str) -> None:
+        """Note that an engine died while it worked on this turn."""
+        self._writer.submit(DeathItem(task.task_id, turn_key))
+        self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """How often an engine died on each turn of a conversation that is not over, in all sessions."""
+        return self._deaths.get(task.task_id, _NO_DEATHS)
+
     def publish(self, task: Task, transcript: JsonObject) -> None:
         """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
         self._writer.submit(TranscriptItem(task.task_id, transcript))
         self._next_reply.pop(task.task_id, None)
+        self._deaths.pop(task.task_id, None)
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""
@@ -164,17 +180,24 @@ def open_run(
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    is_untouched(disk, directory)
-    disk.make_directory(directory)
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
-    try:
-        return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
-    except BaseException:
-        # What went wrong is the news; that the note of the owner stays behind as well is none.
-        with suppress(StoreError):
-            lock.sign_off()
-        lock.release()
-        raise
+    with telling_the_need(lambda: _need(disk, layout, tasks)):
+        is_untouched(disk, directory)
+        disk.make_directory(directory)
+        lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+        try:
+            return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
+        except BaseException:
+            # What went wrong is the news; that the note of the owner stays behind as well is none.
+            with suppress(StoreError):
+                lock.sign_off()
+            lock.release()
+            raise
+
+
+def _need(disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]]) -> Need:
+    """What is left to do, as reading alone tells: for a disk that has no room to begin with."""
+    done = {row["task_id"] for row in journal.rows(disk, layout)}
+    return Need(sum(task.task_id not in done for task in tasks()), typical_transcript_bytes(disk, layout))
 
 
 def _open_locked(
@@ -193,11 +216,13 @@ def _open_locked(
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
-        number, log = _create_segment(disk, layout)
+        number, log = create_segment(disk, layout)
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+        need = Need(recovered.left, typical_transcript_bytes(disk, layout))
+        check_room(disk, layout, need)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)
         opened.callback(disk.close, index)
@@ -211,7 +236,7 @@ def _open_locked(
         manifest=recovered.manifest,
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
-        left=recovered.left,
+        need=need,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
@@ -221,7 +246,7 @@ def _open_locked(
     return run
 
 
-def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
     """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:
