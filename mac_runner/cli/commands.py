@@ -19,7 +19,8 @@ from mac_runner.cli.setup import Invocation
 from mac_runner.cli.showing import show
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
-from mac_runner.errors import MacRunnerError
+from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.plan import Shard, parse_shard
 
 _DEFAULT_VERB = "run"
 
@@ -35,6 +36,14 @@ class _VerbOrFile(click.Group):
                 ctx.fail(f"there is no verb and no file {args[0]!r}; did you mean {near[0]!r}?")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+    """What was written behind `--shard`."""
+    try:
+        return None if value is None else parse_shard(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 @click.group(cls=_VerbOrFile, no_args_is_help=True, context_settings={"help_option_names": ["--help"]})
@@ -60,6 +69,12 @@ def cli() -> None:
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
+@click.option(
+    "--shard",
+    callback=_shard,
+    metavar="I/N",
+    help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N].",
+)
 @click.option("--pull", "is_pulling", is_flag=True, help="Have Ollama pull the models that it does not have.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -72,6 +87,7 @@ def run(
     seed: int | None,
     concurrency: int | None,
     out: Path | None,
+    shard: Shard | None,
     is_pulling: bool,
     dry_run: bool,
     quiet: bool,
@@ -90,6 +106,7 @@ def run(
         seed=seed,
         concurrency=concurrency,
         out=out,
+        shard=shard,
         is_quiet=quiet,
         is_live=live,
         is_pulling=is_pulling,

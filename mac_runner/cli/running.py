@@ -16,7 +16,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.reports import summarise, write_summary
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, RunContents, open_run, read_run, survey
+from mac_runner.store import Run, RunContents, Survey, open_run, read_run, survey
 from mac_runner.types import JsonObject
 
 
@@ -24,7 +24,7 @@ def run_experiment(invocation: Invocation) -> Exit:
     """Run, print who won, and say how it ended."""
     clock = SystemClock()
     setup = set_up(invocation)
-    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
+    found = _survey(setup)
     if found.is_complete:
         _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
         return _report(invocation, _summary_of(read_run(setup.directory)))
@@ -36,6 +36,7 @@ def run_experiment(invocation: Invocation) -> Exit:
         resolved=setup.resolved,
         tasks=setup.tasks,
         clock=clock,
+        shard=setup.shard,
     ) as run:
         with seldom_collecting():
             result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
@@ -55,14 +56,14 @@ def describe_run(invocation: Invocation) -> Exit:
     """`--dry-run`: what would run and how much is left; touches nothing."""
     setup = set_up(invocation)
     setup.backends(SystemClock(), lambda line: _say(invocation, line))
-    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
+    found = _survey(setup)
     experiment = setup.experiment
     models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
     lines = [
         f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}",
         f"environment    {experiment.conversation_config.environment}",
         f"models         {models}",
-        f"run directory  {setup.directory}",
+        f"run directory  {setup.directory}{'' if setup.shard is None else f', shard {setup.shard}'}",
         f"conversations  {found.planned} asked for: {found.finished} finished, {found.failed} failed, "
         f"{found.half_done} half done ({found.recorded_replies} replies recorded), {found.untouched} not begun",
     ]
@@ -70,6 +71,16 @@ def describe_run(invocation: Invocation) -> Exit:
     with report() as stream:
         stream.write("\n".join(lines) + "\n")
     return Exit.OK
+
+
+def _survey(setup: Setup) -> Survey:
+    return survey(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+    )
 
 
 async def _play(

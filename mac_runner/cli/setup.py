@@ -15,13 +15,16 @@ from mac_runner.config import Experiment, Loaded, ModelDefinition, load_experime
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import plan_tasks
+from mac_runner.plan import Shard, plan_tasks
 from mac_runner.types import JsonObject, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight."""
+    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight.
+
+    `shard` asks for a part of the experiment only.
+    """
 
     file: Path
     profile: str | None = None
@@ -30,6 +33,7 @@ class Invocation:
     seed: int | None = None
     concurrency: int | None = None
     out: Path | None = None
+    shard: Shard | None = None
     is_quiet: bool = False
     is_live: bool | None = None
     is_pulling: bool = False
@@ -43,6 +47,7 @@ class Setup:
     environment: Environment
     directory: Path
     limit: int | None
+    shard: Shard | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -60,8 +65,9 @@ class Setup:
         return self.experiment.experiment_metadata.experiment_name
 
     def tasks(self) -> Iterator[Task]:
-        """The plan of this invocation, anew on each call."""
-        return islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
+        """The plan of this invocation, anew on each call: of the first `limit` tasks, those of the shard."""
+        tasks = islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
+        return tasks if self.shard is None else filter(self.shard.holds, tasks)
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
@@ -107,9 +113,14 @@ def set_up(invocation: Invocation) -> Setup:
     return Setup(
         loaded=loaded,
         environment=environment,
-        directory=invocation.out or Path("runs") / name,
+        directory=invocation.out or Path("runs") / _directory_name(name, invocation.shard),
         limit=invocation.limit,
+        shard=invocation.shard,
     )
+
+
+def _directory_name(name: str, shard: Shard | None) -> str:
+    return name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
 
 
 @contextmanager

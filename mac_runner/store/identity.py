@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import yaml
 
 from mac_runner.config import Difference, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import config_path, shard_path
+from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -42,8 +45,9 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
     if disk.exists(config_path(directory)):
         return False
-    # A run that was killed before its config stood left dot files and empty directories at the most.
-    strays = [name for name in disk.names(directory) if not name.startswith(".")]
+    # A run that was killed before its config stood left dot files, its shard and empty directories at the most.
+    known = shard_path(directory).name
+    strays = [name for name in disk.names(directory) if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "
@@ -58,6 +62,37 @@ def runtime_changes(disk: Disk, directory: Path, resolved: JsonObject) -> tuple[
     if found.identity:
         raise IdentityError(_refusal(directory, found.identity))
     return tuple(found.runtime)
+
+
+def encode_shard(shard: Shard) -> bytes:
+    """The file that says which part of the experiment a directory holds."""
+    return encode_json({"shard": shard.number, "of": shard.of}) + b"\n"
+
+
+def read_shard(disk: Disk, directory: Path) -> Shard | None:
+    """Which part of the experiment a directory holds; None for all of it. Raises RunDirectoryError."""
+    path = shard_path(directory)
+    if not disk.exists(path):
+        return None
+    try:
+        record = json.loads(disk.read(path))
+        return Shard(entry(record, "shard", int), entry(record, "of", int))
+    except (ValueError, AttributeError, RecursionError) as fault:
+        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
+
+
+def check_shard(disk: Disk, directory: Path, shard: Shard | None) -> None:
+    """Raises IdentityError when the directory holds another part of the experiment than the one asked for."""
+    found = read_shard(disk, directory)
+    if found != shard:
+        raise IdentityError(
+            f"{directory} holds {_part(found)}, and {_part(shard)} was asked for; "
+            "ask for what it holds, or give this run a directory of its own with --out DIR"
+        )
+
+
+def _part(shard: Shard | None) -> str:
+    return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
 
 
 def describe(difference: Difference) -> str:

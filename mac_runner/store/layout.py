@@ -4,6 +4,7 @@
 
     runs/NAME/
       experiment.yaml        the resolved config: what makes this run the run it is
+      shard.json             which part of the experiment this is, where it is not all of it
       task_manifest.json     every planned task and its status, written whole now and then
       NAME_index.jsonl       one row per ended conversation
       summary.json           the results in numbers
@@ -91,6 +92,11 @@ class Layout:
 def config_path(directory: Path) -> Path:
     """The resolved config: the file that makes a directory a run directory."""
     return directory / "experiment.yaml"
+
+
+def shard_path(directory: Path) -> Path:
+    """Which part of the experiment is run here; missing where it is all of it."""
+    return directory / "shard.json"
 
 
 def manifest_path(directory: Path) -> Path:

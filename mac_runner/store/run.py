@@ -13,11 +13,20 @@ from pathlib import Path
 from types import TracebackType
 
 from mac_runner.clock import Clock, iso
+from mac_runner.config import Difference
 from mac_runner.errors import StoreError
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.identity import describe, encode_config, is_untouched, runtime_changes
-from mac_runner.store.layout import Layout
+from mac_runner.store.identity import (
+    check_shard,
+    describe,
+    encode_config,
+    encode_shard,
+    is_untouched,
+    runtime_changes,
+)
+from mac_runner.store.layout import Layout, shard_path
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
@@ -154,12 +163,14 @@ def open_run(
     resolved: JsonObject,
     tasks: Callable[[], Iterator[Task]],
     clock: Clock,
+    shard: Shard | None = None,
     disk: Disk | None = None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
-    `tasks` gives the plan of this invocation anew on each call. Raises RunLockedError when another process is at it,
-    IdentityError when it is another experiment's, RunDirectoryError when it is something else, StoreError when it
+    `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
+    is, when it is not all of it. Raises RunLockedError when another process is at it, IdentityError when it is
+    another experiment's or another part's, RunDirectoryError when it is something else, StoreError when it
     cannot be written.
     """
     disk = disk or Disk()
@@ -168,7 +179,9 @@ def open_run(
     disk.make_directory(directory)
     lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
     try:
-        return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
+        is_new = is_untouched(disk, directory)
+        changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
+        return _open_locked(layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock)
     except BaseException:
         # What went wrong is the news; that the note of the owner stays behind as well is none.
         with suppress(StoreError):
@@ -177,19 +190,34 @@ def open_run(
         raise
 
 
+def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Make it a run directory: the config comes last, because it is what makes it one."""
+    if shard is None:
+        disk.remove(shard_path(layout.directory))
+    else:
+        disk.write_atomic(shard_path(layout.directory), [encode_shard(shard)])
+    disk.write_atomic(layout.config, [encode_config(resolved)])
+    return ()
+
+
+def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Take over the run directory as it is, with the settings of now; what they change."""
+    changes = runtime_changes(disk, layout.directory, resolved)
+    check_shard(disk, layout.directory, shard)
+    if changes:
+        disk.write_atomic(layout.config, [encode_config(resolved)])
+    return changes
+
+
 def _open_locked(
     layout: Layout,
     *,
-    resolved: JsonObject,
+    changes: tuple[Difference, ...],
     tasks: Callable[[], Iterator[Task]],
     clock: Clock,
     disk: Disk,
     lock: RunLock,
 ) -> Run:
-    is_new = is_untouched(disk, layout.directory)
-    changes = () if is_new else runtime_changes(disk, layout.directory, resolved)
-    if is_new or changes:
-        disk.write_atomic(layout.config, [encode_config(resolved)])
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
