@@ -89,6 +89,9 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
+REPORT_PARTS_MAX = 12
+REPORT_STRETCHES_MAX = 8
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.parts import parts_of
 from mac_runner.reports.rows import GameResult, IndexRow, parse_row
 from mac_runner.reports.wins import WinCounter
 from mac_runner.types import JsonObject, JsonValue, TokenCount
@@ -19,8 +20,9 @@ from mac_runner.types import JsonObject, JsonValue, TokenCount
 def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
     """Sum up the rows of an index.
 
-    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, and for each of
-    `models` its `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
+    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, from how many
+    `merged_runs` they come, what each of `parts` ended, and for each of `models` its `capacity`, `busy_slot_s`,
+    `available_slot_s` and `requests`. A rate that cannot be told is null.
     """
     totals = _Totals()
     for row in rows:
@@ -38,11 +40,13 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
             "completion": totals.tokens.completion,
         },
         "sessions": accounting.get("sessions"),
+        "merged_runs": accounting.get("merged_runs"),
         "wall_s": None if wall_s is None else round(wall_s, 3),
         "turns_per_s": _ratio(totals.turns, wall_s),
         "conversations_per_s": _ratio(totals.finished + totals.failed, wall_s),
         "models": _models(accounting.get("models")),
         "failures": totals.failures.report(),
+        "parts": parts_of(accounting),
     }
     if totals.games.n:
         summary["games"] = totals.games.report()

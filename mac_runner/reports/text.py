@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.limits import REPORT_RANKING_N_MIN
+from mac_runner.limits import REPORT_PARTS_MAX, REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
 from mac_runner.types import JsonObject, JsonValue
 
@@ -59,7 +59,13 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         emoji=False,
         highlight=False,
     )
-    for part in (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary)):
+    for part in (
+        _run_table(summary),
+        *_win_tables(summary),
+        *_models_table(summary),
+        *_failures_table(summary),
+        *_parts_table(summary),
+    ):
         console.print(part)
         console.print()
     # Cells are padded to their column; nobody wants the blanks at the ends of lines.
@@ -80,7 +86,9 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
     rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
-    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s; {rates}")
+    merged = summary.get("merged_runs")
+    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
+    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s{over}; {rates}")
     return table
 
 
@@ -147,6 +155,23 @@ def _failures_table(summary: JsonObject) -> Iterable[RenderableType]:
             cells = (printable(str(failure.get("reason"))), printable(names), _integer(failure.get("count")))
             table.add_row(*map(Text, cells))
     yield table
+
+
+def _parts_table(summary: JsonObject) -> Iterable[RenderableType]:
+    """Which part came when, where there are several."""
+    parts = summary.get("parts")
+    if not isinstance(parts, list) or len(parts) < 2:
+        return
+    shown = [part for part in parts[-REPORT_PARTS_MAX:] if isinstance(part, dict)]
+    has_runs = any("run" in part for part in shown)
+    table = _table("parts", ("began", *(("run",) if has_runs else ()), "conversations"), ("finished", "failed"))
+    for part in shown:
+        run = [printable(str(part.get("run", UNKNOWN)))] if has_runs else []
+        cells = (str(part.get("started_at")), *run, str(part.get("indexes")))
+        table.add_row(*map(Text, cells), *(Text(_integer(part.get(key))) for key in ("finished", "failed")))
+    yield table
+    if len(parts) > len(shown):
+        yield Text(f"and {len(parts) - len(shown)} earlier sessions: summary.json has them all.")
 
 
 def _table(title: str, left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:

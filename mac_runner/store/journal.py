@@ -5,7 +5,8 @@ it, is known as such by its missing newline, and two runners that were let in by
 
 Records, by `kind`:
 
-- `session`: number, start and format version; the first of each segment.
+- `session`: number, start and format version; the first of each segment. `run` names the run directory that a merged
+  session comes from.
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
@@ -64,10 +65,15 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
 
 def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """Every record but the replies, in order."""
-    for path in _segments(disk, layout):
-        for record in _records(disk, path, lambda task_id: False):
-            if record["kind"] != "reply":
-                yield record
+    for session in sessions(disk, layout):
+        yield from marks_of(disk, layout, session)
+
+
+def marks_of(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject]:
+    """Every record of one session but the replies, in order."""
+    for record in _records(disk, layout.segment(session), lambda task_id: False):
+        if record["kind"] != "reply":
+            yield record
 
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:

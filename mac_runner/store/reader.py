@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
@@ -22,10 +21,8 @@ from mac_runner.store.layout import Layout, manifest_path
 from mac_runner.store.manifest import Counts, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
-from mac_runner.types import JsonObject, JsonValue
-
-LATEST_KEYS = frozenset({"capacity"})
-"""Numbers of an accounting that are levels, not amounts: of several sessions the latest stands."""
+from mac_runner.store.sessions import accounting
+from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +88,7 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
         layout=layout,
         resolved=resolved,
         counts=_count(disk, layout, planned.planned),
-        accounting=_accounting(disk, layout),
+        accounting=accounting(disk, layout),
         disk=disk,
     )
 
@@ -103,35 +100,3 @@ def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:
         planned.setdefault(entry(row, "task_id", str), entry(row, "index", int))
         statuses[entry(row, "status", str)] += 1
     return Counts(planned=len(planned), finished=statuses["finished"], failed=statuses["failed"])
-
-
-def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
-    """Add what one session used up to what the sessions before it did."""
-    merged = dict(total)
-    for key, value in session.items():
-        merged[key] = _added(key, merged.get(key), value)
-    return merged
-
-
-def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
-    if isinstance(new, dict):
-        return merge_accounting(old if isinstance(old, dict) else {}, new)
-    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
-        return old + new
-    return new
-
-
-def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _accounting(disk: Disk, layout: Layout) -> JsonObject:
-    """The last checkpoint of each session, added up, and how many sessions there were."""
-    usages: dict[int, JsonObject] = {}
-    for mark in journal.marks(disk, layout):
-        if mark["kind"] == "checkpoint":
-            usages[entry(mark, "session", int)] = entry(mark, "usage", dict)
-    total: JsonObject = {"wall_s": 0.0, "models": {}}
-    for usage in usages.values():
-        total = merge_accounting(total, usage)
-    return {**total, "sessions": len(journal.sessions(disk, layout))}

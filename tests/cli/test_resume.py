@@ -100,6 +100,21 @@ def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtO
     assert _number(second["turns"]) > _number(first["turns"])
 
 
+def test_extended_run_plays_what_is_new_and_tells_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
+    run = finished.run_dir()
+    first = {row["task_id"]: row for row in run.index}
+
+    process = at_once("small.yaml", "--set", "conversation_config.conversations=4")
+
+    assert process.returncode == 0
+    assert {row["task_id"]: row for row in run.index} | first == {row["task_id"]: row for row in run.index}
+    parts = run.summary["parts"]
+    assert isinstance(parts, list)
+    assert [part["indexes"] for part in parts if isinstance(part, dict)] == ["0-1", "2-3"]
+    assert "\nparts\n" in process.stdout
+    finished.verified(run.path)
+
+
 @pytest.mark.parametrize("name", ["small_index.jsonl", "summary.json", "task_manifest.json"])
 def test_derived_file_that_was_lost_is_made_again(finished: Lab, at_once: AtOnce, name: str) -> None:
     run = finished.run_dir()
