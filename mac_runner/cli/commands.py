@@ -13,6 +13,7 @@ import click
 from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
+from mac_runner.cli.merging import merge
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation
@@ -55,6 +56,7 @@ def cli() -> None:
     mac-run FILE            run an experiment, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
+    mac-run merge OUT RUN…  make one run of the shards of an experiment
     mac-run VERB RUN        look at a run directory
     """
 
@@ -112,6 +114,20 @@ def run(
         is_pulling=is_pulling,
     )
     _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
+
+
+@cli.command(name="merge")
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
+    """Make one new run directory OUT of the run directories RUN of one experiment, such as its shards.
+
+    They are only read. Each conversation must come from one of them; what none has can be run with --out OUT.
+
+    Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
+    """
+    _end(lambda: merge(target, sources, is_quiet=quiet))
 
 
 @cli.command(name="verify")

@@ -10,14 +10,13 @@ from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report, say
+from mac_runner.cli.results import print_summary, summary_of
 from mac_runner.cli.setup import Invocation, Setup, set_up
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.reports import summarise, write_summary
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, RunContents, Survey, open_run, read_run, survey
-from mac_runner.types import JsonObject
+from mac_runner.store import Run, Survey, open_run, read_run, survey
 
 
 def run_experiment(invocation: Invocation) -> Exit:
@@ -27,7 +26,7 @@ def run_experiment(invocation: Invocation) -> Exit:
     found = _survey(setup)
     if found.is_complete:
         _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
-        return _report(invocation, _summary_of(read_run(setup.directory)))
+        return print_summary(summary_of(read_run(setup.directory)), is_quiet=invocation.is_quiet)
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
@@ -40,10 +39,10 @@ def run_experiment(invocation: Invocation) -> Exit:
     ) as run:
         with seldom_collecting():
             result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
-        summary = _summary_of(run.contents())
+        summary = summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts
-    exit_code = _report(invocation, summary)
+    exit_code = print_summary(summary, is_quiet=invocation.is_quiet)
     if result.interrupted:
         done = f"{counts.done} of {counts.planned} conversations have ended"
         _say(invocation, f"interrupted: {done}; run the same command again to go on")
@@ -118,23 +117,6 @@ async def _show(display: Display, progress: Progress, setup: Setup, clock: Clock
     await tick(
         display, lambda: meter.frame(read_progress(progress, experiment_name=setup.name, profile=profile)), clock
     )
-
-
-def _summary_of(contents: RunContents) -> JsonObject:
-    return summarise(
-        experiment_name=contents.experiment_name,
-        rows=contents.rows(),
-        planned=contents.counts.planned,
-        accounting=contents.accounting,
-    )
-
-
-def _report(invocation: Invocation, summary: JsonObject) -> Exit:
-    """Print the summary; whether conversations failed decides the exit code."""
-    if not invocation.is_quiet:
-        with report() as stream:
-            write_summary(summary, stream)
-    return Exit.FAILURES if summary["failures"] else Exit.OK
 
 
 def _say(invocation: Invocation, text: str) -> None:

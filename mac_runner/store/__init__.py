@@ -3,13 +3,15 @@
 Two promises. *Acknowledged is permanent*: a conversation counts as done only after its transcript and then its note
 in the journal are on the disk. *Work may repeat, results may not*: one canonical transcript per task, whatever happens.
 
-`open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks.
+`open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks,
+`merge_runs` makes one run directory of several.
 """
 
 from __future__ import annotations
 
 from mac_runner.store.disk import Disk, System
 from mac_runner.store.manifest import Counts
+from mac_runner.store.merging import Merged, merge_runs
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.survey import Survey, survey
@@ -28,6 +30,7 @@ __all__ = [
     "Disk",
     "Finding",
     "FindingKind",
+    "Merged",
     "Run",
     "RunContents",
     "Survey",
@@ -36,6 +39,7 @@ __all__ = [
     "build_transcript",
     "in_wall_clock_order",
     "index_row",
+    "merge_runs",
     "open_run",
     "read_run",
     "replies_of",

@@ -13,7 +13,7 @@ from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path, shard_path
+from mac_runner.store.layout import config_path, merge_path, shard_path
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue
 
@@ -45,6 +45,11 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
     if disk.exists(config_path(directory)):
         return False
+    if disk.exists(merge_path(directory)):
+        raise RunDirectoryError(
+            f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
+            "with --out"
+        )
     # A run that was killed before its config stood left dot files, its shard and empty directories at the most.
     known = shard_path(directory).name
     strays = [name for name in disk.names(directory) if not name.startswith(".") and name != known]
@@ -95,9 +100,9 @@ def _part(shard: Shard | None) -> str:
     return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
 
 
-def describe(difference: Difference) -> str:
+def describe(difference: Difference, *, old: str = "there", new: str = "now") -> str:
     """One field in words: its path, the value in the run directory and the value now."""
-    return f"{difference.path}: {_short(difference.old)} there, {_short(difference.new)} now"
+    return f"{difference.path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
 
 
 def _refusal(directory: Path, changed: Sequence[Difference]) -> str:

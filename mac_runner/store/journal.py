@@ -25,7 +25,7 @@ from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import Damage, encode_frame, is_single, lines, records_of
+from mac_runner.store.frames import Damage, encode_frame, is_intact, is_single, lines, records_of
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import entry, recorded_from_json, recorded_json
 from mac_runner.types import JsonObject, RecordedReply
@@ -101,6 +101,38 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
                 del known[n:]
                 known.append(_reply(path, record))
     return found
+
+
+def begun(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded or are done. A damaged frame may count as well."""
+    found: set[str] = set()
+    for session in sessions(disk, layout):
+        found.update(
+            match[1].decode("ascii", "replace")
+            for line in lines(disk.chunks(layout.segment(session)))
+            if line.is_ended and (match := _REPLY.match(line.data))
+        )
+    return found | {entry(row, "task_id", str) for row in rows(disk, layout)}
+
+
+def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str) -> Iterator[bytes]:
+    """The frames of one session as those of session `to` of another run directory; damage stays behind.
+
+    Replies are handed on as they stand, without being parsed: they say nothing of the session.
+    """
+    for line in lines(disk.chunks(layout.segment(session))):
+        if not line.is_ended:
+            continue
+        if _REPLY.match(line.data) and is_intact(line.data):
+            yield line.data + b"\n"
+            continue
+        for record in records_of(line)[0]:
+            moved: JsonObject = {**record}
+            if record["kind"] in {"session", "checkpoint"}:
+                moved |= {"id": str(to), "session": to}
+            if record["kind"] == "session":
+                moved |= {"run": record.get("run", run)}
+            yield encode_frame(moved)
 
 
 def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:

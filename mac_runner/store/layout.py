@@ -104,6 +104,11 @@ def manifest_path(directory: Path) -> Path:
     return directory / "task_manifest.json"
 
 
+def merge_path(directory: Path) -> Path:
+    """Says that a merge into the directory has begun and is not over, and of what."""
+    return directory / ".merging.json"
+
+
 def lock_path(directory: Path) -> Path:
     """The file that is locked while a process is at work; it is never removed."""
     return directory / ".lock"

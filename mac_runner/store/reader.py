@@ -44,6 +44,12 @@ class RunContents:
         """The index rows of all ended conversations, read one by one."""
         return journal.rows(self.disk, self.layout)
 
+    def planned(self) -> dict[str, int]:
+        """Every task that is planned, with its index."""
+        manifest = decode_manifest(self.disk.read(manifest_path(self.layout.directory)), str(self.layout.manifest))
+        done = {entry(row, "task_id", str): entry(row, "index", int) for row in self.rows()}
+        return {**manifest.planned, **done}
+
     def transcript(self, task_id: str) -> JsonObject:
         """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""
         path = self.layout.transcript(task_id)

@@ -26,7 +26,7 @@ from mac_runner.store.identity import (
     is_untouched,
     runtime_changes,
 )
-from mac_runner.store.layout import Layout, shard_path
+from mac_runner.store.layout import Layout, merge_path, shard_path
 from mac_runner.store.lock import RunLock
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
@@ -204,6 +204,8 @@ def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk
     """Take over the run directory as it is, with the settings of now; what they change."""
     changes = runtime_changes(disk, layout.directory, resolved)
     check_shard(disk, layout.directory, shard)
+    # A merge that was killed at its very end is whole; what comes now makes it a run of its own.
+    disk.remove(merge_path(layout.directory))
     if changes:
         disk.write_atomic(layout.config, [encode_config(resolved)])
     return changes

@@ -23,6 +23,7 @@ from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.eventlog import event_line
 from mac_runner.store.frames import encode_json
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
@@ -75,7 +76,6 @@ class SummaryItem:
 
 Item: TypeAlias = ReplyItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
-_compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,8 @@ class Session:
         """Write a batch, in the order drawn above."""
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        events = b"".join(map(_event_line, _of(items, EventItem)))
+        happened = _of(items, EventItem)
+        events = b"".join(event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in happened)
         if events:
             self.disk.append(self._files.events, events)
         for item in _of(items, SummaryItem)[-1:]:
@@ -236,8 +237,3 @@ def encode_for_reading(value: JsonObject) -> bytes:
 
 def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
-
-
-def _event_line(item: EventItem) -> bytes:
-    head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
-    return (_compact({**head, **item.fields}) + "\n").encode("ascii")
