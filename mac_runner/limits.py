@@ -74,6 +74,11 @@ COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
 MANIFEST_WRITES_PER_PLAN_MAX = 50
 FRAME_BYTES_MAX = 16 << 20
+# store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
+# periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
+LEASE_INTERVAL_S = 10.0
+LEASE_PERIODS = 3
+LEASE_LOOK_INTERVAL_S = 1.0
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
 

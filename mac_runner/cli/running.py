@@ -36,6 +36,7 @@ def run_experiment(invocation: Invocation) -> Exit:
         tasks=setup.tasks,
         clock=clock,
         shard=setup.shard,
+        say=display.say,
     ) as run:
         with seldom_collecting():
             result = asyncio.run(_play(invocation, setup, backends, run, display, clock))

@@ -21,8 +21,8 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     """Sum up the rows of an index.
 
     `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, from how many
-    `merged_runs` they come, what each of `parts` ended, and for each of `models` its `capacity`, `busy_slot_s`,
-    `available_slot_s` and `requests`. A rate that cannot be told is null.
+    `merged_runs` they come, what each of `parts` ended, what was `repeated` in vain, and for each of `models` its
+    `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
     """
     totals = _Totals()
     for row in rows:
@@ -48,6 +48,8 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "failures": totals.failures.report(),
         "parts": parts_of(accounting),
     }
+    if "repeated" in accounting:
+        summary["repeated"] = accounting["repeated"]
     if totals.games.n:
         summary["games"] = totals.games.report()
         summary["wins"] = totals.wins.report()

@@ -43,6 +43,9 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
 
 def is_untouched(disk: Disk, directory: Path) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
+    # Listed before the config is looked for, which stands before all else does: so whoever begins at the same time, let
+    # in by a broken lock, is not taken for something else.
+    names = disk.names(directory)
     if disk.exists(config_path(directory)):
         return False
     if disk.exists(merge_path(directory)):
@@ -52,7 +55,7 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
         )
     # A run that was killed before its config stood left dot files, its shard and empty directories at the most.
     known = shard_path(directory).name
-    strays = [name for name in disk.names(directory) if not name.startswith(".") and name != known]
+    strays = [name for name in names if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "

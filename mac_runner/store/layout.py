@@ -13,6 +13,7 @@
       transcripts/ID.json    one file per ended conversation
       damaged/               transcripts that could not be read, set aside
       .lock  .owner.json     which process is at work
+      .lease                 its signs of life
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ def lock_path(directory: Path) -> Path:
 def owner_path(directory: Path) -> Path:
     """Who holds the lock, for the message to whoever comes second."""
     return directory / ".owner.json"
+
+
+def lease_path(directory: Path) -> Path:
+    """The signs of life of whoever holds the lock."""
+    return directory / ".lease"
 
 
 def session_of(segment_name: str) -> int | None:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from mac_runner.clock import Clock, iso
+from mac_runner.clock import Clock
 from mac_runner.config import differences
-from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
@@ -27,7 +27,9 @@ from mac_runner.store.frames import encode_json
 from mac_runner.store.identity import describe, encode_config, read_shard
 from mac_runner.store.layout import Layout, config_path, merge_path
 from mac_runner.store.lock import RunLock
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest
+from mac_runner.store.owner import is_alive, read_owner
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.records import entry
 from mac_runner.store.session import in_task_order, settle, write_index, write_manifest, write_summary
@@ -61,10 +63,11 @@ def merge_runs(
     disk = disk or Disk()
     runs = [read_run(source, disk=disk) for source in sources]
     _check_distinct(target, sources)
+    _check_at_rest(disk, sources)
     _check_experiment(runs)
     _check_disjoint(runs)
     disk.make_directory(target)
-    lock = RunLock(disk, target, started_at=iso(clock.utc_now()))
+    lock = RunLock(disk, target, clock=clock)
     try:
         _claim(disk, target, sources)
         layout = Layout(directory=target, experiment_name=runs[0].experiment_name)
@@ -96,6 +99,15 @@ def _check_distinct(target: Path, sources: Sequence[Path]) -> None:
             raise RunDirectoryError(
                 f"{sources[second - 1]} is named twice; name the new directory first, then each run once"
             )
+
+
+def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
+    """Raises RunLockedError when somebody on this machine is at work in a source: it would be merged half-way."""
+    machine = Machine()
+    for source in sources:
+        owner = read_owner(disk, source)
+        if owner is not None and is_alive(owner, machine):
+            raise RunLockedError(f"{source} is being run: {owner}; wait for it, or stop it, and then merge")
 
 
 def _check_experiment(runs: Sequence[RunContents]) -> None:

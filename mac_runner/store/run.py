@@ -28,6 +28,7 @@ from mac_runner.store.identity import (
 )
 from mac_runner.store.layout import Layout, merge_path, shard_path
 from mac_runner.store.lock import RunLock
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
@@ -47,6 +48,7 @@ from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
+EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 
 
@@ -165,19 +167,21 @@ def open_run(
     clock: Clock,
     shard: Shard | None = None,
     disk: Disk | None = None,
+    machine: Machine | None = None,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
     `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
-    is, when it is not all of it. Raises RunLockedError when another process is at it, IdentityError when it is
-    another experiment's or another part's, RunDirectoryError when it is something else, StoreError when it
-    cannot be written.
+    is, when it is not all of it; `say` is told of what takes time or may surprise. Raises RunLockedError when another
+    process is at it, IdentityError when it is another experiment's or another part's, RunDirectoryError when it is
+    something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
     is_untouched(disk, directory)
     disk.make_directory(directory)
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+    lock = RunLock(disk, directory, clock=clock, machine=machine, say=say)
     try:
         is_new = is_untouched(disk, directory)
         changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
@@ -242,10 +246,13 @@ def _open_locked(
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
         left=recovered.left,
+        show_life=lock.show_life_if_due,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
+    if lock.network_filesystem is not None:
+        run.event(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
     if changes:
         run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changes]})
     return run

@@ -12,7 +12,7 @@ again or are worth no sync.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,8 +27,9 @@ from mac_runner.store.eventlog import event_line
 from mac_runner.store.frames import encode_json
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
-from mac_runner.store.publishing import publish
+from mac_runner.store.publishing import Publication, publish
 from mac_runner.store.records import entry
+from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
 from mac_runner.types import JsonObject, RecordedReply
 
 
@@ -100,6 +101,7 @@ class Session:
         number: int,
         files: SessionFiles,
         left: int,
+        show_life: Callable[[], None],
     ) -> None:
         self.disk = disk
         self.layout = layout
@@ -112,6 +114,8 @@ class Session:
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
+        self._repetition = Repetition()
+        self._show_life = show_life
         self.written = 0
         """How many conversations of this session are acknowledged."""
 
@@ -124,14 +128,16 @@ class Session:
         """Write a batch, in the order drawn above."""
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        happened = _of(items, EventItem)
-        events = b"".join(event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in happened)
-        if events:
-            self.disk.append(self._files.events, events)
+        self._log_events(_of(items, EventItem))
         for item in _of(items, SummaryItem)[-1:]:
             write_summary(self.disk, self.layout, item.summary)
         if self._is_manifest_due():
             self._write_manifest()
+        self._show_life()
+
+    def idle(self) -> None:
+        """Show that this process lives, which is not only told by what it writes."""
+        self._show_life()
 
     def finish(self) -> None:
         """Account for the session, bring index and manifest into their final form."""
@@ -147,30 +153,52 @@ class Session:
                 closing.callback(self.disk.close, file)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
-        frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
+        frames: list[bytes] = []
+        for reply in _of(items, ReplyItem):
+            frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded))
+            self._repetition.recorded(reply.task_id, reply.recorded)
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
             frames.append(self._checkpoint(item.elapsed_s))
         return frames
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
-        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=self._accounting)
+        accounting = {**self._accounting, **self._repetition.as_json()}
+        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _log_frames(self, frames: Sequence[bytes]) -> None:
         if frames:
             self.disk.append(self._files.log, b"".join(frames))
             self.disk.sync(self._files.log)
 
+    def _log_events(self, items: Sequence[EventItem]) -> None:
+        if items:
+            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
+            self.disk.append(self._files.events, b"".join(lines))
+
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
             return
-        rows = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        published = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        rows = [publication.row for publication in published]
         self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
         self.disk.append(self._files.index, b"".join(map(index_line, rows)))
         for row in rows:
             settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
         self.written += len(rows)
+        self._note_repetition(items, published)
+
+    def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
+        """Tell what another process had done already; with a lock that holds there is nothing to tell."""
+        told = [
+            self._repetition.published(item.task_id, is_first=publication.is_first)
+            for item, publication in zip(items, published, strict=True)
+        ]
+        if any(told):
+            moment, elapsed_s = self.clock.utc_now(), self.elapsed_s
+            self._log_events([EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in told if fields])
+            self._log_frames([self._checkpoint(elapsed_s)])
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
+from mac_runner.store import read_run
 from mac_runner.types import JsonValue
 from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted, wait_for
 
@@ -74,6 +76,24 @@ def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
     assert "--out" in second.stderr
     first.send_signal(signal.SIGTERM)
     assert ended(first)[0] == 3
+
+
+def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
+    file = lab.write(experiment("twice", models={"m": scripted(latency_ms=5)}))
+    code = "import filelock as f; f.FileLock.acquire = lambda lock: None; from mac_runner.cli import main; main()"
+    both = [lab.start(file, program=(sys.executable, "-c", code)) for _ in range(2)]
+
+    endings = [ended(process) for process in both]
+
+    assert [code for code, _, _ in endings] == [0, 0], endings
+    run = lab.run_dir("twice")
+    assert run.statuses == {"finished": 2}
+    assert [row["task_id"] for row in run.index] == ["twice-000000", "twice-000001"]
+    repeated = read_run(run.path).accounting.get("repeated", {"conversations": 0})
+    told = run.events("EVENT_WORK_REPEATED")
+    assert isinstance(repeated, dict)
+    assert repeated["conversations"] == len(told)
+    lab.verified(run.path)
 
 
 def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from mac_runner.clock import SystemClock
-from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
+from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, RunContents, merge_runs, open_run, verify_run
 from mac_runner.types import JsonObject
@@ -195,6 +196,16 @@ def test_source_that_is_not_what_was_acknowledged_is_refused(tmp_path: Path, sha
 
     with pytest.raises(RunDirectoryError, match=r"toy_00001\.json is not what was acknowledged"):
         merged(tmp_path / "whole", *shards)
+
+
+def test_source_that_is_being_run_is_refused_naming_its_owner(
+    player: ModuleType, tmp_path: Path, shards: Sequence[Path]
+) -> None:
+    with (
+        player.open_toy(tmp_path / "busy", 1),
+        pytest.raises(RunLockedError, match=f"busy is being run: pid {os.getpid()} on "),
+    ):
+        merged(tmp_path / "whole", shards[1], tmp_path / "busy")
 
 
 def test_damage_of_a_journal_stays_behind(player: ModuleType, tmp_path: Path, shards: Sequence[Path]) -> None:
