@@ -15,6 +15,7 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.merging import merge
 from mac_runner.cli.printing import say, settle
+from mac_runner.cli.retrying import retry
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation
 from mac_runner.cli.showing import show
@@ -57,6 +58,7 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run merge OUT RUN…  make one run of the shards of an experiment
+    mac-run retry RUN       try again what has failed
     mac-run VERB RUN        look at a run directory
     """
 
@@ -128,6 +130,19 @@ def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
     Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
     """
     _end(lambda: merge(target, sources, is_quiet=quiet))
+
+
+@cli.command(name="retry")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: bool | None) -> None:
+    """Try the failed conversations of RUN again, from the turn that each failed on, with the same seeds.
+
+    Their failed attempts are kept in RUN/attempts, and told in the index and in the summary. Exit codes: as of a run.
+    """
+    _end(lambda: retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
 
 
 @cli.command(name="verify")

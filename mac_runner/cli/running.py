@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
@@ -21,12 +21,17 @@ from mac_runner.store import Run, Survey, open_run, read_run, survey
 
 def run_experiment(invocation: Invocation) -> Exit:
     """Run, print who won, and say how it ended."""
-    clock = SystemClock()
     setup = set_up(invocation)
     found = _survey(setup)
     if found.is_complete:
         _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
         return print_summary(summary_of(read_run(setup.directory)), is_quiet=invocation.is_quiet)
+    return carry_out(invocation, setup)
+
+
+def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool] = lambda _: False) -> Exit:
+    """Play what is left of a setup, and of what has failed in it what `is_retried`."""
+    clock = SystemClock()
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
@@ -36,6 +41,7 @@ def run_experiment(invocation: Invocation) -> Exit:
         tasks=setup.tasks,
         clock=clock,
         shard=setup.shard,
+        is_retried=is_retried,
         say=display.say,
     ) as run:
         with seldom_collecting():

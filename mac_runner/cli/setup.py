@@ -41,13 +41,14 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """An experiment ready to run, but for its engines."""
+    """An experiment ready to run, but for its engines: all of it, or the tasks called `only`."""
 
     loaded: Loaded
     environment: Environment
     directory: Path
     limit: int | None
     shard: Shard | None = None
+    only: frozenset[str] | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -66,8 +67,10 @@ class Setup:
 
     def tasks(self) -> Iterator[Task]:
         """The plan of this invocation, anew on each call: of the first `limit` tasks, those of the shard."""
-        tasks = islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
-        return tasks if self.shard is None else filter(self.shard.holds, tasks)
+        tasks: Iterator[Task] = islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
+        if self.shard is not None:
+            tasks = filter(self.shard.holds, tasks)
+        return tasks if self.only is None else (task for task in tasks if task.task_id in self.only)
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.

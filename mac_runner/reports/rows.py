@@ -39,7 +39,10 @@ class GameResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """One ended conversation. `failure` is set iff it failed, `game` iff it is a finished game."""
+    """One ended conversation. `failure` is set iff it failed, `game` iff it is a finished game.
+
+    `failed_attempts` is how often it had failed before and was tried again.
+    """
 
     task_id: str
     index: int
@@ -49,6 +52,7 @@ class IndexRow:
     defaults: int
     tokens: TokenCount
     game: GameResult | None
+    failed_attempts: int = 0
 
 
 def parse_row(row: JsonObject) -> IndexRow:
@@ -74,6 +78,7 @@ def parse_row(row: JsonObject) -> IndexRow:
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),
+        failed_attempts=len(_get(row, "failed_attempts", list, where)) if "failed_attempts" in row else 0,
     )
 
 

@@ -48,6 +48,8 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "failures": totals.failures.report(),
         "parts": parts_of(accounting),
     }
+    if totals.retried.conversations:
+        summary["retried"] = totals.retried.report()
     if "repeated" in accounting:
         summary["repeated"] = accounting["repeated"]
     if totals.games.n:
@@ -85,6 +87,29 @@ class _Games:
 
 
 @dataclass(slots=True)
+class _Retried:
+    """Conversations that had failed and were tried again, which are a choice among all of them."""
+
+    conversations: int = 0
+    finished: int = 0
+    failed_attempts: int = 0
+
+    def add(self, row: IndexRow) -> None:
+        if row.failed_attempts:
+            self.conversations += 1
+            self.finished += row.failure is None
+            self.failed_attempts += row.failed_attempts
+
+    def report(self) -> JsonObject:
+        return {
+            "conversations": self.conversations,
+            "finished": self.finished,
+            "failed": self.conversations - self.finished,
+            "failed_attempts": self.failed_attempts,
+        }
+
+
+@dataclass(slots=True)
 class _Totals:
     """Everything that is added up over the rows."""
 
@@ -97,6 +122,7 @@ class _Totals:
     games: _Games = field(default_factory=_Games)
     wins: WinCounter = field(default_factory=WinCounter)
     failures: FailureCounter = field(default_factory=FailureCounter)
+    retried: _Retried = field(default_factory=_Retried)
 
     def add(self, row: IndexRow) -> None:
         if row.failure is None:
@@ -108,6 +134,7 @@ class _Totals:
         self.defaults += row.defaults
         self.tokens += row.tokens
         self.failures.add(row)
+        self.retried.add(row)
         if row.game is not None:
             self.games.add(row.game)
             self.wins.add(row.game)

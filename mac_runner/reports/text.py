@@ -89,6 +89,12 @@ def _run_table(summary: JsonObject) -> RenderableType:
     merged = summary.get("merged_runs")
     over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
     _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s{over}; {rates}")
+    if retried := _object(summary, "retried"):
+        counts = _listed(retried, ("finished", "failed"))
+        before = _integer(retried.get("failed_attempts"))
+        _add(
+            table, "tried again", f"{_integer(retried.get('conversations'))}: {counts}; {before} failed attempts before"
+        )
     if repeated := _object(summary, "repeated"):
         replies, tokens = _listed(repeated, ("conversations", "replies")), _object(repeated, "tokens")
         cost = f"{replies}, {_integer(tokens.get('completion'))} completion tokens"

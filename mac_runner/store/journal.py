@@ -10,6 +10,8 @@ Records, by `kind`:
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
+- `retry`: a failed conversation is to be tried again, with the index row of the attempt that failed. It is done no more
+  until the next `done`, and its replies are those recorded behind this.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
 Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has
@@ -52,6 +54,11 @@ def done_frame(row: JsonObject) -> bytes:
     return encode_frame({"id": entry(row, "task_id", str), "kind": "done", "row": row})
 
 
+def retry_frame(row: JsonObject) -> bytes:
+    """The frame that makes a conversation count as not done yet; `row` is that of the attempt that failed."""
+    return encode_frame({"id": entry(row, "task_id", str), "kind": "retry", "row": row})
+
+
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
     """The frame of what a session has used up so far."""
     usage: JsonObject = {**accounting, "wall_s": round(elapsed_s, 6)}
@@ -78,14 +85,31 @@ def marks_of(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject]:
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter(entry(record, "id", str) for record in marks(disk, layout) if record["kind"] == "done")
+    left = Counter[str]()
+    retried: dict[str, int] = {}
+    for record in marks(disk, layout):
+        task_id = entry(record, "id", str)
+        if record["kind"] == "done":
+            left[task_id] += 1
+        elif record["kind"] == "retry":
+            retried[task_id] = left[task_id]
+    open_again = {task_id for task_id, count in retried.items() if count == left[task_id]}
     for record in marks(disk, layout):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
         if record["kind"] == "done" and left[task_id]:
             left[task_id] -= 1
-            if not left[task_id]:
+            if not left[task_id] and task_id not in open_again:
                 yield entry(record, "row", dict)
+
+
+def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
+    """The rows of the attempts that failed and were tried again, for each task that has any, in their order."""
+    found: dict[str, list[JsonObject]] = {}
+    for record in marks(disk, layout):
+        if record["kind"] == "retry":
+            found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
+    return found
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
@@ -93,6 +117,8 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
         for record in _records(disk, path, wanted):
+            if record["kind"] == "retry":
+                found.pop(entry(record, "id", str), None)
             if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
                 continue
             known = found.setdefault(entry(record, "id", str), [])

@@ -11,6 +11,7 @@
       events.jsonl           what happened when, for machines
       journal/000001.jsonl   one segment per session: the truth between two manifests
       transcripts/ID.json    one file per ended conversation
+      attempts/ID.N.json     the N-th attempt at a conversation, where it failed and was tried again
       damaged/               transcripts that could not be read, set aside
       .lock  .owner.json     which process is at work
       .lease                 its signs of life
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.transcripts import transcript_path
+from mac_runner.store.transcripts import attempt_path, transcript_path
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
@@ -80,6 +81,15 @@ class Layout:
     def damaged(self) -> Path:
         """Where unreadable transcripts are set aside."""
         return self.directory / "damaged"
+
+    @property
+    def attempts(self) -> Path:
+        """The directory of the transcripts of attempts that failed and were tried again."""
+        return self.directory / "attempts"
+
+    def attempt(self, task_id: str, number: int) -> Path:
+        """The transcript of the `number`-th attempt at a task, from 1."""
+        return self.directory / attempt_path(check_name(task_id, "the task id"), number)
 
     def transcript(self, task_id: str) -> Path:
         """The transcript of one task."""

@@ -157,7 +157,7 @@ def _claim(disk: Disk, target: Path, sources: Sequence[Path]) -> None:
 def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock) -> None:
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts):
+    for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
         disk.sweep(directory)
     for run in runs:
         _copy_transcripts(disk, layout, run)
@@ -172,15 +172,25 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock
 def _copy_transcripts(disk: Disk, layout: Layout, run: RunContents) -> None:
     for row in run.rows():
         task_id = entry(row, "task_id", str)
-        source, target = run.layout.transcript(task_id), layout.transcript(task_id)
-        data = disk.read(source) if disk.exists(source) else b""
-        if hashlib.sha256(data).hexdigest() != row["sha256"]:
-            raise RunDirectoryError(
-                f"{source} is not what was acknowledged; run the experiment again with --out {run.layout.directory}, "
-                "which puts it right, and then merge"
-            )
-        if not disk.exists(target) or disk.read(target) != data:
-            disk.write_atomic(target, [data])
+        _copy(disk, run.layout.transcript(task_id), layout.transcript(task_id), row)
+    attempts = journal.attempts(disk, run.layout)
+    if attempts:
+        disk.make_directory(layout.attempts)
+    for task_id, failed in attempts.items():
+        for number, row in enumerate(failed, start=1):
+            _copy(disk, run.layout.attempt(task_id, number), layout.attempt(task_id, number), row)
+
+
+def _copy(disk: Disk, source: Path, target: Path, row: JsonObject) -> None:
+    """Copy a transcript that is what its row says."""
+    data = disk.read(source) if disk.exists(source) else b""
+    if hashlib.sha256(data).hexdigest() != row["sha256"]:
+        raise RunDirectoryError(
+            f"{source} is not what was acknowledged; run the experiment again with --out {source.parent.parent}, "
+            "which puts it right, and then merge"
+        )
+    if not disk.exists(target) or disk.read(target) != data:
+        disk.write_atomic(target, [data])
 
 
 def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[RunContents]) -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
-from mac_runner.store.identity import read_config
+from mac_runner.store.identity import read_config, read_shard
 from mac_runner.store.layout import Layout, manifest_path
 from mac_runner.store.manifest import Counts, decode_manifest
 from mac_runner.store.publishing import read_published
@@ -49,6 +50,20 @@ class RunContents:
         manifest = decode_manifest(self.disk.read(manifest_path(self.layout.directory)), str(self.layout.manifest))
         done = {entry(row, "task_id", str): entry(row, "index", int) for row in self.rows()}
         return {**manifest.planned, **done}
+
+    @property
+    def shard(self) -> Shard | None:
+        """Which part of the experiment this is; None for all of it."""
+        return read_shard(self.disk, self.layout.directory)
+
+    def failed(self) -> set[str]:
+        """The tasks whose conversations have failed."""
+        return {entry(row, "task_id", str) for row in self.rows() if row["status"] == "failed"}
+
+    def under_retry(self) -> set[str]:
+        """The tasks that have failed, are tried again, and have not ended yet."""
+        attempts = journal.attempts(self.disk, self.layout)
+        return attempts.keys() - {entry(row, "task_id", str) for row in self.rows()} if attempts else set()
 
     def transcript(self, task_id: str) -> JsonObject:
         """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""

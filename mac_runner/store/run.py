@@ -32,6 +32,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
+from mac_runner.store.retrying import reopen_failed
 from mac_runner.store.session import (
     AccountingItem,
     EventItem,
@@ -48,6 +49,7 @@ from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
+EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
 EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 
@@ -168,14 +170,15 @@ def open_run(
     shard: Shard | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
+    is_retried: Callable[[str], bool] = lambda _task_id: False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
     `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
-    is, when it is not all of it; `say` is told of what takes time or may surprise. Raises RunLockedError when another
-    process is at it, IdentityError when it is another experiment's or another part's, RunDirectoryError when it is
-    something else, StoreError when it cannot be written.
+    is, when it is not all of it. Tasks that have failed are tried again if `is_retried`. `say` is told of what takes
+    time or may surprise. Raises RunLockedError when another process is at it, IdentityError when it is another
+    experiment's or another part's, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
@@ -185,7 +188,9 @@ def open_run(
     try:
         is_new = is_untouched(disk, directory)
         changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
-        return _open_locked(layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock)
+        return _open_locked(
+            layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
+        )
     except BaseException:
         # What went wrong is the news; that the note of the owner stays behind as well is none.
         with suppress(StoreError):
@@ -223,6 +228,7 @@ def _open_locked(
     clock: Clock,
     disk: Disk,
     lock: RunLock,
+    is_retried: Callable[[str], bool],
 ) -> Run:
     repairs = Repairs()
     prepare(disk, layout, repairs)
@@ -231,6 +237,7 @@ def _open_locked(
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
+        retried = reopen_failed(disk, layout, is_retried, log=log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)
@@ -246,11 +253,15 @@ def _open_locked(
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
         left=recovered.left,
+        attempts=recovered.attempts,
         show_life=lock.show_life_if_due,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
+    for task_id, row in retried.items():
+        attempt = len(recovered.attempts[task_id])
+        run.event(EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]})
     if lock.network_filesystem is not None:
         run.event(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
     if changes:

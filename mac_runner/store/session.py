@@ -30,6 +30,8 @@ from mac_runner.store.manifest import Manifest
 from mac_runner.store.publishing import Publication, publish
 from mac_runner.store.records import entry
 from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
+from mac_runner.store.retrying import Attempts
+from mac_runner.store.transcripts import with_attempts
 from mac_runner.types import JsonObject, RecordedReply
 
 
@@ -101,6 +103,7 @@ class Session:
         number: int,
         files: SessionFiles,
         left: int,
+        attempts: Attempts,
         show_life: Callable[[], None],
     ) -> None:
         self.disk = disk
@@ -110,6 +113,7 @@ class Session:
         self._number = number
         self._files = files
         self._left = left
+        self._attempts = attempts
         self._started_s = clock.monotonic_s()
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
@@ -180,7 +184,10 @@ class Session:
         if not items:
             return
         published = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
-        rows = [publication.row for publication in published]
+        rows = [
+            with_attempts(publication.row, self._attempts.get(item.task_id, ()))
+            for item, publication in zip(items, published, strict=True)
+        ]
         self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
         self.disk.append(self._files.index, b"".join(map(index_line, rows)))

@@ -67,6 +67,11 @@ class _Endings:
             self._by_index.extend(bytes(missing))
         self._by_index[index] = -session if is_failed else session
 
+    def remove(self, index: int) -> None:
+        """The conversation is open again."""
+        if index < len(self._by_index):
+            self._by_index[index] = 0
+
     def by_session(self) -> dict[int, tuple[int, int, array[int]]]:
         """For each session how many finished and failed, and the indexes of all of them in order."""
         found: dict[int, tuple[int, int, array[int]]] = {}
@@ -85,6 +90,8 @@ def _take(mark: JsonObject, number: int, session: _Session, endings: _Endings) -
             session.run = str(mark["run"]) if "run" in mark else None
         case "checkpoint":
             session.usage = entry(mark, "usage", dict)
+        case "retry":
+            endings.remove(entry(entry(mark, "row", dict), "index", int))
         case "done":
             row = entry(mark, "row", dict)
             endings.add(entry(row, "index", int), number, is_failed=row["status"] == "failed")
