@@ -16,6 +16,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, RunContents, merge_runs, open_run, verify_run
+from mac_runner.store.frames import scan
 from mac_runner.types import JsonObject
 
 CONVERSATIONS = 7
@@ -101,6 +102,16 @@ def test_accounts_add_up_and_tell_the_runs_they_come_from(tmp_path: Path, shards
         ("part-2", [[1, 1, 1], [4, 4, 1]]),
         ("part-3", [[2, 2, 1], [5, 5, 1]]),
     ]
+
+
+def test_sessions_are_numbered_anew(tmp_path: Path, shards: Sequence[Path]) -> None:
+    merged(tmp_path / "whole", *shards)
+
+    for number in (1, 2, 3):
+        records = scan((tmp_path / f"whole/journal/{number:06d}.jsonl").read_bytes()).records
+        told = [(record["id"], record["session"]) for record in records if "session" in record]
+        assert told == [(str(number), number)] * len(told)
+        assert records[0]["run"] == f"part-{number}"
 
 
 def test_events_stand_in_the_order_of_their_times(tmp_path: Path, shards: Sequence[Path]) -> None:

@@ -183,6 +183,24 @@ def test_retry_killed_at_any_call_keeps_attempts_and_replies(
         ).is_complete
 
 
+def test_retry_reaches_the_disk_in_the_order_of_its_promises(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk
+) -> None:
+    fail_some(player, run_dir, "toy_00001")
+    with open_retry(player, run_dir, disk=disk):
+        pass
+    names = [(call, name) for call, name in system.calls if not name.startswith(".tmp-")]
+    kept = names.index(("link", "toy_00001.1.json"))
+
+    assert names[kept : kept + 5] == [
+        ("link", "toy_00001.1.json"),
+        ("fsync_directory", "attempts"),
+        ("write", "000002.jsonl"),
+        ("fsync", "000002.jsonl"),
+        ("unlink", "toy_00001.json"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "count"),
     [
