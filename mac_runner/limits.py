@@ -97,6 +97,9 @@ REPORT_RANKING_N_MIN = 20
 # reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
 REPORT_PARTS_MAX = 12
 REPORT_STRETCHES_MAX = 8
+# reports: what `status` shows of a run on one screen.
+STANDING_MODELS_MAX = 6
+STANDING_FAILURES_MAX = 5
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

@@ -19,6 +19,7 @@ from mac_runner.cli.retrying import retry
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation
 from mac_runner.cli.showing import show
+from mac_runner.cli.standing import status
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
 from mac_runner.errors import ConfigError, MacRunnerError
@@ -58,6 +59,7 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run merge OUT RUN…  make one run of the shards of an experiment
+    mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run VERB RUN        look at a run directory
     """
@@ -143,6 +145,17 @@ def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: b
     Their failed attempts are kept in RUN/attempts, and told in the index and in the summary. Exit codes: as of a run.
     """
     _end(lambda: retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
+
+
+@cli.command(name="status")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status_command(directory: Path, as_json: bool) -> None:
+    """Say how RUN stands: while it runs, from another terminal, or after. Reads only.
+
+    Exit codes: 0 told, 2 RUN is no run directory.
+    """
+    _end(lambda: status(directory, as_json=as_json))
 
 
 @cli.command(name="verify")

@@ -4,7 +4,7 @@ Two promises. *Acknowledged is permanent*: a conversation counts as done only af
 in the journal are on the disk. *Work may repeat, results may not*: one canonical transcript per task, whatever happens.
 
 `open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks,
-`merge_runs` makes one run directory of several.
+`merge_runs` makes one run directory of several, `read_standing` tells how one stands.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mac_runner.store.manifest import Counts
 from mac_runner.store.merging import Merged, merge_runs
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.run import Run, open_run
+from mac_runner.store.standing import SessionStanding, Standing, read_standing
 from mac_runner.store.survey import Survey, survey
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -33,6 +34,8 @@ __all__ = [
     "Merged",
     "Run",
     "RunContents",
+    "SessionStanding",
+    "Standing",
     "Survey",
     "System",
     "VerifyReport",
@@ -42,6 +45,7 @@ __all__ = [
     "merge_runs",
     "open_run",
     "read_run",
+    "read_standing",
     "replies_of",
     "survey",
     "task_of",

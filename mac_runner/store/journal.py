@@ -131,6 +131,11 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
 
 def begun(disk: Disk, layout: Layout) -> set[str]:
     """The tasks that have a reply recorded or are done. A damaged frame may count as well."""
+    return replied(disk, layout) | {entry(row, "task_id", str) for row in rows(disk, layout)}
+
+
+def replied(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded. Only ids are read, so a damaged frame may count as well."""
     found: set[str] = set()
     for session in sessions(disk, layout):
         found.update(
@@ -138,7 +143,7 @@ def begun(disk: Disk, layout: Layout) -> set[str]:
             for line in lines(disk.chunks(layout.segment(session)))
             if line.is_ended and (match := _REPLY.match(line.data))
         )
-    return found | {entry(row, "task_id", str) for row in rows(disk, layout)}
+    return found
 
 
 def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str) -> Iterator[bytes]:
