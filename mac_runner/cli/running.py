@@ -29,7 +29,7 @@ def run_experiment(invocation: Invocation) -> Exit:
     return carry_out(invocation, setup)
 
 
-def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool] = lambda _: False) -> Exit:
+def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool] | None = None) -> Exit:
     """Play what is left of a setup, and of what has failed in it what `is_retried`."""
     clock = SystemClock()
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)

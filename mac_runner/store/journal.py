@@ -106,6 +106,9 @@ def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
 def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
     """The rows of the attempts that failed and were tried again, for each task that has any, in their order."""
     found: dict[str, list[JsonObject]] = {}
+    # Made before the first frame of this kind is written, so most runs need not be searched for one.
+    if not disk.exists(layout.attempts):
+        return found
     for record in marks(disk, layout):
         if record["kind"] == "retry":
             found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))

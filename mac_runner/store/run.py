@@ -170,13 +170,13 @@ def open_run(
     shard: Shard | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
-    is_retried: Callable[[str], bool] = lambda _task_id: False,
+    is_retried: Callable[[str], bool] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
     `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
-    is, when it is not all of it. Tasks that have failed are tried again if `is_retried`. `say` is told of what takes
+    is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. `say` is told of what takes
     time or may surprise. Raises RunLockedError when another process is at it, IdentityError when it is another
     experiment's or another part's, RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
@@ -228,7 +228,7 @@ def _open_locked(
     clock: Clock,
     disk: Disk,
     lock: RunLock,
-    is_retried: Callable[[str], bool],
+    is_retried: Callable[[str], bool] | None,
 ) -> Run:
     repairs = Repairs()
     prepare(disk, layout, repairs)
@@ -237,7 +237,7 @@ def _open_locked(
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
-        retried = reopen_failed(disk, layout, is_retried, log=log)
+        retried = {} if is_retried is None else reopen_failed(disk, layout, is_retried, log=log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)

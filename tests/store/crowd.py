@@ -1,7 +1,7 @@
 """Several players in one run directory at once; a program, one process of many.
 
 `honest DIR N`: play, or say who was there first. `lied-to DIR N`: the same with a lock that is granted to everybody, as
-on some network filesystems. It says `ready`, and begins when it is told to; a line on its standard input lets it go on.
+on some network filesystems. It says `ready` and `inside`, and goes on at a line on its standard input.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def main() -> None:
         return
     with run:
         tell("inside")
-        if mode == "honest":
-            sys.stdin.readline()
+        sys.stdin.readline()
         tell(f"played {play(run)}")
 
 

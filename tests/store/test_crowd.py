@@ -73,6 +73,8 @@ def test_broken_lock_loses_and_duplicates_nothing_and_counts_what_was_done_twice
 ) -> None:
     with crowd("lied-to", run_dir, n, people) as processes:
         assert [heard(process) for process in processes] == ["inside"] * people
+        for process in processes:
+            tell(process)
         played = sum(int(heard(process).removeprefix("played ")) for process in processes)
         assert [process.wait() for process in processes] == [0] * people
 
