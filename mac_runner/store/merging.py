@@ -161,7 +161,8 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock
         disk.sweep(directory)
     for run in runs:
         _copy_transcripts(disk, layout, run)
-    disk.sync_directory(layout.transcripts)
+    for directory in filter(disk.exists, (layout.transcripts, layout.attempts)):
+        disk.sync_directory(directory)
     _copy_journals(disk, layout, runs)
     write_index(disk, layout, in_task_order(journal.rows(disk, layout)))
     _copy_events(disk, layout, runs, clock)
@@ -189,7 +190,8 @@ def _copy(disk: Disk, source: Path, target: Path, row: JsonObject) -> None:
             f"{source} is not what was acknowledged; run the experiment again with --out {source.parent.parent}, "
             "which puts it right, and then merge"
         )
-    if not disk.exists(target) or disk.read(target) != data:
+    # What a merge that was broken off has copied is there already, and whole; the name is synced with all others.
+    if not disk.publish_once(target, data) and disk.read(target) != data:
         disk.write_atomic(target, [data])
 
 
