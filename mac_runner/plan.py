@@ -166,7 +166,8 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
 def _task(experiment: Experiment, index: int, agents: tuple[Agent, ...]) -> Task:
     name = experiment.experiment_metadata.experiment_name
     seed = stable_hash(experiment.seed, "task", index)
-    return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents)
+    material = None if experiment.discussion is None else experiment.discussion.question_at(index).to_json()
+    return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents, material=material)
 
 
 def sampling_of(definition: AgentDefinition) -> Sampling:
