@@ -122,7 +122,13 @@ def recover(
 
 def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:
     """The tasks that the journal says are done."""
-    return {entry(row, "task_id", str): ended_of(row) for row in journal.rows(disk, layout)}
+    ended: dict[str, _Ended] = {}
+    for mark in journal.marks(disk, layout):
+        if mark["kind"] == "done":
+            ended[entry(mark, "id", str)] = ended_of(entry(mark, "row", dict))
+        elif mark["kind"] == "retry":
+            ended.pop(entry(mark, "id", str), None)
+    return ended
 
 
 def ended_of(row: JsonObject) -> _Ended:
