@@ -13,7 +13,9 @@
     │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
-    └── StoreError             the disk refused a write                  verdict: fail_run
+    │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
+    ├── StoreError             the disk refused a write                  verdict: fail_run
+    └── OutOfMemoryError       this process can have no more memory      verdict: fail_run
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
 the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
@@ -77,15 +79,24 @@ class TransientBackendError(BackendError):
     """Worth asking again: a lost connection, a full queue, a timeout.
 
     `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
-    as a whole did not answer, whatever was asked of it.
+    as a whole did not answer, whatever was asked of it; `is_engine_death` that it died while it worked on this very
+    request, which may be why. A connection that broke is not enough to say so.
     """
 
     verdict = Verdict.RETRY
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, is_unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_unreachable: bool = False,
+        is_engine_death: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_unreachable = is_unreachable
+        self.is_engine_death = is_engine_death
 
 
 class RequestTimeoutError(TransientBackendError):
@@ -104,10 +115,26 @@ class EngineDeadError(BackendError):
     verdict = Verdict.FAIL_RUN
 
 
+class EngineCrashedError(EngineDeadError):
+    """The engine broke down while it worked; what it worked on may be why."""
+
+
 class StoreError(MacRunnerError):
     """The disk refused a write. Nothing after it was acknowledged; the run stops and can be resumed."""
 
     verdict = Verdict.FAIL_RUN
+
+
+class OutOfMemoryError(MacRunnerError):
+    """No memory is left. Whatever was being done is not at fault, so nothing of it is tried again; the run stops."""
+
+    verdict = Verdict.FAIL_RUN
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: no memory left; run the same command again: it goes on where it stopped. Where it happens "
+            "again, lower --concurrency or take a larger machine"
+        )
 
 
 class boundary:  # noqa: N801 - it reads as the verb that it is
@@ -130,5 +157,7 @@ class boundary:  # noqa: N801 - it reads as the verb that it is
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(fault, MemoryError):
+            raise OutOfMemoryError(self._what) from fault
         if isinstance(fault, Exception) and not isinstance(fault, MacRunnerError):
             raise self._error(f"{self._what}: {type(fault).__name__}: {fault}") from fault

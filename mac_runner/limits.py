@@ -50,6 +50,8 @@ RETRIES_PER_SLOT = 2
 ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
+# scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
+ENGINE_DEATHS_PER_TURN_MAX = 3
 SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
 # scheduler: an engine that starts within this is not spoken of.
@@ -80,6 +82,9 @@ OLLAMA_BODY_BYTES_MAX = 16 << 20
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many calls may block at once beside the loop; more wait for their turn.
+BLOCKING_CALLS_MAX = 32
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 
@@ -96,6 +101,12 @@ LEASE_PERIODS = 3
 LEASE_LOOK_INTERVAL_S = 1.0
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
+
+# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
+# transcripts tell how large they are: the estimate of the room that a run needs.
+SPACE_TRANSCRIPT_BYTES_MIN = 1_000
+SPACE_JOURNAL_SHARE = 0.75
+SPACE_SAMPLE_CONVERSATIONS = 100
 
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5

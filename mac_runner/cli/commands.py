@@ -23,7 +23,7 @@ from mac_runner.cli.showing import show
 from mac_runner.cli.standing import status
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
-from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.errors import ConfigError, MacRunnerError, OutOfMemoryError
 from mac_runner.plan import Shard, parse_shard
 
 _DEFAULT_VERB = "run"
@@ -226,6 +226,10 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     except MacRunnerError as error:
         say(f"mac-run: {error}")
         return exit_of(error)
+    except MemoryError:
+        shortage = OutOfMemoryError("the run was stopped")
+        say(f"mac-run: {shortage}")
+        return exit_of(shortage)
     except KeyboardInterrupt:
         say("mac-run: interrupted; run the same command again")
         return Exit.INTERRUPTED

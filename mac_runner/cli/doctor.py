@@ -6,7 +6,6 @@ experiment it tells what is installed, and whether Ollama runs on this machine.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing
 
@@ -14,6 +13,7 @@ from mac_runner import __version__
 from mac_runner.cli.examining import Finding, examine
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.inventory import gpus, machine, packages
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation, Setup, set_up
 from mac_runner.clock import SystemClock
@@ -27,9 +27,9 @@ def diagnose(invocation: Invocation | None) -> Exit:
     setup = None if invocation is None else set_up(invocation)
     _print(_about_the_machine())
     if setup is None:
-        _print([f"ollama       {asyncio.run(_local_ollama())}"])
+        _print([f"ollama       {run_loop(_local_ollama())}"])
         return Exit.OK
-    problems = asyncio.run(_about_the_models(setup))
+    problems = run_loop(_about_the_models(setup))
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 

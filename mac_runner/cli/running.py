@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.results import print_summary, summary_of
 from mac_runner.cli.setup import Invocation, Setup, set_up
@@ -45,7 +46,7 @@ def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str
         say=display.say,
     ) as run:
         with seldom_collecting():
-            result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
+            result = run_loop(_play(invocation, setup, backends, run, display, clock))
         summary = summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts

@@ -9,6 +9,7 @@ Records, by `kind`:
   session comes from.
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
+- `death`: an engine died while it worked on a turn of a task. They count until the task is done.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
 - `retry`: a failed conversation is to be tried again, with the index row of the attempt that failed. It is done no more
   until the next `done`, and its replies are those recorded behind this.
@@ -47,6 +48,11 @@ def session_frame(session: int, *, started_at: str) -> bytes:
 def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
     """The frame of the `n`-th reply of a task."""
     return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
+
+
+def death_frame(task_id: str, turn_key: str) -> bytes:
+    """The frame of a death of an engine over one turn."""
+    return encode_frame({"id": task_id, "kind": "death", "turn": turn_key})
 
 
 def done_frame(row: JsonObject) -> bytes:
@@ -167,6 +173,18 @@ def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str)
             if record["kind"] == "session":
                 moved |= {"run": record.get("run", run)}
             yield encode_frame(moved)
+
+
+def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:
+    """How often an engine died on each turn, of the tasks that are not done."""
+    found: dict[str, Counter[str]] = {}
+    for record in marks(disk, layout):
+        task_id = str(record["id"])
+        if record["kind"] == "done":
+            found.pop(task_id, None)
+        elif record["kind"] == "death":
+            found.setdefault(task_id, Counter())[entry(record, "turn", str)] += 1
+    return found
 
 
 def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:

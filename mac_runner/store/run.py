@@ -7,7 +7,8 @@ durable, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
 from mac_runner.store.retrying import reopen_failed
 from mac_runner.store.session import (
     AccountingItem,
+    DeathItem,
     EventItem,
     Item,
     ReplyItem,
@@ -45,6 +47,7 @@ from mac_runner.store.session import (
     open_events,
     write_manifest,
 )
+from mac_runner.store.space import Need, check_room, telling_the_need, typical_transcript_bytes
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
@@ -52,6 +55,8 @@ EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
 EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
 EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
+
+_NO_DEATHS: Mapping[str, int] = {}
 
 
 class Run:
@@ -63,6 +68,7 @@ class Run:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
+        self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
         self._lock = lock
@@ -110,10 +116,20 @@ class Run:
         self._writer.submit(ReplyItem(task.task_id, n, recorded))
         self._next_reply[task.task_id] = n + 1
 
+    def death(self, task: Task, turn_key: str) -> None:
+        """Note that an engine died while it worked on this turn."""
+        self._writer.submit(DeathItem(task.task_id, turn_key))
+        self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """How often an engine died on each turn of a conversation that is not over, in all sessions."""
+        return self._deaths.get(task.task_id, _NO_DEATHS)
+
     def publish(self, task: Task, transcript: JsonObject) -> None:
         """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
         self._writer.submit(TranscriptItem(task.task_id, transcript))
         self._next_reply.pop(task.task_id, None)
+        self._deaths.pop(task.task_id, None)
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""
@@ -182,21 +198,28 @@ def open_run(
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    is_untouched(disk, directory)
-    disk.make_directory(directory)
-    lock = RunLock(disk, directory, clock=clock, machine=machine, say=say)
-    try:
-        is_new = is_untouched(disk, directory)
-        changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
-        return _open_locked(
-            layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
-        )
-    except BaseException:
-        # What went wrong is the news; that the note of the owner stays behind as well is none.
-        with suppress(StoreError):
-            lock.sign_off()
-        lock.release()
-        raise
+    with telling_the_need(lambda: _need(disk, layout, tasks)):
+        is_untouched(disk, directory)
+        disk.make_directory(directory)
+        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say)
+        try:
+            is_new = is_untouched(disk, directory)
+            changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
+            return _open_locked(
+                layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
+            )
+        except BaseException:
+            # What went wrong is the news; that the note of the owner stays behind as well is none.
+            with suppress(StoreError):
+                lock.sign_off()
+            lock.release()
+            raise
+
+
+def _need(disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]]) -> Need:
+    """What is left to do, as reading alone tells: for a disk that has no room to begin with."""
+    done = {row["task_id"] for row in journal.rows(disk, layout)}
+    return Need(sum(task.task_id not in done for task in tasks()), typical_transcript_bytes(disk, layout))
 
 
 def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
@@ -239,6 +262,8 @@ def _open_locked(
         disk.sync(log)
         retried = {} if is_retried is None else reopen_failed(disk, layout, is_retried, log=log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+        need = Need(recovered.left, typical_transcript_bytes(disk, layout))
+        check_room(disk, layout, need)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)
         opened.callback(disk.close, index)
@@ -252,7 +277,7 @@ def _open_locked(
         manifest=recovered.manifest,
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
-        left=recovered.left,
+        need=need,
         attempts=recovered.attempts,
         show_life=lock.show_life_if_due,
     )

@@ -31,6 +31,7 @@ from mac_runner.store.publishing import Publication, publish
 from mac_runner.store.records import entry
 from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
 from mac_runner.store.retrying import Attempts
+from mac_runner.store.space import Need, telling_the_need
 from mac_runner.store.transcripts import with_attempts
 from mac_runner.types import JsonObject, RecordedReply
 
@@ -42,6 +43,14 @@ class ReplyItem:
     task_id: str
     n: int
     recorded: RecordedReply
+
+
+@dataclass(frozen=True, slots=True)
+class DeathItem:
+    """An engine died while it worked on a turn of a task."""
+
+    task_id: str
+    turn_key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class SummaryItem:
     summary: JsonObject
 
 
-Item: TypeAlias = ReplyItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 
 
@@ -102,7 +111,7 @@ class Session:
         manifest: Manifest,
         number: int,
         files: SessionFiles,
-        left: int,
+        need: Need,
         attempts: Attempts,
         show_life: Callable[[], None],
     ) -> None:
@@ -112,7 +121,9 @@ class Session:
         self._manifest = manifest
         self._number = number
         self._files = files
-        self._left = left
+        self._left = need.conversations
+        self._need_at_start = need
+        self._published_bytes = 0
         self._attempts = attempts
         self._started_s = clock.monotonic_s()
         self._manifest_at_s = self._started_s
@@ -128,8 +139,17 @@ class Session:
         """Seconds since the session began."""
         return self.clock.monotonic_s() - self._started_s
 
+    @property
+    def pulse(self) -> int:
+        """Grows whenever the disk has got something done."""
+        return self.disk.pulse
+
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch, in the order drawn above."""
+        with telling_the_need(self._need):
+            self._commit(items)
+
+    def _commit(self, items: Sequence[Item]) -> None:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
         self._log_events(_of(items, EventItem))
@@ -161,6 +181,7 @@ class Session:
         for reply in _of(items, ReplyItem):
             frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded))
             self._repetition.recorded(reply.task_id, reply.recorded)
+        frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
             frames.append(self._checkpoint(item.elapsed_s))
@@ -193,6 +214,7 @@ class Session:
         self.disk.append(self._files.index, b"".join(map(index_line, rows)))
         for row in rows:
             settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
+        self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
         self._note_repetition(items, published)
 
@@ -206,6 +228,11 @@ class Session:
             moment, elapsed_s = self.clock.utc_now(), self.elapsed_s
             self._log_events([EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in told if fields])
             self._log_frames([self._checkpoint(elapsed_s)])
+
+    def _need(self) -> Need:
+        """What the disk is still to hold."""
+        typical = self._published_bytes // self.written if self.written else self._need_at_start.transcript_bytes
+        return Need(self._left - self.written, typical)
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts
