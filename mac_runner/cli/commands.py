@@ -14,15 +14,17 @@ from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.formatting import format_questions
+from mac_runner.cli.grid import describe_grid, run_grid
 from mac_runner.cli.merging import merge
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.retrying import retry
 from mac_runner.cli.running import describe_run, run_experiment
-from mac_runner.cli.setup import Invocation
+from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.cli.showing import show
 from mac_runner.cli.standing import status
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
+from mac_runner.config import Grid
 from mac_runner.errors import ConfigError, MacRunnerError, OutOfMemoryError
 from mac_runner.plan import Shard, parse_shard
 
@@ -119,7 +121,15 @@ def run(
         is_live=live,
         is_pulling=is_pulling,
     )
-    _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
+    _end(lambda: _run(invocation, is_dry=dry_run))
+
+
+def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
+    """Run, or describe, what the file asks for: one experiment or a grid of them."""
+    asked = read_file(invocation)
+    if isinstance(asked, Grid):
+        return describe_grid(invocation, asked) if is_dry else run_grid(invocation, asked)
+    return describe_run(invocation, asked) if is_dry else run_experiment(invocation, asked)
 
 
 @cli.command(name="merge")

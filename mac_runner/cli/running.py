@@ -15,14 +15,15 @@ from mac_runner.cli.results import print_summary, summary_of
 from mac_runner.cli.setup import Invocation, Setup, set_up
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
+from mac_runner.config import Loaded
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
 from mac_runner.store import Run, Survey, open_run, read_run, survey
 
 
-def run_experiment(invocation: Invocation) -> Exit:
+def run_experiment(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """Run, print who won, and say how it ended."""
-    setup = set_up(invocation)
+    setup = set_up(invocation, loaded)
     found = _survey(setup)
     if found.is_complete:
         _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
@@ -59,9 +60,9 @@ def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str
     return exit_code
 
 
-def describe_run(invocation: Invocation) -> Exit:
+def describe_run(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """`--dry-run`: what would run and how much is left; touches nothing."""
-    setup = set_up(invocation)
+    setup = set_up(invocation, loaded)
     setup.backends(SystemClock(), lambda line: _say(invocation, line))
     found = _survey(setup)
     experiment = setup.experiment

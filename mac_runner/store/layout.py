@@ -60,7 +60,7 @@ class Layout:
     @property
     def summary(self) -> Path:
         """The results in numbers."""
-        return self.directory / "summary.json"
+        return summary_path(self.directory)
 
     @property
     def events(self) -> Path:
@@ -110,6 +110,11 @@ def shard_path(directory: Path) -> Path:
     return directory / "shard.json"
 
 
+def grid_path(directory: Path) -> Path:
+    """What makes a directory that of a grid."""
+    return directory / "grid.yaml"
+
+
 def manifest_path(directory: Path) -> Path:
     """The planned tasks."""
     return directory / "task_manifest.json"
@@ -118,6 +123,11 @@ def manifest_path(directory: Path) -> Path:
 def merge_path(directory: Path) -> Path:
     """Says that a merge into the directory has begun and is not over, and of what."""
     return directory / ".merging.json"
+
+
+def summary_path(directory: Path) -> Path:
+    """The results in numbers."""
+    return directory / "summary.json"
 
 
 def lock_path(directory: Path) -> Path:

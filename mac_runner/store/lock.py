@@ -39,7 +39,8 @@ class RunLock:
     """The lock on a run directory, held from construction until `release`.
 
     Raises RunLockedError naming the owner when another process holds it: at once, or on a network filesystem, where
-    the owner is on another machine, after it has shown life.
+    the owner is on another machine, after it has shown life. A directory `is_guarded` where its user already holds
+    the lock of one around it.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class RunLock:
         machine: Machine | None = None,
         wait: Callable[[float], None] = pause,
         say: Callable[[str], None] = lambda _line: None,
+        is_guarded: bool = False,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -60,7 +62,8 @@ class RunLock:
         self._say = say
         self.network_filesystem: str | None = None
         """The type of the filesystem, where it is one that several machines share."""
-        self._lock = FileLock(lock_path(directory), blocking=False)
+        # A run is opened on one thread and may be closed on another: the lock is the process's, not the thread's.
+        self._lock = FileLock(lock_path(directory), blocking=False, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
@@ -68,7 +71,8 @@ class RunLock:
         except OSError as fault:
             raise StoreError(f"cannot lock {lock_path(directory)}: {fault}; check that it can be written") from fault
         try:
-            self._look_around()
+            if not is_guarded:
+                self._look_around()
             self._owner = this_process(self._machine, started_at=iso(self._clock.utc_now()))
             sign(disk, directory, self._owner)
             self._shown_at_s = self._clock.monotonic_s()

@@ -187,21 +187,23 @@ def open_run(
     disk: Disk | None = None,
     machine: Machine | None = None,
     is_retried: Callable[[str], bool] | None = None,
+    is_guarded: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
     `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
-    is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. `say` is told of what takes
-    time or may surprise. Raises RunLockedError when another process is at it, IdentityError when it is another
-    experiment's or another part's, RunDirectoryError when it is something else, StoreError when it cannot be written.
+    is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. The directory `is_guarded`
+    where the caller holds the lock of one around it. `say` is told of what takes time or may surprise. Raises
+    RunLockedError when another process is at it, IdentityError when it is another experiment's or another part's,
+    RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
     with telling_the_need(lambda: _need(disk, layout, tasks)):
         is_untouched(disk, directory)
         disk.make_directory(directory)
-        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say)
+        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded)
         try:
             is_new = is_untouched(disk, directory)
             changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
@@ -256,7 +258,7 @@ def _open_locked(
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
-        number, log = _create_segment(disk, layout)
+        number, log = create_segment(disk, layout)
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
@@ -294,7 +296,7 @@ def _open_locked(
     return run
 
 
-def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
     """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:
