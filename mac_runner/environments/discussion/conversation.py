@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mac_runner.environments.discussion.answers import Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import aside_field
-from mac_runner.environments.discussion.record import Retries, outcome_of, record_of
+from mac_runner.environments.discussion.record import Retries, outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.stopping import Ending, ending
 from mac_runner.environments.discussion.table import Said, Seat, Table
@@ -33,11 +33,12 @@ class DiscussionConversation:
         self._writer = PromptWriter(table, rules)
         self._retries: Retries = {}
         self._ending: Ending | None = None
+        self._outcome: JsonObject | None = None
 
     @property
     def outcome(self) -> JsonObject | None:
         """What was answered, once it has ended."""
-        return None if self._ending is None else outcome_of(self._table, self._ending, self._retries)
+        return self._outcome
 
     @property
     def rounds_completed(self) -> int:
@@ -88,13 +89,7 @@ class DiscussionConversation:
 
     def fingerprint(self) -> str:
         """Digest of the table and of the corrections under way."""
-        state: JsonObject = self.record() | {
-            "ending": self._ending,
-            "problems": [
-                [place, *(problem.reason for problem in problems)]
-                for place, problems in sorted(self._table.problems.items())
-            ],
-        }
+        state = state_of(self._table, self._retries, self._ending)
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
     def _put(self, seat: Seat, said: Said | None) -> None:
@@ -103,10 +98,12 @@ class DiscussionConversation:
         if self._table.round > before:
             settings = self._rules.settings
             self._ending = ending(self._table, settings.max_rounds, settings.stopping)
+            if self._ending is not None:
+                self._outcome = outcome_of(self._table, self._ending, self._retries)
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
-        names = [field.name for field in self._writer.fields(seat, moment)]
+        names = self._writer.form(seat, moment).names
         found = read_fields(reply, sorted(names, key=lambda name: name != role.decisive))
         if isinstance(found, Problem):
             return found
