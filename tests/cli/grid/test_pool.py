@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from filelock import FileLock
 
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.grid import pool
 from mac_runner.errors import StoreError
-from mac_runner.store import Run, open_run, read_grid
-from mac_runner.store.layout import lock_path
+from mac_runner.store import Disk, Run, open_run, read_grid
+from mac_runner.store.lock import RunLock
 from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, scripted
@@ -96,8 +95,10 @@ def test_a_combination_that_another_process_is_at_stops_the_grid_by_name(many: P
     record = read_grid(many)
     assert record is not None
     slug = record.entries[5].slug
-    with FileLock(lock_path(many / slug)):
-        more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
+    lock = RunLock(Disk(), many / slug)
+    more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
+    lock.sign_off()
+    lock.release()
 
     assert more.returncode == Exit.BAD_INPUT
     assert slug in more.stderr
