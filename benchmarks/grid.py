@@ -44,11 +44,11 @@ def experiment(conversations: int, kernel_ms: int) -> JsonObject:
     return {
         "experiment_metadata": {"experiment_name": "seams"},
         "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"rounds": 3, "topics": ["Should the town build a bridge or run a ferry?"]},
+        "discussion": {"max_rounds": 3, "topics": ["Should the town build a bridge or run a ferry?"]},
         "model_definitions": {
             "m": {
                 "backend": "scripted",
-                "scripted_config": {"policy": "statement", "capacity": SLOTS},
+                "scripted_config": {"policy": "discussant", "capacity": SLOTS},
                 "latency": {"prefill_ms": 50, "kernel_ms": kernel_ms, "quantum": 4},
             }
         },

@@ -37,7 +37,8 @@ TOOL_CALLS_PER_TURN_MAX = 3
 REPLY_OBJECTS_MAX = 200
 REPAIR_CHARS_MAX = 16_384
 ANSWER_CHARS_MAX = 2_000
-# discussion: a reply without an object is an answer by itself up to this, and what a private channel takes.
+# discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
+# open answer; and what a private channel takes.
 SHORT_ANSWER_CHARS_MAX = 200
 ASIDE_CHARS_MAX = 500
 

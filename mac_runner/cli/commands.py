@@ -58,7 +58,7 @@ def cli() -> None:
     """Play many multi-agent conversations at once.
 
     \b
-    mac-run FILE            run an experiment, or go on with it where it stopped
+    mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run merge OUT RUN…  make one run of the shards of an experiment
@@ -103,7 +103,7 @@ def run(
     quiet: bool,
     live: bool | None,
 ) -> None:
-    """Run the experiment in FILE, or go on with it where it stopped.
+    """Run the experiment in FILE, or go on with it where it stopped. With a section `_grid`: every combination.
 
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
     4 storage failed, 70 a bug of mac_runner.

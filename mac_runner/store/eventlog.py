@@ -9,7 +9,10 @@ import heapq
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
+
+import orjson
 
 from mac_runner.clock import iso
 from mac_runner.store.frames import lines
@@ -20,9 +23,14 @@ _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=F
 
 
 def event_line(name: str, moment: datetime, elapsed_s: float, fields: JsonObject) -> bytes:
-    """One event."""
+    """One event; a number that is none is null there, for it is no data that anything is derived from."""
     head: JsonObject = {"time": iso(moment), "elapsed_s": round(elapsed_s, 6), "event": name}
-    return (_compact({**head, **fields}) + "\n").encode("ascii")
+    event = {**head, **fields}
+    with suppress(orjson.JSONEncodeError):
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+        if line.isascii():
+            return line
+    return (_compact(event) + "\n").encode("ascii")
 
 
 def in_time_order(logs: Sequence[Iterable[bytes]]) -> Iterator[bytes]:

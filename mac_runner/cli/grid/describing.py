@@ -45,7 +45,7 @@ def _lines(setup: GridSetup, surveys: Mapping[str, Survey], engines: EnginePlan)
         )
     complete = sum(found.is_complete for found in surveys.values())
     yield f"grid           {setup.grid.name}, profile {setup.grid.profile}"
-    yield f"directory      {setup.directory}"
+    yield f"run directory  {setup.directory}"
     yield f"combinations   {len(setup.parts)} asked for: {complete} complete, {len(setup.parts) - complete} to run"
     yield (
         f"conversations  {counts['planned']} asked for: {counts['finished']} finished, {counts['failed']} failed, "

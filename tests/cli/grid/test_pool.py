@@ -14,15 +14,24 @@ from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
 from mac_runner.store.lock import RunLock
 from mac_runner.store.writer import THREAD_NAME
-from mac_runner.types import JsonObject
-from tests.cli.lab import AtOnce, Lab, RunDir, experiment
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab, RunDir, scripted
 
 
 @pytest.fixture
 def many(lab: Lab) -> Path:
-    """The directory of a grid of twelve combinations, each of one game, not yet run."""
-    content = experiment(conversations=1)
-    lab.write({**content, "_grid": {"sweep": {"seed": [*range(12)]}}})
+    """The directory of a grid of twelve combinations, each of one short discussion, not yet run."""
+    talkers: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("ann", "bob")]
+    lab.write(
+        {
+            "experiment_metadata": {"experiment_name": "small"},
+            "conversation_config": {"environment": "discussion", "conversations": 1},
+            "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
+            "model_definitions": {"m": scripted("discussant")},
+            "agent_definitions": talkers,
+            "_grid": {"sweep": {"seed": [*range(12)]}},
+        }
+    )
     return lab.run_dir().path
 
 
