@@ -12,24 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-import orjson
+import msgspec
 
 from mac_runner.clock import iso
 from mac_runner.store.frames import lines
 from mac_runner.types import JsonObject
 
 _TIME = re.compile(rb'\{"time":"([^"]*)"')
+_quick = msgspec.json.Encoder().encode
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 def event_line(name: str, moment: datetime, elapsed_s: float, fields: JsonObject) -> bytes:
-    """One event; a number that is none is null there, for it is no data that anything is derived from."""
+    """One event; a number that is none is null there, for nothing is derived from this log."""
     head: JsonObject = {"time": iso(moment), "elapsed_s": round(elapsed_s, 6), "event": name}
     event = {**head, **fields}
-    with suppress(orjson.JSONEncodeError):
-        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+    with suppress(UnicodeEncodeError):  # Half a surrogate pair.
+        line = _quick(event)
         if line.isascii():
-            return line
+            return line + b"\n"
     return (_compact(event) + "\n").encode("ascii")
 
 

@@ -237,7 +237,7 @@ class CrashDisk(System):
         return Free(size_bytes=1 << 40, files=None, block_bytes=4096)
 
     def is_in_use(self, token: str) -> bool:
-        """Whoever wrote before a crash is gone."""
+        """Never: whoever wrote a temporary file is gone, or is swept from under as by a machine that cannot tell."""
         return False
 
     def token(self) -> str:
