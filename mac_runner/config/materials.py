@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from mac_runner.config.discussion import DiscussionConfig
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.problems import Problem
-from mac_runner.config.questions import read_questions
+from mac_runner.config.questions import Question, read_questions
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
 from mac_runner.limits import MATERIAL_BYTES_MAX, TEMPLATE_CHARS_MAX
@@ -53,12 +54,18 @@ def with_materials(experiment: Experiment, base: Path) -> Experiment:
 def _with_questions(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:
     if not discussion.questions:
         return discussion
-    names = dict(_named(discussion.questions, base))
-    digest = hashlib.sha256(b"".join(names.values())).hexdigest()
+    files = tuple(_named(discussion.questions, base))
+    digest = hashlib.sha256(b"".join(data for _, data in files)).hexdigest()
     if discussion.questions_sha256 not in (None, digest):
         text = f"the files have the digest {digest}, another one; put back those the experiment was made with"
         raise MaterialError(("discussion", "questions_sha256"), f"{text}, or take the key out")
-    return discussion.model_copy(update={"questions_sha256": digest}).with_bank(read_questions(names))
+    return discussion.model_copy(update={"questions_sha256": digest}).with_bank(_parsed(files))
+
+
+@lru_cache(maxsize=4)
+def _parsed(files: tuple[tuple[str, bytes], ...]) -> tuple[Question, ...]:
+    """The questions of the files. Experiments that ask the same ones, as those of a grid do, share them."""
+    return read_questions(dict(files))
 
 
 def _named(files: tuple[str, ...], base: Path) -> Iterator[tuple[str, bytes]]:

@@ -41,3 +41,10 @@ def test_an_answer_that_was_not_read_was_not_followed() -> None:
     routing: JsonValue = {"topology": "groups", "groups": {"g": ["ann", "cat"]}}
 
     assert outcome(rounds, routing_strategy=routing)["influence"] == {NOT_SHOWN: [0, 2]}
+
+
+def test_who_was_of_the_same_mind_already_is_no_case() -> None:
+    rounds = [(BOY, BOY, GRAN), (BOY, GRAN, GRAN)]
+
+    # ann had read cat, bob had read cat and followed, cat had read ann and bob.
+    assert outcome(rounds)["influence"] == {NOT_SHOWN: [1, 4]}
