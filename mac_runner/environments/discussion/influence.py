@@ -42,6 +42,17 @@ def changes_by_round(table: Table) -> list[Tally]:
     return tallies
 
 
+def changes_by_identity(table: Table) -> dict[str, Tally]:
+    """By the identity with which others are shown who answers: changed answers, and those that could have changed."""
+    tallies: defaultdict[str, Tally] = defaultdict(Tally)
+    for number in range(1, table.round):
+        before, after = table.answers(number - 1), table.answers(number)
+        for seat in table.participants:
+            if (held := before[seat.agent]) is not None and (given := after[seat.agent]) is not None:
+                tallies[seat.identity.shown or NOT_SHOWN].add(same(given) != same(held))
+    return dict(sorted(tallies.items()))
+
+
 def influence_by_identity(table: Table) -> dict[str, Tally]:
     """By the identity shown: how often a participant followed an agent whose other answer it had read."""
     tallies: defaultdict[str, Tally] = defaultdict(Tally)

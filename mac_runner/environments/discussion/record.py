@@ -7,7 +7,12 @@ from typing import TypeAlias
 
 from mac_runner.environments.discussion.answers import Cause
 from mac_runner.environments.discussion.bias import bias_item
-from mac_runner.environments.discussion.influence import Tally, changes_by_round, influence_by_identity
+from mac_runner.environments.discussion.influence import (
+    Tally,
+    changes_by_identity,
+    changes_by_round,
+    influence_by_identity,
+)
 from mac_runner.environments.discussion.stopping import Ending, consensus, majority, verdict_of
 from mac_runner.environments.discussion.table import Seat, Statement, Table
 from mac_runner.environments.markup import defuse
@@ -77,6 +82,7 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         },
         "passes": sum(statement.said is None for statement in table.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(table)],
+        "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(table).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(table).items()},
         "retries": _retries_json(retries),
         "bias": bias_item(question),

@@ -24,6 +24,9 @@ def test_changes_are_counted_by_round_and_who_passed_is_no_case() -> None:
     rounds = [(BOY, BOY, BOY), (GRAN, BOY, ""), (GRAN, GRAN, GRAN)]
 
     assert outcome(rounds)["changes"] == [[1, 2], [1, 2]]
+    assert outcome(rounds)["changes_by_identity"] == {NOT_SHOWN: [2, 4]}
+    shown = outcome(rounds, identity_reveal_config={"persona": True})["changes_by_identity"]
+    assert shown == {"a nurse": [1, 2], "an economist": [1, 2]}
 
 
 def test_following_is_counted_by_the_identity_shown() -> None:

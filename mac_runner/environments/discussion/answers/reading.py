@@ -80,7 +80,9 @@ def _whole_objects(text: str) -> Iterator[JsonObject]:
         found += 1
         try:
             value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return
+        except ValueError:
             end = start + 1
         else:
             yield value
