@@ -7,6 +7,11 @@ YAML_SIZE_BYTES_MAX = 1 << 20
 YAML_NODES_MAX = 10_000
 YAML_DEPTH_MAX = 32
 
+# config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
+GRID_COMBINATIONS_MAX = 5_000
+GRID_SLUG_CHARS_MAX = 48
+NAME_CHARS_MAX = 80
+
 # config: what the files may cost that an experiment names, its questions and its template.
 MATERIAL_BYTES_MAX = 256 << 20
 QUESTIONS_MAX = 500_000
@@ -105,6 +110,9 @@ SPACE_TRANSCRIPT_BYTES_MIN = 1_000
 SPACE_JOURNAL_SHARE = 0.75
 SPACE_SAMPLE_CONVERSATIONS = 100
 
+# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
+GRID_RUNS_OPEN_MAX = 64
+
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
 STATUS_PLAIN_INTERVAL_S = 10.0
@@ -117,6 +125,8 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
+REPORT_GRID_ROWS_MAX = 200
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

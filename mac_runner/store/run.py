@@ -216,7 +216,7 @@ def _open_locked(
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
-        number, log = _create_segment(disk, layout)
+        number, log = create_segment(disk, layout)
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
@@ -246,7 +246,7 @@ def _open_locked(
     return run
 
 
-def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
     """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias, TypeVar
+
+import orjson
 
 from mac_runner import limits
 from mac_runner.clock import Clock, iso
@@ -144,7 +146,7 @@ class Session:
     def _commit(self, items: Sequence[Item]) -> None:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        events = b"".join(map(_event_line, _of(items, EventItem)))
+        events = b"".join(map(event_line, _of(items, EventItem)))
         if events:
             self.disk.append(self._files.events, events)
         for item in _of(items, SummaryItem)[-1:]:
@@ -265,6 +267,12 @@ def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
 
 
-def _event_line(item: EventItem) -> bytes:
+def event_line(item: EventItem) -> bytes:
+    """A line of the event log; a number that is none is null there, for it is no data that anything is derived from."""
     head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
-    return (_compact({**head, **item.fields}) + "\n").encode("ascii")
+    fields = {**head, **item.fields}
+    with suppress(orjson.JSONEncodeError):
+        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        if line.isascii():
+            return line
+    return (_compact(fields) + "\n").encode("ascii")

@@ -114,15 +114,6 @@ def test_questions_are_named_relative_to_the_experiment_file(load: Load) -> None
     assert [discussion.question_at(index).question_id for index in range(2)] == ["q", "q"]
 
 
-def test_experiments_that_ask_the_same_questions_share_them(load: Load) -> None:
-    Path("q.jsonl").write_text(QUESTION)
-    first, second = (load(ASKING, seed=seed).experiment.discussion for seed in (1, 2))
-    assert first is not None
-    assert second is not None
-
-    assert first.question_at(0) is second.question_at(0)
-
-
 def test_the_content_of_the_questions_is_part_of_the_identity_and_their_place_is_not(load: Load) -> None:
     Path("q.jsonl").write_text(QUESTION)
     first = load(ASKING).resolved
