@@ -61,9 +61,9 @@ def _state(statement: Statement) -> JsonValue:
 def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
     """What came of the discussion: all that a summary needs to know of it."""
     rounds = table.round
+    answers = [table.answers(number) for number in range(rounds)]
     verdict = verdict_of(table)
-    last = table.answers(rounds - 1)
-    group = verdict if verdict is not None else majority(last)
+    group = verdict if verdict is not None else majority(answers[-1])
     question = table.question
     return {
         "kind": "discussion",
@@ -76,10 +76,7 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "answer": _short(group),
         "verdict": _short(verdict),
         "consensus": consensus(table, rounds - 1) is not None,
-        "answers": {
-            seat.agent: [_short(table.answers(number)[seat.agent]) for number in range(rounds)]
-            for seat in table.participants
-        },
+        "answers": {seat.agent: [_short(given[seat.agent]) for given in answers] for seat in table.participants},
         "passes": sum(statement.said is None for statement in table.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(table)],
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(table).items()},

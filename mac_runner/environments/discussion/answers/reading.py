@@ -54,6 +54,8 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
         return Problem(Cause.CUT_OFF if is_cut else Cause.OPEN_THOUGHT, reason)
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
+    if "{" not in said:
+        return _lines(said, wanted)
     objects = [fields for fields in map(_lowered, _whole_objects(said)) if fields.keys() & set(wanted)]
     if not objects:
         mended = _lowered(_mended(said))
