@@ -12,6 +12,7 @@ from __future__ import annotations
 from mac_runner.store.disk import Disk, System
 from mac_runner.store.grid import GridEntry, GridRecord, grid_entries, is_grid, read_grid
 from mac_runner.store.grid_run import GridRun, grid_accounting, open_grid, write_tables
+from mac_runner.store.grid_standing import GridStanding, read_grid_standing
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merging import Merged, merge_runs
 from mac_runner.store.reader import RunContents, has_run, read_run, read_summary
@@ -38,6 +39,7 @@ __all__ = [
     "GridEntry",
     "GridRecord",
     "GridRun",
+    "GridStanding",
     "Merged",
     "Run",
     "RunContents",
@@ -59,6 +61,7 @@ __all__ = [
     "open_grid",
     "open_run",
     "read_grid",
+    "read_grid_standing",
     "read_run",
     "read_standing",
     "read_summary",
