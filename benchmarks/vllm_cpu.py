@@ -66,6 +66,11 @@ class Overheard:
         """The engine's."""
         return self.backend.token_budget
 
+    @property
+    def lookahead(self) -> int:
+        """The engine's."""
+        return self.backend.lookahead
+
     async def start(self) -> None:
         """It runs already."""
 
@@ -93,7 +98,7 @@ def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) 
     return {
         "experiment_metadata": {"experiment_name": "vllm_cpu"},
         "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
+        "discussion": {"max_rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
         "model_definitions": {"m": {"backend": "vllm", "vllm_config": vllm_config}},
         "agent_definitions": [
             {"agent_id": f"a{n}", "role": "participant", "model": "m", "max_tokens": max_tokens} for n in range(3)
@@ -170,7 +175,7 @@ async def measure(loaded: Loaded, directory: Path, times: int) -> tuple[Phase, P
 def main() -> None:
     """Measure and print the row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--conversations", type=int, default=48)
+    parser.add_argument("--conversations", type=int, default=96)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--times", type=int, default=2)

@@ -13,7 +13,9 @@
     │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
-    └── StoreError             the disk refused a write                  verdict: fail_run
+    │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
+    ├── StoreError             the disk refused a write                  verdict: fail_run
+    └── OutOfMemoryError       this process can have no more memory      verdict: fail_run
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
 the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
@@ -22,9 +24,8 @@ boundary where it surfaced (`boundary`), or it ends the process with its traceba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
+from types import TracebackType
 
 
 class Verdict(StrEnum):
@@ -78,15 +79,24 @@ class TransientBackendError(BackendError):
     """Worth asking again: a lost connection, a full queue, a timeout.
 
     `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
-    as a whole did not answer, whatever was asked of it.
+    as a whole did not answer, whatever was asked of it; `is_engine_death` that it died while it worked on this very
+    request, which may be why. A connection that broke is not enough to say so.
     """
 
     verdict = Verdict.RETRY
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, is_unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_unreachable: bool = False,
+        is_engine_death: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_unreachable = is_unreachable
+        self.is_engine_death = is_engine_death
 
 
 class RequestTimeoutError(TransientBackendError):
@@ -105,22 +115,49 @@ class EngineDeadError(BackendError):
     verdict = Verdict.FAIL_RUN
 
 
+class EngineCrashedError(EngineDeadError):
+    """The engine broke down while it worked; what it worked on may be why."""
+
+
 class StoreError(MacRunnerError):
     """The disk refused a write. Nothing after it was acknowledged; the run stops and can be resumed."""
 
     verdict = Verdict.FAIL_RUN
 
 
-@contextmanager
-def boundary(error: type[MacRunnerError], what: str) -> Iterator[None]:
+class OutOfMemoryError(MacRunnerError):
+    """No memory is left. Whatever was being done is not at fault, so nothing of it is tried again; the run stops."""
+
+    verdict = Verdict.FAIL_RUN
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: no memory left; run the same command again: it goes on where it stopped. Where it happens "
+            "again, lower --concurrency or take a larger machine"
+        )
+
+
+class boundary:  # noqa: N801 - it reads as the verb that it is
     """Turn any exception of foreign code into `error`, keeping the original as its cause.
 
     Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on: it guards the
-    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python.
+    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python. It is a class
+    because a turn passes several boundaries, and a generator would cost each of them three times as much.
     """
-    try:
-        yield
-    except MacRunnerError:
-        raise
-    except Exception as fault:
-        raise error(f"{what}: {type(fault).__name__}: {fault}") from fault
+
+    __slots__ = ("_error", "_what")
+
+    def __init__(self, error: type[MacRunnerError], what: str) -> None:
+        self._error = error
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(fault, MemoryError):
+            raise OutOfMemoryError(self._what) from fault
+        if isinstance(fault, Exception) and not isinstance(fault, MacRunnerError):
+            raise self._error(f"{self._what}: {type(fault).__name__}: {fault}") from fault

@@ -7,6 +7,18 @@ YAML_SIZE_BYTES_MAX = 1 << 20
 YAML_NODES_MAX = 10_000
 YAML_DEPTH_MAX = 32
 
+# config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
+GRID_COMBINATIONS_MAX = 5_000
+GRID_SLUG_CHARS_MAX = 48
+NAME_CHARS_MAX = 80
+
+# config: what the files may cost that an experiment names, its questions and its template.
+MATERIAL_BYTES_MAX = 256 << 20
+QUESTIONS_MAX = 500_000
+QUESTION_CHARS_MAX = 20_000
+CHOICES_MAX = 26
+TEMPLATE_CHARS_MAX = 65_536
+
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
@@ -20,6 +32,16 @@ CONTEXT_PUBLIC_SHARE_MAX = 0.6
 # What is kept of a prompt that an engine found too long, before it is asked again.
 CONTEXT_SHRINK = 0.9
 TOOL_CALLS_PER_TURN_MAX = 3
+
+# discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
+REPLY_OBJECTS_MAX = 200
+REPAIR_CHARS_MAX = 8_192
+REPAIR_BRACKETS_MAX = 64
+ANSWER_CHARS_MAX = 2_000
+# discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
+# open answer; and what a private channel takes.
+SHORT_ANSWER_CHARS_MAX = 200
+ASIDE_CHARS_MAX = 500
 
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000
@@ -35,6 +57,8 @@ RETRIES_PER_SLOT = 2
 ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
+# scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
+ENGINE_DEATHS_PER_TURN_MAX = 3
 SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
 # scheduler: an engine that starts within this is not spoken of.
@@ -65,6 +89,9 @@ OLLAMA_BODY_BYTES_MAX = 16 << 20
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many calls may block at once beside the loop; more wait for their turn.
+BLOCKING_CALLS_MAX = 32
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 
@@ -74,8 +101,22 @@ COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
 MANIFEST_WRITES_PER_PLAN_MAX = 50
 FRAME_BYTES_MAX = 16 << 20
+# store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
+# periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
+LEASE_INTERVAL_S = 10.0
+LEASE_PERIODS = 3
+LEASE_LOOK_INTERVAL_S = 1.0
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
+
+# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
+# transcripts tell how large they are: the estimate of the room that a run needs.
+SPACE_TRANSCRIPT_BYTES_MIN = 1_000
+SPACE_JOURNAL_SHARE = 0.75
+SPACE_SAMPLE_CONVERSATIONS = 100
+
+# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
+GRID_RUNS_OPEN_MAX = 64
 
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
@@ -89,6 +130,14 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
+REPORT_PARTS_MAX = 12
+REPORT_STRETCHES_MAX = 8
+# reports: what `status` shows of a run on one screen.
+STANDING_MODELS_MAX = 6
+STANDING_FAILURES_MAX = 5
+# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
+REPORT_GRID_ROWS_MAX = 200
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

@@ -12,6 +12,7 @@ and no two entries of the pool travel together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,41 @@ from mac_runner.types import Agent, Lineup, Sampling, Task, Turn, stable_hash
 
 REQUEST_SEED_BITS = 31
 """Engines take a sampling seed as a signed 32-bit number."""
+
+
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+
+
+class Shard(NamedTuple):
+    """The `number`-th of `of` parts of an experiment, counted from 1: the tasks whose index leaves `number - 1`."""
+
+    number: int
+    of: int
+
+    def holds(self, task: Task) -> bool:
+        """Whether a task belongs to this part; each task belongs to exactly one."""
+        return task.index % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def parse_shard(text: str) -> Shard:
+    """`3/8` as a Shard. Raises ConfigError saying what is allowed."""
+    match = _SHARD.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} is no shard; write i/n, such as 1/8 for the first of eight")
+    shard = Shard(int(match[1]), int(match[2]))
+    if shard.of == 0:
+        raise ConfigError(f"there is no shard {text}: there is at least one shard, 1/1")
+    if shard.number == 0:
+        raise ConfigError(
+            f"there is no shard {text}: shards are counted from 1, so the first is 1/{shard.of}; "
+            "where a job array counts from 0, add 1 to its index"
+        )
+    if shard.number > shard.of:
+        raise ConfigError(f"there is no shard {text}: of {shard.of} shards the last is {shard.of}/{shard.of}")
+    return shard
 
 
 class _Square(NamedTuple):
@@ -130,7 +166,8 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
 def _task(experiment: Experiment, index: int, agents: tuple[Agent, ...]) -> Task:
     name = experiment.experiment_metadata.experiment_name
     seed = stable_hash(experiment.seed, "task", index)
-    return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents)
+    material = None if experiment.discussion is None else experiment.discussion.question_at(index).to_json()
+    return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents, material=material)
 
 
 def sampling_of(definition: AgentDefinition) -> Sampling:

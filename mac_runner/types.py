@@ -62,12 +62,16 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One conversation to run: who takes part, from which seed. `index` is its place in the plan."""
+    """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
+
+    `material` is what it is about where the experiment has that in a file: with it the task stands alone.
+    """
 
     index: int
     task_id: str
     seed: int
     agents: tuple[Agent, ...]
+    material: Mapping[str, JsonValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +102,12 @@ class Turn:
     step: int = 0
     attempt: int = 0
     after: frozenset[str] = frozenset()
+    key: str = field(init=False, repr=False, compare=False)
+    """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
 
-    @property
-    def key(self) -> str:
-        """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
-        return f"{self.round}/{self.agent}/{self.step}/{self.attempt}"
+    def __post_init__(self) -> None:
+        # Made once: everybody who deals with a turn asks for it.
+        object.__setattr__(self, "key", f"{self.round}/{self.agent}/{self.step}/{self.attempt}")
 
     @property
     def is_followup(self) -> bool:

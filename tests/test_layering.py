@@ -18,15 +18,15 @@ GROUND = ("errors", "types", "clock", "limits", "printable", "__init__")
 # are set up from the config, and an environment plays again what the caller hands it. Status reads the scheduler it
 # shows, while reports read the run directory alone and so import no room: the caller hands them its rows.
 MAY_IMPORT = {
-    "config": set[str](),
+    "nano": set[str](),
+    "config": set(),
     "plan": {"config"},
     "store": {"config", "plan"},
     "environments": {"config"},
-    "backends": {"config"},
+    "backends": {"config", "nano"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "nano": set(),
     "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
 }
 
@@ -34,16 +34,35 @@ CLOCK = {"clock.py"}
 """Time is passed in, so that tests can simulate it."""
 DISK = {"store/disk.py"}
 """The only file that writes, so that a test can make it fail."""
-READERS = {"config/loading.py", "config/schema.py"}
-"""The one reads the user's file, the other is a tool that writes the schema of it; neither touches a run."""
+READERS = {"config/loading.py", "config/materials.py", "config/schema.py"}
+"""Two read the user's files, the third is a tool that writes the schema of them; none touches a run."""
 ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
+MACHINE = {"store/machine.py"}
+"""Reads what the kernel says of processes and mounts; touches no run."""
 MODELS = {"nano/tokenizer.py"}
 """Reads what lies in a model's directory; nothing else of the island touches a disk but through its libraries."""
 STREAMS = {"cli/printing.py"}
 """Opens nothing but /dev/null, in the place of a stdout that nobody takes."""
 ENDS = {"cli/commands.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
+
+
+LIBRARIES = (
+    "aiohttp",
+    "click",
+    "filelock",
+    "httpx",
+    "jinja2",
+    "json_repair",
+    "ollama",
+    "msgspec",
+    "pydantic",
+    "rapidfuzz",
+    "rich",
+    "tqdm",
+    "yaml",
+)
 
 
 def test_every_room_is_known() -> None:
@@ -71,27 +90,33 @@ def test_room_imports_what_it_may(room: str) -> None:
 
 
 def test_nano_is_an_island() -> None:
-    """It imports nothing of the package but itself, not even the ground floor; and of all others none needs torch."""
+    """It imports nothing of the package but itself, not even the ground floor; only one backend imports it."""
     inside = {target for path in _modules() if _room(path) == "nano" for target in _imported_rooms(path)}
     torch_users = {_room(path) for path in _modules() if "torch" in _imported_libraries(path)}
 
+    visitors = {_name(path).rpartition("/")[0] for path in _modules() if "nano" in _imported_rooms(path)}
+
     assert inside == {"nano"}
     assert torch_users == {"nano"}
+    assert {place for place in visitors if not place.startswith("nano")} == {"backends/nano"}
 
 
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
-        library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
-        for library in ("aiohttp", "click", "filelock", "httpx", "ollama", "pydantic", "rich", "tqdm", "yaml")
+        library: {_room(path) for path in _modules() if library in _imported_libraries(path)} for library in LIBRARIES
     }
 
     assert users == {
         "aiohttp": {"backends"},
-        "click": {"cli"},
+        "click": {"cli", "nano"},
         "filelock": {"store"},
         "httpx": {"backends"},
+        "jinja2": {"environments", "nano"},
+        "json_repair": {"environments"},
         "ollama": {"backends"},
-        "pydantic": {"config", "cli"},
+        "msgspec": {"backends", "store"},
+        "pydantic": {"config", "cli", "nano"},
+        "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},
         "yaml": {"config", "store"},
@@ -120,7 +145,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | READERS | ENGINES | MODELS | STREAMS
+    assert openers | by_method == DISK | READERS | ENGINES | MACHINE | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:
@@ -143,10 +168,14 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         if isinstance(handler, ast.ExceptHandler) and _catches_too_much(handler)
     }
 
-    # The one turns what foreign code raises into an error of ours, the other tells of a bug and ends the process.
+    # The one tells of a bug and ends the process, the other brings what a call on a thread raised to whoever awaits it.
     # The island hands what its one thread meets to whoever asked, and its library raises nothing more particular.
     island = {"nano/async_engine.py: Exception", "nano/tokenizer.py: Exception"}
-    assert catchers - island == {"errors.py: Exception", "cli/commands.py: Exception"}
+    assert catchers - island == {"cli/commands.py: Exception", "cli/looping.py: BaseException"}
+    # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python.
+    assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
+        "errors.py"
+    }
 
 
 def test_only_the_command_line_ends_the_process() -> None:
@@ -156,6 +185,10 @@ def test_only_the_command_line_ends_the_process() -> None:
 
 def test_only_the_command_line_prints() -> None:
     assert _users_of({"print"}) <= {"cli/printing.py"}
+
+
+def _asks_for_any_exception(call: ast.Call) -> bool:
+    return _dotted(call.func) == "isinstance" and ast.unparse(call.args[1]) in {"Exception", "BaseException"}
 
 
 @cache

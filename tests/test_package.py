@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -17,15 +18,16 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
 MODULES = sorted((ROOT / "mac_runner").rglob("*.py"))
 ROOMS = [path.parent for path in MODULES if path.name == "__init__.py"]
-NANO = ROOT / "mac_runner" / "nano"
+NANO = (ROOT / "mac_runner" / "nano", ROOT / "mac_runner" / "backends" / "nano")
 
 
 @pytest.fixture(autouse=True)
 def torch_for_the_island(request: pytest.FixtureRequest) -> None:
-    """Of all rooms only nano needs torch, which comes with `[nano]`."""
+    """Of all rooms only nano, and the backend of that name, need torch, which comes with `[nano]`."""
     asked = getattr(request.node, "callspec", None)
     paths = asked.params.values() if asked is not None else ()
-    if any(isinstance(path, Path) and path.is_relative_to(NANO) for path in paths) and find_spec("torch") is None:
+    needs_torch = any(isinstance(path, Path) and path.is_relative_to(room) for path in paths for room in NANO)
+    if needs_torch and find_spec("torch") is None:
         pytest.skip("torch is not installed")
 
 
@@ -76,5 +78,5 @@ def test_example_is_ready_to_run(
 
     out, err = capsys.readouterr()
     assert (ending.value.code, err) == (0, "")
-    assert f"run directory  runs/{path.stem}\n" in out
+    assert re.search(rf"directory +runs/{path.stem}\n", out)
     assert list(tmp_path.iterdir()) == []

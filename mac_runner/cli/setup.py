@@ -11,17 +11,20 @@ from pathlib import Path
 from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.config import Experiment, Loaded, ModelDefinition, load_experiment
+from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, load_experiment
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import plan_tasks
+from mac_runner.plan import Shard, plan_tasks
 from mac_runner.types import JsonObject, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight."""
+    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight.
+
+    `shard` asks for a part of the experiment only.
+    """
 
     file: Path
     profile: str | None = None
@@ -30,6 +33,7 @@ class Invocation:
     seed: int | None = None
     concurrency: int | None = None
     out: Path | None = None
+    shard: Shard | None = None
     is_quiet: bool = False
     is_live: bool | None = None
     is_pulling: bool = False
@@ -37,12 +41,14 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """An experiment ready to run, but for its engines."""
+    """An experiment ready to run, but for its engines: all of it, or the tasks called `only`."""
 
     loaded: Loaded
     environment: Environment
     directory: Path
     limit: int | None
+    shard: Shard | None = None
+    only: frozenset[str] | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -60,8 +66,11 @@ class Setup:
         return self.experiment.experiment_metadata.experiment_name
 
     def tasks(self) -> Iterator[Task]:
-        """The plan of this invocation, anew on each call."""
-        return islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
+        """The plan of this invocation, anew on each call: of the first `limit` tasks, those of the shard."""
+        tasks: Iterator[Task] = islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
+        if self.shard is not None:
+            tasks = filter(self.shard.holds, tasks)
+        return tasks if self.only is None else (task for task in tasks if task.task_id in self.only)
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
@@ -83,37 +92,61 @@ class Setup:
         is_pulling: bool = False,
     ) -> Backend:
         """The engine of model `name`, defined by the experiment or a variant of what it says. Raises ConfigError."""
-        with _located(self.loaded):
+        with located(self.loaded):
             return build_backend(
                 name,
                 definition,
                 agents=self.experiment.agent_definitions,
-                policy_of=_policies(self.environment, name),
+                policy_of=lambda policy: self.policy(name, policy),
                 clock=clock,
                 say=say,
                 is_pulling=is_pulling,
             )
 
+    def policy(self, model: str, name: str) -> Policy:
+        """The environment's scripted player called `name`; of an unknown one it is told where the file names it."""
+        try:
+            return self.environment.policy(name)
+        except ConfigError as error:
+            key = ("model_definitions", model, "scripted_config", "policy")
+            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
 
-def set_up(invocation: Invocation) -> Setup:
-    """Read, resolve and check everything. Raises ConfigError, with the place in the file where there is one."""
-    loaded = load_experiment(
+
+def read_file(invocation: Invocation) -> Loaded | Grid:
+    """What the file asks for with the flags: one experiment, or a grid of them. Raises ConfigError."""
+    return load(invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed)
+
+
+def set_up(invocation: Invocation, loaded: Loaded | None = None) -> Setup:
+    """Check everything about the one experiment of a file, which is read unless it is `loaded` already.
+
+    Raises ConfigError, with the place in the file where there is one.
+    """
+    loaded = loaded or load_experiment(
         invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed
     )
-    with _located(loaded):
+    with located(loaded):
         environment = build_environment(loaded.experiment)
         next(plan_tasks(loaded.experiment, environment.lineup))
     name = loaded.experiment.experiment_metadata.experiment_name
     return Setup(
         loaded=loaded,
         environment=environment,
-        directory=invocation.out or Path("runs") / name,
+        directory=directory_of(invocation, name),
         limit=invocation.limit,
+        shard=invocation.shard,
     )
 
 
+def directory_of(invocation: Invocation, name: str) -> Path:
+    """The directory of the experiment or the grid called `name`: where the flags say, or one by its name and shard."""
+    shard = invocation.shard
+    named = name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
+    return invocation.out or Path("runs") / named
+
+
 @contextmanager
-def _located(loaded: Loaded) -> Iterator[None]:
+def located(loaded: Loaded) -> Iterator[None]:
     """Whoever refuses a setting inside the block knows its key; the file knows the place."""
     try:
         yield
@@ -121,16 +154,3 @@ def _located(loaded: Loaded) -> Iterator[None]:
         if not error.key:
             raise
         raise ConfigError(f"{loaded.locate(error.key)}: {error}") from error
-
-
-def _policies(environment: Environment, model: str) -> Callable[[str], Policy]:
-    """The environment's scripted players by name; of an unknown one it is told where the file names it."""
-
-    def policy_of(name: str) -> Policy:
-        try:
-            return environment.policy(name)
-        except ConfigError as error:
-            key = ("model_definitions", model, "scripted_config", "policy")
-            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
-
-    return policy_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from mac_runner.config.discussion_consistency import discussion_problems
 from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
 from mac_runner.config.model_definition import BACKENDS, ModelDefinition
 from mac_runner.config.problems import Problem, suggestion
@@ -79,8 +80,11 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _environment(experiment: Experiment) -> Iterator[Problem]:
-    if experiment.conversation_config.environment == DISCUSSION_ENVIRONMENT and experiment.discussion is None:
-        yield Problem(("discussion",), "is missing; the environment 'discussion' needs its topics")
+    if experiment.conversation_config.environment == DISCUSSION_ENVIRONMENT:
+        if experiment.discussion is None:
+            yield Problem(("discussion",), "is missing; the environment 'discussion' needs its questions or topics")
+        else:
+            yield from discussion_problems(experiment, experiment.discussion)
     for section, owner in (("game", GAME_ENVIRONMENT), ("discussion", DISCUSSION_ENVIRONMENT)):
         if getattr(experiment, section) is not None and experiment.conversation_config.environment != owner:
             text = f"belongs to the environment {owner!r}; this experiment has the environment"

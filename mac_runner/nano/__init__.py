@@ -63,6 +63,7 @@ from mac_runner.nano.outputs import (
 )
 from mac_runner.nano.paged import PagedKVCache, compute_block_hash
 from mac_runner.nano.radix import RadixKVCache
+from mac_runner.nano.recommended import recommended_sampling
 from mac_runner.nano.sampler import sample_with_logprobs
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.scheduler import schedule
@@ -103,6 +104,7 @@ __all__ = [
     "WrongShapeError",
     "compute_block_hash",
     "model_forward",
+    "recommended_sampling",
     "sample_with_logprobs",
     "schedule",
 ]

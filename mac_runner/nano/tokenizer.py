@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
@@ -30,7 +30,9 @@ class Tokenizer:
         except Exception as error:  # The library raises nothing more particular.
             raise ModelError(f"{directory / 'tokenizer.json'} is no tokenizer that can be read: {error}") from error
         self._settings = read_json(directory / "tokenizer_config.json")
-        self._template = _read_template(directory, self._settings)
+        self.chat_template = _read_template(directory, self._settings)
+        """How to write messages, as Jinja; a base model often has none."""
+        self._template: Template | None = None  # Compiled when it is first used: a broken one hurts nobody else.
 
     @property
     def vocab_size(self) -> int:
@@ -52,12 +54,12 @@ class Tokenizer:
 
     def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
         """A conversation as the model was trained to see it, ready for its answer."""
-        if self._template is None:
+        if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
         known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables}
-        environment = _sandbox()
         try:
-            return environment.from_string(self._template).render(messages=messages, **known)
+            self._template = self._template or _sandbox().from_string(self.chat_template)
+            return self._template.render(messages=messages, **known)
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidRequestError(
                 f"the chat template of {self.directory} refuses these messages: {error}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.reports.discussions.results import DiscussionResult, parse_discussion
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 _T = TypeVar("_T")
@@ -39,7 +40,10 @@ class GameResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """One ended conversation. `failure` is set iff it failed, `game` iff it is a finished game."""
+    """One ended conversation. `failure` is set iff it failed, `game` or `discussion` iff it is a finished one.
+
+    `failed_attempts` is how often it had failed before and was tried again.
+    """
 
     task_id: str
     index: int
@@ -49,6 +53,8 @@ class IndexRow:
     defaults: int
     tokens: TokenCount
     game: GameResult | None
+    discussion: DiscussionResult | None
+    failed_attempts: int = 0
 
 
 def parse_row(row: JsonObject) -> IndexRow:
@@ -74,6 +80,8 @@ def parse_row(row: JsonObject) -> IndexRow:
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),
+        failed_attempts=len(_get(row, "failed_attempts", list, where)) if "failed_attempts" in row else 0,
+        discussion=None if has_failed else parse_discussion(row.get("outcome"), f"{where}, outcome"),
     )
 
 

@@ -7,7 +7,7 @@ shown through `printable` and never read as markup. To a file or a pipe go plain
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from typing import TextIO
 
@@ -16,8 +16,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.limits import REPORT_RANKING_N_MIN
+from mac_runner.limits import REPORT_PARTS_MAX, REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
+from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
@@ -35,9 +36,14 @@ _ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
     """Print the tables on `stream`, in colour and to its width where it is a terminal."""
+    show(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+
+
+def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
+    """Print on `stream` what `render` makes for its width, None for one without an end, with or without colour."""
     is_terminal = stream.isatty()
-    width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
-    text = render_summary(summary, width=width, has_style=is_terminal and "NO_COLOR" not in os.environ)
+    width = _terminal_width(stream) if is_terminal else None
+    text = render(width, is_terminal and "NO_COLOR" not in os.environ)
     encoding = stream.encoding or "utf-8"
     try:
         text.encode(encoding)
@@ -49,6 +55,13 @@ def write_summary(summary: JsonObject, stream: TextIO) -> None:
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
+    parts = (*parts, *_failures_table(summary), *_parts_table(summary))
+    return drawn(parts, width=width, has_style=has_style)
+
+
+def drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
+    """Some tables one below the other."""
     out = StringIO()
     console = Console(
         file=out,
@@ -59,7 +72,7 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         emoji=False,
         highlight=False,
     )
-    for part in (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary)):
+    for part in parts:
         console.print(part)
         console.print()
     # Cells are padded to their column; nobody wants the blanks at the ends of lines.
@@ -76,11 +89,26 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned")
     if games:
         _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
+    if discussions := _object(summary, "discussions"):
+        for name, value in discussion_lines(discussions):
+            _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
     rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
-    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s; {rates}")
+    merged = summary.get("merged_runs")
+    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
+    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s{over}; {rates}")
+    if retried := _object(summary, "retried"):
+        counts = _listed(retried, ("finished", "failed"))
+        before = _integer(retried.get("failed_attempts"))
+        _add(
+            table, "tried again", f"{_integer(retried.get('conversations'))}: {counts}; {before} failed attempts before"
+        )
+    if repeated := _object(summary, "repeated"):
+        replies, tokens = _listed(repeated, ("conversations", "replies")), _object(repeated, "tokens")
+        cost = f"{replies}, {_integer(tokens.get('completion'))} completion tokens"
+        _add(table, "done twice", f"{cost}: another process was at work here")
     return table
 
 
@@ -119,6 +147,15 @@ def _win_cells(name: str, rate: JsonObject) -> list[Text]:
     return [Text(printable(name)), *map(Text, cells)]
 
 
+def _discussion_tables(summary: JsonObject) -> Iterable[RenderableType]:
+    discussions = _object(summary, "discussions")
+    for plain in discussion_tables(discussions) if discussions else ():
+        table = _table(plain.title, plain.words, plain.numbers)
+        for row in plain.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        yield table
+
+
 def _models_table(summary: JsonObject) -> Iterable[RenderableType]:
     models = _object(summary, "models")
     if not models:
@@ -147,6 +184,23 @@ def _failures_table(summary: JsonObject) -> Iterable[RenderableType]:
             cells = (printable(str(failure.get("reason"))), printable(names), _integer(failure.get("count")))
             table.add_row(*map(Text, cells))
     yield table
+
+
+def _parts_table(summary: JsonObject) -> Iterable[RenderableType]:
+    """Which part came when, where there are several."""
+    parts = summary.get("parts")
+    if not isinstance(parts, list) or len(parts) < 2:
+        return
+    shown = [part for part in parts[-REPORT_PARTS_MAX:] if isinstance(part, dict)]
+    has_runs = any("run" in part for part in shown)
+    table = _table("parts", ("began", *(("run",) if has_runs else ()), "conversations"), ("finished", "failed"))
+    for part in shown:
+        run = [printable(str(part.get("run", UNKNOWN)))] if has_runs else []
+        cells = (str(part.get("started_at")), *run, str(part.get("indexes")))
+        table.add_row(*map(Text, cells), *(Text(_integer(part.get(key))) for key in ("finished", "failed")))
+    yield table
+    if len(parts) > len(shown):
+        yield Text(f"and {len(parts) - len(shown)} earlier sessions: summary.json has them all.")
 
 
 def _table(title: str, left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:

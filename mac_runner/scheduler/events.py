@@ -26,18 +26,24 @@ Empty while no model admits by tokens."""
 
 @dataclass(frozen=True, slots=True)
 class ModelReady:
-    """A model serves `capacity` requests at once from now on, and `token_budget` tokens of them if that is bounded."""
+    """A model serves `capacity` requests at once from now on, and `token_budget` tokens of them if that is bounded.
+
+    It is handed `lookahead` requests more, which wait inside it.
+    """
 
     model: str
     capacity: int
     token_budget: int | None = None
+    lookahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
     """The conversation asked for by Open is there. No turns: it is over already.
 
-    `failed_at` is set for one that had failed in an earlier session, at that place.
+    `failed_at` is set for one that had failed in an earlier session, at that place; `suspects` are the keys of turns
+    that engines died on then. `engines` names the engine of each of its models; a model that is not named there is
+    served by the engine of its own name.
     """
 
     conversation: int
@@ -45,6 +51,8 @@ class Opened:
     rounds_completed: int
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    suspects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +73,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """The engine did not answer `turn`; it is asked again in `delay_s` seconds, or never: the conversation fails."""
+    """The engine did not answer `turn`; it is asked again in `delay_s` seconds, or never: the conversation fails.
+
+    A suspect is asked again behind all others, and when nothing else of its model is in flight.
+    """
 
     conversation: int
     turn: Turn
     delay_s: float | None
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ def check(pools: Pools, *, slots: int, concurrency: int | None) -> None:
     _check_pending(pools, held)
     _check_slots(pools, by_pool[Pool.IN_FLIGHT], slots, concurrency)
     for pool in pools.models.values():
-        _check_model(pool, [turn for turn in held if turn.turn.model == pool.name])
+        _check_model(pool, [turn for turn in held if turn.engine == pool.name])
     assert sum(pool.ready for pool in pools.models.values()) == by_pool[Pool.READY], "ready turns of an unknown model"
     for index, conversation in pools.conversations.items():
         assert index == conversation.index, f"conversation {conversation.index} is filed under {index}"
@@ -29,8 +29,8 @@ def _check_pending(pools: Pools, held: list[HeldTurn]) -> None:
 
 
 def _check_slots(pools: Pools, in_flight: int, slots: int, concurrency: int | None) -> None:
-    capacity = sum(pool.capacity for pool in pools.models.values())
-    assert slots == (capacity if concurrency is None else min(concurrency, capacity)), "slots"
+    limit = sum(pool.limit for pool in pools.models.values())
+    assert slots == (limit if concurrency is None else min(concurrency, limit)), "slots"
     assert pools.in_flight == in_flight, f"{in_flight} turns in flight, {pools.in_flight} counted"
     assert in_flight == sum(pool.in_flight for pool in pools.models.values()), "slots of models and of the run differ"
     assert in_flight <= slots, f"{in_flight} in flight on {slots} slots"
@@ -42,11 +42,15 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
     ready = {turn for turn in held if turn.pool is Pool.READY}
     living = [entry for entry in pool.heap if entry[-1].entry is entry]
     assert pool.in_flight == sum(turn.pool is Pool.IN_FLIGHT for turn in held), f"{pool.name}: in flight"
-    assert 0 <= pool.in_flight <= pool.capacity, f"{pool.name}: {pool.in_flight} in flight on {pool.capacity} slots"
+    assert 0 <= pool.in_flight <= pool.limit, f"{pool.name}: {pool.in_flight} in flight, {pool.limit} may be"
     charged = sum(turn.charged_tokens for turn in held if turn.pool is Pool.IN_FLIGHT)
     assert pool.tokens_in_flight == charged, f"{pool.name}: {charged} tokens in flight, {pool.tokens_in_flight} counted"
     is_bounded = pool.token_budget is not None and pool.in_flight > 1
     assert not is_bounded or charged <= (pool.token_budget or 0), f"{pool.name}: more tokens in flight than fit"
+    assert pool.is_reserved == any(turn.is_suspect for turn in held if turn.pool is Pool.IN_FLIGHT), (
+        f"{pool.name}: reserved"
+    )
+    assert not pool.is_reserved or pool.in_flight == 1, f"{pool.name}: a suspect is not alone"
     assert pool.ready == len(ready), f"{pool.name}: {len(ready)} ready, {pool.ready} counted"
     assert len(living) == len(ready), f"{pool.name}: a ready turn has no entry, or two"
     assert {entry[-1] for entry in living} == ready, f"{pool.name}: the heap holds other turns than the ready ones"
@@ -70,7 +74,7 @@ def _check_conversation(conversation: OpenConversation) -> None:
         assert held.pool is not Pool.BLOCKED or is_waiting, f"{name}: turn {key} is blocked by nobody"
         if held.entry is not None:
             expected = (
-                0 if held.sendings or turn.is_followup else 1,
+                2 if held.is_suspect else 0 if held.sendings or turn.is_followup else 1,
                 -conversation.rounds_completed,
                 conversation.index,
             )

@@ -9,6 +9,7 @@ Promises:
   and the run as a whole have a free slot; among those that may, the least priority departs (see `pools.Entry`);
 - the heads of all models are compared, so a full model never holds up another;
 - of a model with a token budget no more departs than its tokens allow (see `pools.ModelPool`);
+- a turn that engines died on departs behind all others, and alone on its model;
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and never more than
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
@@ -89,6 +90,15 @@ class RequestScheduler:
         """How many requests of `model` are served at once as things stand: its capacity, or what its tokens allow."""
         return self._pools.model(model).effective_capacity
 
+    def flying(self, engine: str) -> list[tuple[int, Turn]]:
+        """The turns in flight on `engine`, with their conversations; O(open turns)."""
+        return [
+            (conversation.index, held.turn)
+            for conversation in self._pools.conversations.values()
+            for held in conversation.turns.values()
+            if held.pool is Pool.IN_FLIGHT and held.engine == engine
+        ]
+
     @property
     def open_conversations(self) -> int:
         """How many conversations are open."""
@@ -141,15 +151,21 @@ class RequestScheduler:
 
     def _model_ready(self, event: ModelReady) -> None:
         pool = self._pools.model(event.model)
-        pool.capacity, pool.token_budget = event.capacity, event.token_budget
-        capacity = sum(pool.capacity for pool in self._pools.models.values())
-        self._slots = capacity if self._concurrency is None else min(self._concurrency, capacity)
+        pool.capacity, pool.token_budget, pool.lookahead = event.capacity, event.token_budget, event.lookahead
+        limit = sum(pool.limit for pool in self._pools.models.values())
+        self._slots = limit if self._concurrency is None else min(self._concurrency, limit)
 
     def _opened(self, event: Opened, actions: list[Action], now_s: float) -> None:
         if event.conversation in self._pools.conversations:
             raise self._invalid(event.conversation, "was opened twice")
         self._open_outstanding = False
-        conversation = OpenConversation(event.conversation, failed_at=event.failed_at, needs=event.needs)
+        conversation = OpenConversation(
+            event.conversation,
+            failed_at=event.failed_at,
+            needs=event.needs,
+            suspects=event.suspects,
+            engines=event.engines,
+        )
         self._pools.conversations[event.conversation] = conversation
         self._adopt(conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(conversation, actions)
@@ -168,6 +184,7 @@ class RequestScheduler:
             return
         if conversation.wants(turn):
             conversation.turns[turn.key] = held
+            held.is_suspect = held.is_suspect or event.is_suspect
             self._pools.move(held, Pool.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
         self._settle_if_over(conversation, actions)
@@ -208,7 +225,7 @@ class RequestScheduler:
             key = turn.key
             held = before.pop(key, None)
             if held is None:
-                held = HeldTurn(conversation, turn)
+                held = conversation.hold(turn)
             if key in after:
                 raise self._invalid(conversation.index, f"turn {key} is open twice")
             after[key] = held
@@ -223,7 +240,7 @@ class RequestScheduler:
             held.turn is not turn and held.turn != turn
         ):  # The same key with another `after` or model: it was never sent, so it starts anew.
             self._pools.move(held, None)
-            held.turn = turn
+            held.turn, held.engine = turn, held.conversation.hold(turn).engine
         was_ready = held.pool is Pool.READY
         self._place(held, now_s)
         if moved_on and was_ready and held.pool is Pool.READY:
@@ -276,7 +293,7 @@ class RequestScheduler:
             and self._tasks_remain
             and not self._stopped
             and not self._open_outstanding
-            and any(pool.in_flight < pool.effective_capacity for pool in pools.models.values())
+            and any(pool.has_room for pool in pools.models.values())
             and len(pools.conversations) < OPEN_CONVERSATIONS_PER_SLOT_MAX * self._slots
         ):
             self._open_outstanding = True

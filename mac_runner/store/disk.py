@@ -15,20 +15,34 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.errors import StoreError
+from mac_runner.store.machine import Machine
 
 TEMPORARY_PREFIX = ".tmp-"
 READ_CHUNK_BYTES = 1 << 20
 
+_MACHINE = Machine()
+_TOKEN = re.compile(r"([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{12}")
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class Free(NamedTuple):
+    """What a filesystem has left; `files` is None where it does not count them."""
+
+    size_bytes: int
+    files: int | None
+    block_bytes: int
 
 
 class System:
@@ -104,9 +118,25 @@ class System:
         """Whether the name is taken."""
         return os.path.lexists(path)
 
+    def free(self, path: Path) -> Free:
+        """What the filesystem of `path` has left for this user."""
+        found = os.statvfs(path)
+        return Free(
+            size_bytes=found.f_bavail * found.f_frsize,
+            files=found.f_favail if found.f_files else None,
+            block_bytes=found.f_frsize,
+        )
+
     def token(self) -> str:
-        """A text no other writer uses for its temporary names, on whatever host."""
-        return f"{os.getpid()}-{secrets.token_hex(6)}"
+        """A text no other writer uses for its temporary names, on whatever host; it tells whose it is."""
+        return f"{_MACHINE.identity}-{os.getpid()}-{secrets.token_hex(6)}"
+
+    def is_in_use(self, token: str) -> bool:
+        """Whether the writer of a temporary name is another process of this machine, and at work."""
+        match = _TOKEN.fullmatch(token)
+        if match is None or match[1] != _MACHINE.identity or int(match[2]) == os.getpid():
+            return False
+        return _MACHINE.process_start(int(match[2])) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +152,8 @@ class Disk:
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System() if system is None else system
+        self.pulse = 0
+        """Grows whenever something has got done: a disk on which it stands still for long hangs."""
 
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
@@ -133,6 +165,11 @@ class Disk:
         with _naming("list", directory):
             return sorted(self._system.names(directory)) if self._system.is_directory(directory) else []
 
+    def free(self, path: Path) -> Free:
+        """What the filesystem of `path` has left."""
+        with _naming("look for room in", path):
+            return self._system.free(path)
+
     def chunks(self, path: Path) -> Iterator[bytes]:
         """A file in pieces of bounded size; nothing when it does not exist."""
         with _naming("read", path):
@@ -142,6 +179,7 @@ class Disk:
                 return
             try:
                 while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
+                    self.pulse += 1
                     yield chunk
             finally:
                 self._system.close(descriptor)
@@ -164,7 +202,12 @@ class Disk:
             if self._system.is_directory(path):
                 return
             self.make_directory(path.parent)
-            self._system.make_directory(path)
+            try:
+                self._system.make_directory(path)
+            except FileExistsError:
+                # Somebody who was let in by a broken lock was quicker; a file of this name is another matter.
+                if not self._system.is_directory(path):
+                    raise
             self._system.fsync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
@@ -209,6 +252,7 @@ class Disk:
         """Make durable what was appended."""
         with _naming("sync", file.path):
             self._system.fsync(file.descriptor)
+            self.pulse += 1
 
     def close(self, file: OpenFile) -> None:
         """Close a file."""
@@ -232,8 +276,7 @@ class Disk:
             try:
                 return self._link(temporary, path)
             finally:
-                if self._system.exists(temporary):
-                    self._system.unlink(temporary)
+                self._unlink(temporary)
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file, durably."""
@@ -245,15 +288,24 @@ class Disk:
     def remove(self, path: Path) -> None:
         """Remove a name; one that is gone is fine."""
         with _naming("remove", path):
-            if self._system.exists(path):
-                self._system.unlink(path)
+            self._unlink(path)
 
     def sweep(self, directory: Path) -> int:
-        """Remove the temporary files that a killed process left behind; how many there were."""
-        strays = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        """Remove the temporary files that a killed process left behind; how many there were.
+
+        Those of a process that is at work are left, which happens where a lock was granted twice.
+        """
+        found = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        strays = [name for name in found if not self._system.is_in_use(name.removeprefix(TEMPORARY_PREFIX))]
         for name in strays:
             self.remove(directory / name)
         return len(strays)
+
+    def _unlink(self, path: Path) -> None:
+        if self._system.exists(path):
+            # Somebody who was let in by a broken lock may clear away the same things.
+            with suppress(FileNotFoundError):
+                self._system.unlink(path)
 
     def _write_temporary(self, path: Path, pieces: Iterable[bytes]) -> Path:
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
@@ -274,6 +326,7 @@ class Disk:
             if written <= 0:
                 raise OSError(errno.EIO, "the system wrote nothing")
             rest = rest[written:]
+            self.pulse += 1
 
     def _link(self, temporary: Path, path: Path) -> bool:
         try:
@@ -284,11 +337,16 @@ class Disk:
             if fault.errno not in _NO_HARD_LINKS:
                 raise
             # A filesystem without hard links. The lock on the run directory leaves us its only writer, so
-            # looking first is as good as an exclusive claim.
+            # looking first is as good as an exclusive claim; here alone the store depends on the lock.
             if self._system.exists(path):
                 return False
             self._system.replace(temporary, path)
         return True
+
+
+def is_full(failure: StoreError) -> bool:
+    """Whether a write failed for want of room."""
+    return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
 
 
 @contextmanager

@@ -72,13 +72,17 @@ def encode_frame(record: JsonObject) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(payload), payload)
 
 
+def is_intact(data: bytes) -> bool:
+    """Whether the checksum of one line without its newline agrees."""
+    return data[: _CHECKSUM_CHARS + 1] == b"%08x " % zlib.crc32(data[_CHECKSUM_CHARS + 1 :])
+
+
 def decode_frame(data: bytes) -> JsonObject | None:
     """The record of one line without its newline, or None when it is no intact frame."""
-    payload = data[_CHECKSUM_CHARS + 1 :]
-    if data[: _CHECKSUM_CHARS + 1] != b"%08x " % zlib.crc32(payload):
+    if not is_intact(data):
         return None
     try:
-        record = json.loads(payload)
+        record = json.loads(data[_CHECKSUM_CHARS + 1 :])
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -5,10 +5,14 @@ it, is known as such by its missing newline, and two runners that were let in by
 
 Records, by `kind`:
 
-- `session`: number, start and format version; the first of each segment.
+- `session`: number, start and format version; the first of each segment. `run` names the run directory that a merged
+  session comes from.
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
+- `death`: an engine died while it worked on a turn of a task. They count until the task is done.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
+- `retry`: a failed conversation is to be tried again, with the index row of the attempt that failed. It is done no more
+  until the next `done`, and its replies are those recorded behind this.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
 Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has
@@ -24,7 +28,7 @@ from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import Damage, encode_frame, is_single, lines, records_of
+from mac_runner.store.frames import Damage, encode_frame, is_intact, is_single, lines, records_of
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import entry, recorded_from_json, recorded_json
 from mac_runner.types import JsonObject, RecordedReply
@@ -46,9 +50,19 @@ def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
     return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
 
 
+def death_frame(task_id: str, turn_key: str) -> bytes:
+    """The frame of a death of an engine over one turn."""
+    return encode_frame({"id": task_id, "kind": "death", "turn": turn_key})
+
+
 def done_frame(row: JsonObject) -> bytes:
     """The frame that makes a conversation count as done."""
     return encode_frame({"id": entry(row, "task_id", str), "kind": "done", "row": row})
+
+
+def retry_frame(row: JsonObject) -> bytes:
+    """The frame that makes a conversation count as not done yet; `row` is that of the attempt that failed."""
+    return encode_frame({"id": entry(row, "task_id", str), "kind": "retry", "row": row})
 
 
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
@@ -64,22 +78,47 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
 
 def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """Every record but the replies, in order."""
-    for path in _segments(disk, layout):
-        for record in _records(disk, path, lambda task_id: False):
-            if record["kind"] != "reply":
-                yield record
+    for session in sessions(disk, layout):
+        yield from marks_of(disk, layout, session)
+
+
+def marks_of(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject]:
+    """Every record of one session but the replies, in order."""
+    for record in _records(disk, layout.segment(session), lambda task_id: False):
+        if record["kind"] != "reply":
+            yield record
 
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter(entry(record, "id", str) for record in marks(disk, layout) if record["kind"] == "done")
+    left = Counter[str]()
+    retried: dict[str, int] = {}
+    for record in marks(disk, layout):
+        task_id = entry(record, "id", str)
+        if record["kind"] == "done":
+            left[task_id] += 1
+        elif record["kind"] == "retry":
+            retried[task_id] = left[task_id]
+    open_again = {task_id for task_id, count in retried.items() if count == left[task_id]}
     for record in marks(disk, layout):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
         if record["kind"] == "done" and left[task_id]:
             left[task_id] -= 1
-            if not left[task_id]:
+            if not left[task_id] and task_id not in open_again:
                 yield entry(record, "row", dict)
+
+
+def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
+    """The rows of the attempts that failed and were tried again, for each task that has any, in their order."""
+    found: dict[str, list[JsonObject]] = {}
+    # Made before the first frame of this kind is written, so most runs need not be searched for one.
+    if not disk.exists(layout.attempts):
+        return found
+    for record in marks(disk, layout):
+        if record["kind"] == "retry":
+            found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
+    return found
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
@@ -87,6 +126,8 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
         for record in _records(disk, path, wanted):
+            if record["kind"] == "retry":
+                found.pop(entry(record, "id", str), None)
             if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
                 continue
             known = found.setdefault(entry(record, "id", str), [])
@@ -94,6 +135,55 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
             if n <= len(known):
                 del known[n:]
                 known.append(_reply(path, record))
+    return found
+
+
+def begun(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded or are done. A damaged frame may count as well."""
+    return replied(disk, layout) | {entry(row, "task_id", str) for row in rows(disk, layout)}
+
+
+def replied(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded. Only ids are read, so a damaged frame may count as well."""
+    found: set[str] = set()
+    for session in sessions(disk, layout):
+        found.update(
+            match[1].decode("ascii", "replace")
+            for line in lines(disk.chunks(layout.segment(session)))
+            if line.is_ended and (match := _REPLY.match(line.data))
+        )
+    return found
+
+
+def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str) -> Iterator[bytes]:
+    """The frames of one session as those of session `to` of another run directory; damage stays behind.
+
+    Replies are handed on as they stand, without being parsed: they say nothing of the session.
+    """
+    for line in lines(disk.chunks(layout.segment(session))):
+        if not line.is_ended:
+            continue
+        if _REPLY.match(line.data) and is_intact(line.data):
+            yield line.data + b"\n"
+            continue
+        for record in records_of(line)[0]:
+            moved: JsonObject = {**record}
+            if record["kind"] in {"session", "checkpoint"}:
+                moved |= {"id": str(to), "session": to}
+            if record["kind"] == "session":
+                moved |= {"run": record.get("run", run)}
+            yield encode_frame(moved)
+
+
+def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:
+    """How often an engine died on each turn, of the tasks that are not done."""
+    found: dict[str, Counter[str]] = {}
+    for record in marks(disk, layout):
+        task_id = str(record["id"])
+        if record["kind"] == "done":
+            found.pop(task_id, None)
+        elif record["kind"] == "death":
+            found.setdefault(task_id, Counter())[entry(record, "turn", str)] += 1
     return found
 
 

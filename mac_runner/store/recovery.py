@@ -5,7 +5,8 @@ Nothing here depends on how the last session ended; it looks at what stands on t
 - temporary files of a killed process are removed;
 - what the last session wrote and never synced is synced now, before anything is built on it;
 - a transcript that was published while its `done` frame was lost is adopted: the first publication stands;
-- a transcript that cannot be read is set aside in `damaged/`, and its conversation is written anew;
+- one that cannot be read, or has another digest than its row of the index, is set aside in `damaged/`, and its
+  conversation is written anew;
 - a conversation whose transcript is gone is no longer done;
 - an index that is not exactly what the journal says is written anew.
 """
@@ -13,8 +14,10 @@ Nothing here depends on how the last session ended; it looks at what stands on t
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,8 +29,10 @@ from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
+from mac_runner.store.retrying import Attempts, remove_superseded
 from mac_runner.store.session import in_task_order, index_line, settle, write_index
-from mac_runner.types import JsonObject, RecordedReply, Task
+from mac_runner.store.transcripts import with_attempts
+from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,11 +61,17 @@ class Repairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have."""
+    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have.
+
+    `deaths` tells, of the tasks that are left, how often an engine died on each turn; `attempts` are those that failed
+    and were tried again.
+    """
 
     manifest: Manifest
     left: int
     replies: dict[str, list[RecordedReply]]
+    attempts: Attempts
+    deaths: dict[str, Counter[str]]
 
 
 class _Ended(NamedTuple):
@@ -75,7 +86,7 @@ def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Make the directories, sweep them, and make durable whatever the last session left unsynced."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts):
+    for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
@@ -87,14 +98,19 @@ def recover(
     disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]], *, log: OpenFile, repairs: Repairs
 ) -> Recovered:
     """Find out where the run stands and put right what is not. Adopted transcripts are noted in `log`."""
-    present = {task_id for name in disk.names(layout.transcripts) if (task_id := task_id_of(name)) is not None}
+    attempts = journal.attempts(disk, layout)
     ended = ended_tasks(disk, layout)
+    remove_superseded(disk, layout, attempts, attempts.keys() - ended.keys())
+    present = {task_id for name in disk.names(layout.transcripts) if (task_id := task_id_of(name)) is not None}
     repairs.missing += sorted(ended.keys() - present)
     for task_id in repairs.missing:
         del ended[task_id]
     orphans = present - ended.keys()
     planned, seeds = _plan(disk, layout, tasks, orphans, repairs)
-    adopted = list(_adopt(disk, layout, sorted(orphans), seeds, repairs))
+    adopted = [
+        with_attempts(row, attempts.get(entry(row, "task_id", str), ()))
+        for row in _adopt(disk, layout, sorted(orphans), seeds, repairs)
+    ]
     if adopted:
         disk.append(log, b"".join(map(journal.done_frame, adopted)))
         disk.sync(log)
@@ -106,13 +122,24 @@ def recover(
         settle(manifest, task_id, end.status)
     left = sum(1 for task in tasks() if not manifest.is_done(task.task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
-    return Recovered(manifest=manifest, left=left, replies=replies)
+    return Recovered(
+        manifest=manifest,
+        left=left,
+        replies=replies,
+        deaths=journal.deaths(disk, layout),
+        attempts=attempts,
+    )
 
 
 def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:
     """The tasks that the journal says are done."""
-    marks = journal.marks(disk, layout)
-    return {entry(mark, "id", str): ended_of(entry(mark, "row", dict)) for mark in marks if mark["kind"] == "done"}
+    ended: dict[str, _Ended] = {}
+    for mark in journal.marks(disk, layout):
+        if mark["kind"] == "done":
+            ended[entry(mark, "id", str)] = ended_of(entry(mark, "row", dict))
+        elif mark["kind"] == "retry":
+            ended.pop(entry(mark, "id", str), None)
+    return ended
 
 
 def ended_of(row: JsonObject) -> _Ended:
@@ -145,19 +172,34 @@ def _plan(
 
 
 def _adopt(
-    disk: Disk, layout: Layout, orphans: Iterable[str], seeds: dict[str, int], repairs: Repairs
+    disk: Disk, layout: Layout, orphans: Sequence[str], seeds: dict[str, int], repairs: Repairs
 ) -> Iterator[JsonObject]:
+    digests = _digests(disk, layout) if orphans else {}
     for task_id in orphans:
         try:
             published = read_published(disk, layout, task_id)
             seed = entry(entry(published.transcript, "task", dict), "seed", int)
             if seed != seeds.get(task_id, seed):
                 raise ValueError(f"its seed is {seed}, not {seeds[task_id]}")
+            if digests.get(task_id, published.row["sha256"]) != published.row["sha256"]:
+                raise ValueError("its digest is not the one in the index")
             repairs.adopted.append(task_id)
             yield published.row
         except ValueError:
             _set_aside(disk, layout, task_id)
             repairs.set_aside.append(task_id)
+
+
+def _digests(disk: Disk, layout: Layout) -> dict[str, JsonValue]:
+    """The digests of transcripts as far as the index tells of them; a line that cannot be read tells nothing."""
+    found: dict[str, JsonValue] = {}
+    for line in lines(disk.chunks(layout.index)):
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line.data)
+            if not isinstance(row, dict):
+                raise ValueError("a row is an object")
+            found[entry(row, "task_id", str)] = entry(row, "sha256", str)
+    return found
 
 
 def _set_aside(disk: Disk, layout: Layout, task_id: str) -> None:

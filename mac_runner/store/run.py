@@ -7,23 +7,36 @@ durable, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
 from mac_runner.clock import Clock, iso
+from mac_runner.config import Difference
 from mac_runner.errors import StoreError
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.identity import describe, encode_config, is_untouched, runtime_changes
-from mac_runner.store.layout import Layout
+from mac_runner.store.identity import (
+    check_shard,
+    describe,
+    encode_config,
+    encode_shard,
+    is_untouched,
+    runtime_changes,
+)
+from mac_runner.store.layout import Layout, merge_path, shard_path
 from mac_runner.store.lock import RunLock
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
+from mac_runner.store.retrying import reopen_failed
 from mac_runner.store.session import (
     AccountingItem,
+    DeathItem,
     EventItem,
     Item,
     ReplyItem,
@@ -34,11 +47,16 @@ from mac_runner.store.session import (
     open_events,
     write_manifest,
 )
+from mac_runner.store.space import Need, check_room, telling_the_need, typical_transcript_bytes
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
+EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
+EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
+
+_NO_DEATHS: Mapping[str, int] = {}
 
 
 class Run:
@@ -50,6 +68,7 @@ class Run:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
+        self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
         self._lock = lock
@@ -97,10 +116,20 @@ class Run:
         self._writer.submit(ReplyItem(task.task_id, n, recorded))
         self._next_reply[task.task_id] = n + 1
 
+    def death(self, task: Task, turn_key: str) -> None:
+        """Note that an engine died while it worked on this turn."""
+        self._writer.submit(DeathItem(task.task_id, turn_key))
+        self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """How often an engine died on each turn of a conversation that is not over, in all sessions."""
+        return self._deaths.get(task.task_id, _NO_DEATHS)
+
     def publish(self, task: Task, transcript: JsonObject) -> None:
         """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
         self._writer.submit(TranscriptItem(task.task_id, transcript))
         self._next_reply.pop(task.task_id, None)
+        self._deaths.pop(task.task_id, None)
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""
@@ -154,50 +183,89 @@ def open_run(
     resolved: JsonObject,
     tasks: Callable[[], Iterator[Task]],
     clock: Clock,
+    shard: Shard | None = None,
     disk: Disk | None = None,
+    machine: Machine | None = None,
+    is_retried: Callable[[str], bool] | None = None,
+    is_guarded: bool = False,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
-    `tasks` gives the plan of this invocation anew on each call. Raises RunLockedError when another process is at it,
-    IdentityError when it is another experiment's, RunDirectoryError when it is something else, StoreError when it
-    cannot be written.
+    `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
+    is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. The directory `is_guarded`
+    where the caller holds the lock of one around it. `say` is told of what takes time or may surprise. Raises
+    RunLockedError when another process is at it, IdentityError when it is another experiment's or another part's,
+    RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    is_untouched(disk, directory)
-    disk.make_directory(directory)
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
-    try:
-        return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
-    except BaseException:
-        # What went wrong is the news; that the note of the owner stays behind as well is none.
-        with suppress(StoreError):
-            lock.sign_off()
-        lock.release()
-        raise
+    with telling_the_need(lambda: _need(disk, layout, tasks)):
+        is_untouched(disk, directory)
+        disk.make_directory(directory)
+        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded)
+        try:
+            is_new = is_untouched(disk, directory)
+            changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
+            return _open_locked(
+                layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
+            )
+        except BaseException:
+            # What went wrong is the news; that the note of the owner stays behind as well is none.
+            with suppress(StoreError):
+                lock.sign_off()
+            lock.release()
+            raise
+
+
+def _need(disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]]) -> Need:
+    """What is left to do, as reading alone tells: for a disk that has no room to begin with."""
+    done = {row["task_id"] for row in journal.rows(disk, layout)}
+    return Need(sum(task.task_id not in done for task in tasks()), typical_transcript_bytes(disk, layout))
+
+
+def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Make it a run directory: the config comes last, because it is what makes it one."""
+    if shard is None:
+        disk.remove(shard_path(layout.directory))
+    else:
+        disk.write_atomic(shard_path(layout.directory), [encode_shard(shard)])
+    disk.write_atomic(layout.config, [encode_config(resolved)])
+    return ()
+
+
+def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Take over the run directory as it is, with the settings of now; what they change."""
+    changes = runtime_changes(disk, layout.directory, resolved)
+    check_shard(disk, layout.directory, shard)
+    # A merge that was killed at its very end is whole; what comes now makes it a run of its own.
+    disk.remove(merge_path(layout.directory))
+    if changes:
+        disk.write_atomic(layout.config, [encode_config(resolved)])
+    return changes
 
 
 def _open_locked(
     layout: Layout,
     *,
-    resolved: JsonObject,
+    changes: tuple[Difference, ...],
     tasks: Callable[[], Iterator[Task]],
     clock: Clock,
     disk: Disk,
     lock: RunLock,
+    is_retried: Callable[[str], bool] | None,
 ) -> Run:
-    is_new = is_untouched(disk, layout.directory)
-    changes = () if is_new else runtime_changes(disk, layout.directory, resolved)
-    if is_new or changes:
-        disk.write_atomic(layout.config, [encode_config(resolved)])
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
-        number, log = _create_segment(disk, layout)
+        number, log = create_segment(disk, layout)
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
+        retried = {} if is_retried is None else reopen_failed(disk, layout, is_retried, log=log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+        need = Need(recovered.left, typical_transcript_bytes(disk, layout))
+        check_room(disk, layout, need)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)
         opened.callback(disk.close, index)
@@ -211,17 +279,24 @@ def _open_locked(
         manifest=recovered.manifest,
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
-        left=recovered.left,
+        need=need,
+        attempts=recovered.attempts,
+        show_life=lock.show_life_if_due,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
+    for task_id, row in retried.items():
+        attempt = len(recovered.attempts[task_id])
+        run.event(EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]})
+    if lock.network_filesystem is not None:
+        run.event(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
     if changes:
         run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changes]})
     return run
 
 
-def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
     """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:

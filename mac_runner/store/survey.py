@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mac_runner.config import Difference
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
-from mac_runner.store.identity import describe, is_untouched, runtime_changes
+from mac_runner.store.identity import check_shard, describe, is_untouched, runtime_changes
 from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.records import entry
@@ -46,12 +48,16 @@ def survey(
     experiment_name: str,
     resolved: JsonObject,
     tasks: Callable[[], Iterator[Task]],
+    shard: Shard | None = None,
     disk: Disk | None = None,
 ) -> Survey:
     """Look at a directory as `open_run` would, with the same refusals, and leave it as it is."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    changes = () if is_untouched(disk, directory) else runtime_changes(disk, directory, resolved)
+    changes: tuple[Difference, ...] = ()
+    if not is_untouched(disk, directory):
+        changes = runtime_changes(disk, directory, resolved)
+        check_shard(disk, directory, shard)
     present = {task_id_of(name) for name in disk.names(layout.transcripts)}
     statuses = {entry(row, "task_id", str): entry(row, "status", str) for row in journal.rows(disk, layout)}
     endings = {task_id: status for task_id, status in statuses.items() if task_id in present}

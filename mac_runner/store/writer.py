@@ -14,11 +14,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from mac_runner import limits
-from mac_runner.errors import StoreError, boundary
+from mac_runner.errors import OutOfMemoryError, StoreError, boundary
 
 Item = TypeVar("Item")
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -29,8 +29,17 @@ THREAD_NAME = "mac-runner-writer"
 class Committer(Protocol[Accepted]):
     """What the thread does with a batch; all raise StoreError and are called on the thread only."""
 
+    @property
+    def pulse(self) -> int:
+        """Grows as long as something gets done; read by the other thread."""
+        ...
+
     def commit(self, items: Sequence[Accepted]) -> None:
         """Write a batch."""
+        ...
+
+    def idle(self) -> None:
+        """Nothing came for a while."""
         ...
 
     def finish(self) -> None:
@@ -104,7 +113,7 @@ class Writer(Generic[Item]):
         while self._is_busy():
             self._progress.clear()
             # Looked at again, now that the thread's next sign cannot be missed.
-            if self._is_busy() and not self._progress.wait(limits.WRITER_STALL_S_MAX):
+            if self._is_busy() and not self._came(self._progress.wait):
                 self._fail(_stalled(self.backlog))
         self._check()
 
@@ -118,14 +127,26 @@ class Writer(Generic[Item]):
             self._closing.set()
             self._queue.put(None)
         self.drain()
-        self._thread.join(limits.WRITER_STALL_S_MAX)
-        if self._thread.is_alive():
+        if not self._came(self._has_ended):
             self._fail(_stalled(self.backlog))
         self._check()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreError(str(self._failure)) from self._failure
+
+    def _came(self, wait: Callable[[float], bool]) -> bool:
+        """Whether what is waited for came. A large batch may take its time; given up is a disk that does nothing."""
+        pulse = self._committer.pulse
+        while not wait(limits.WRITER_STALL_S_MAX):
+            if self._committer.pulse == pulse:
+                return False
+            pulse = self._committer.pulse
+        return True
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _is_busy(self) -> bool:
         return self.backlog > 0 and self._failure is None
@@ -145,6 +166,9 @@ class Writer(Generic[Item]):
                 self._committer.finish()
         except StoreError as failure:
             self._fail(failure)
+        except OutOfMemoryError as failure:
+            # A batch may be written in part, which is the disk's trouble as much as a failed write is.
+            self._fail(StoreError(str(failure)))
         try:
             self._committer.close()
         except StoreError as failure:
@@ -152,7 +176,7 @@ class Writer(Generic[Item]):
 
     def _take(self) -> tuple[list[Item], bool]:
         """All that has gathered, and whether it is the last; waits for the first item and lingers for company."""
-        first = self._queue.get()
+        first = self._first()
         if first is None:
             return [], True
         self._closing.wait(limits.COMMIT_LINGER_S)
@@ -163,6 +187,13 @@ class Writer(Generic[Item]):
                 return items, True
             items.append(item)
         return items, False
+
+    def _first(self) -> Item | None:
+        while True:
+            try:
+                return self._queue.get(timeout=limits.LEASE_INTERVAL_S)
+            except Empty:
+                self._committer.idle()
 
     def _fail(self, failure: StoreError) -> None:
         with self._failing:

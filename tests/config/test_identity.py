@@ -17,6 +17,8 @@ RUNTIME = {
     "experiment_metadata.description",
     "profile",
     "conversation_config.conversations",
+    "discussion.questions",
+    "discussion.prompt.template_file",
     "model_definitions.*.scripted_config.capacity",
     "model_definitions.*.scripted_config.latency_ms",
     "model_definitions.*.latency.prefill_ms",
@@ -27,6 +29,10 @@ RUNTIME = {
     "model_definitions.*.vllm_config.data_parallel_size",
     "model_definitions.*.vllm_config.gpu_memory_utilization",
     "model_definitions.*.vllm_config.admission",
+    "model_definitions.*.nano_config.gpu_memory_utilization",
+    "model_definitions.*.nano_config.kv_cache_gib",
+    "model_definitions.*.nano_config.max_num_batched_tokens",
+    "model_definitions.*.nano_config.max_num_seqs_upper_bound",
     "model_definitions.*.ollama_config.host",
     "model_definitions.*.ollama_config.keep_alive",
     "model_definitions.*.ollama_config.max_in_flight",
@@ -68,6 +74,24 @@ def resolved(load: Load, game_text: str) -> JsonObject:
 
 def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
     assert differences(resolved, copy.deepcopy(resolved)) == ((), ())
+
+
+# An agent with another id is another agent, and told as one removed and one added.
+@pytest.mark.parametrize("path", sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}))
+def test_change_of_any_field_is_classed_as_the_field_is(path: str) -> None:
+    """One case for each field: it is what differs, in the class that it is marked with, by name, with both values."""
+    keys = path.replace("*", "one").split(".")
+    found = differences(_nested(keys, "old"), _nested(keys, "new"))
+
+    expected = (Difference(".".join(keys), "old", "new"),)
+    assert found == (((), expected) if path in RUNTIME else (expected, ()))
+
+
+def _nested(keys: list[str], value: str) -> JsonObject:
+    """A config in which only the value at `keys` stands; agents are a list and known by their id."""
+    if keys[0] == "agent_definitions":
+        return {"agent_definitions": [{"agent_id": "one", **_nested(keys[2:], value)}]}
+    return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
@@ -23,7 +22,8 @@ from mac_runner.scheduler.events import (
     TasksExhausted,
 )
 from mac_runner.types import Turn
-from tests.sim.workload import Shape, World
+from tests.sim.seeds import told
+from tests.sim.workload import Shape, World, play
 
 
 def turn(seat: int, *, round: int = 0, model: str = "m", step: int = 0, attempt: int = 0, after: str = "") -> Turn:
@@ -46,28 +46,10 @@ def scheduler() -> Iterator[RequestScheduler]:
 
 @pytest.mark.parametrize("block", range(8))
 def test_scheduler_keeps_its_invariants_and_finishes_in_any_world(block: int) -> None:
+    """And stopped at any moment it lets nothing depart, and finishes when the air is clear."""
     for seed in range(block * 50, block * 50 + 50):
-        world = World(seed)
-        try:
-            world.run()
-        except AssertionError as broken:
-            raise AssertionError(f"seed {seed}, {world.shape}") from broken
-
-        assert sorted(world.settled) == list(range(world.shape.conversations)), f"seed {seed}"
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_stop_lets_nothing_depart_and_finishes_when_the_air_is_clear(seed: int) -> None:
-    world = World(seed, Shape(conversations=30))
-    for _ in range(Random(seed).randint(1, 60)):
-        if not world.is_finished:
-            world.step()
-    if not world.is_finished:
-        world.stop()
-        world.run()
-
-    assert world.is_finished
-    assert not world.flying
+        with told("world", seed):
+            play(seed)
 
 
 def test_same_world_gives_the_same_trace() -> None:
@@ -148,6 +130,30 @@ def test_a_full_model_holds_up_no_other() -> None:
 
     assert departed(scheduler.handle(Opened(9, (turn(0, model="free"),), 0))) == [(9, "0/a0/0/0")]
     scheduler.validate()
+
+
+def test_an_engine_is_handed_its_lookahead_beyond_its_slots_and_no_more() -> None:
+    scheduler = RequestScheduler()
+    scheduler.handle(ModelReady("m", 2, lookahead=1))
+
+    assert len(departed(scheduler.handle(Opened(0, tuple(map(turn, range(5))), 0)))) == 3
+    assert scheduler.effective_capacity("m") == 2
+    (counts,) = scheduler.snapshot(0).models
+    assert (counts.in_flight, counts.ready) == (2, 2)
+    scheduler.validate()
+
+
+def test_lookahead_goes_no_further_than_tokens_and_concurrency_allow() -> None:
+    scheduler = RequestScheduler(concurrency=2)
+    scheduler.handle(ModelReady("m", 2, lookahead=3))
+    by_tokens = RequestScheduler()
+    by_tokens.handle(ModelReady("m", 2, token_budget=100, lookahead=3))
+    needs = dict.fromkeys(("a0", "a1", "a2", "a3"), 40)
+    turns = tuple(map(turn, range(4)))
+
+    assert len(departed(scheduler.handle(Opened(0, turns, 0)))) == 2
+    assert len(departed(by_tokens.handle(Opened(0, turns, 0, needs=needs)))) == 2
+    by_tokens.validate()
 
 
 def budgeted(tokens: int) -> RequestScheduler:

@@ -38,9 +38,11 @@ class Shape:
     rounds_max: int = 4
     capacities: tuple[int, ...] = (2, 3)
     token_budgets: tuple[int | None, ...] = (None, None)
+    lookaheads: tuple[int, ...] = (0, 0)
     concurrency: int | None = None
     followup_rate: float = 0.2
     fault_rate: float = 0.2
+    suspect_rate: float = 0.0
     failure_rate: float = 0.05
 
     @staticmethod
@@ -53,11 +55,29 @@ class Shape:
             rounds_max=random.randint(1, 5),
             capacities=tuple(random.randint(1, 6) for _ in range(models)),
             token_budgets=tuple(random.choice([None, None, 50, 200]) for _ in range(models)),
+            lookaheads=tuple(random.choice([0, 0, 1, 3]) for _ in range(models)),
             concurrency=random.choice([None, 1, 2, 5, 100]),
             followup_rate=random.choice([0.0, 0.3]),
             fault_rate=random.choice([0.0, 0.2, 0.6]),
+            suspect_rate=random.choice([0.0, 0.2]),
             failure_rate=random.choice([0.0, 0.02, 0.2]),
         )
+
+
+def play(seed: int) -> Shape:
+    """Play a world to its end; every conversation in it ends once, and a stop stops it. What it was like."""
+    world = World(seed)
+    world.run()
+    assert sorted(world.settled) == list(range(world.shape.conversations)), "a conversation is lost"
+    stopped = World(seed)
+    for _ in range(Random(seed).randint(1, 40)):
+        if not stopped.is_finished:
+            stopped.step()
+    if not stopped.is_finished:
+        stopped.stop()
+        stopped.run()
+    assert not stopped.flying, "a request was left in flight"
+    return world.shape
 
 
 @dataclass
@@ -102,7 +122,8 @@ class World:
         self.trace: list[Event | Action] = []
         self.now_s = 0.0
         for number, capacity in enumerate(self.shape.capacities):
-            self.send(ModelReady(f"model-{number}", capacity, self.shape.token_budgets[number]))
+            budget, lookahead = self.shape.token_budgets[number], self.shape.lookaheads[number]
+            self.send(ModelReady(f"model-{number}", capacity, budget, lookahead))
 
     def send(self, event: Event) -> list[Action]:
         """One event, its actions performed, everything validated."""
@@ -166,7 +187,9 @@ class World:
             return
         index, self.opened = self.opened, self.opened + 1
         self.asking[index] = asking = self._new()
-        self.send(Opened(index, tuple(asking.open.values()), 0, needs=self._needs(asking)))
+        turns = tuple(asking.open.values())
+        suspects = frozenset(turn.key for turn in turns if self.random.random() < self.shape.suspect_rate)
+        self.send(Opened(index, turns, 0, needs=self._needs(asking), suspects=suspects))
 
     def _new(self) -> Asking:
         random, shape = self.random, self.shape
@@ -201,7 +224,7 @@ class World:
             self.failed.add(conversation)
             self.send(Faulted(conversation, turn, None))
         elif random.random() < shape.fault_rate:
-            self.send(Faulted(conversation, turn, random.random()))
+            self.send(Faulted(conversation, turn, random.random(), random.random() < shape.suspect_rate))
         else:
             asking = self.asking[conversation]
             asking.answer(turn, goes_on=random.random() < shape.followup_rate)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +78,24 @@ def test_replies_recorded_in_many_sessions_come_back_in_order(player: ModuleType
         assert player.play(run) == 0
 
     assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 2
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
+def test_deaths_are_remembered_over_sessions_until_the_task_is_done(player: ModuleType, run_dir: Path) -> None:
+    first, second = player.plan(2)()
+    for session in range(3):
+        with player.open_toy(run_dir, 2) as run:
+            assert run.deaths(first) == ({"1/Ann/0/0": session, "0/Ann/0/0": session} if session else {})
+            assert run.deaths(second) == {}
+            run.death(first, "1/Ann/0/0")
+            run.death(first, "0/Ann/0/0")
+            assert run.deaths(first)["1/Ann/0/0"] == session + 1
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run)
+        assert run.deaths(first) == {}
+    with player.open_toy(run_dir, 2) as run:
+        assert run.deaths(first) == {}
+
     assert verify_run(run_dir, rebuild=player.rebuild).ok
 
 
@@ -402,6 +421,8 @@ def test_accounting_is_added_up_over_sessions(player: ModuleType, run_dir: Path,
         "wall_s": 30.0,
         "sessions": 2,
         "models": {"m": {"capacity": 8, "busy_slot_s": 3.0}},
+        "merged_runs": 0,
+        "parts": [],
     }
 
 
@@ -472,6 +493,19 @@ def test_closed_run_takes_nothing_more(player: ModuleType, run_dir: Path) -> Non
 
     with pytest.raises(StoreError, match="closed"):
         run.event("EVENT_X", {})
+
+
+def test_disk_that_is_slow_and_not_stuck_is_waited_for(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that takes many times as long as a disk may hang: something gets done all the while."""
+    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 1.0)
+    with player.open_toy(run_dir, 12, disk=disk) as run:
+        system.gate = lambda call, name: time.sleep(0.03)
+        player.play(run)
+
+    assert run.failure is None
+    assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 12
 
 
 def test_disk_that_hangs_does_not_hang_the_exit(

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -13,12 +14,13 @@ import pytest
 
 from mac_runner.backends.ollama import OllamaBackend
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
-from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
+from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
 from tests.sim.requests import request
 
+FAR_FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
 RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
 
 
@@ -207,6 +209,24 @@ def test_engine_that_is_gone_is_told_as_unreachable(stub: OllamaStub, broken: Fa
     assert error.is_unreachable
 
 
+@pytest.mark.parametrize(
+    ("header", "delay_s"),
+    [("7", 7.0), ("1e9", RETRY_AFTER_S_MAX), (FAR_FUTURE, RETRY_AFTER_S_MAX), ("-1", None), ("soon", None)],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_busy_server_that_says_how_long_it_wants_to_be_left_alone_is(
+    stub: OllamaStub, status: int, header: str, delay_s: float | None
+) -> None:
+    busy = answering({"error": "slow down"}, status=status, content_type=f"{JSON}\r\nRetry-After: {header}")
+    stub.faults.append(busy)
+
+    with pytest.raises(TransientBackendError, match=rf"slow down.*{status}") as raised:
+        ask(backend_at(stub.host))
+
+    assert raised.value.retry_after_s == delay_s
+    assert not raised.value.is_unreachable or delay_s is None
+
+
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 
 
@@ -240,6 +260,25 @@ def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault)
 
     assert isinstance(error, TransientBackendError)
     assert not error.is_unreachable
+
+
+@pytest.mark.parametrize(
+    ("broken", "is_death"),
+    [
+        (said("model runner has unexpectedly stopped, this may be due to resource limitations", 500), True),
+        (said("llama runner process has terminated: signal: killed", 500), True),
+        (said("out of memory", 500), False),
+        (said("draining", 503), False),
+        # The connection broke, and the server is there.
+        (reset, False),
+        (cut_off(20), False),
+    ],
+)
+def test_death_of_the_engine_is_told_from_other_faults(stub: OllamaStub, broken: Fault, is_death: bool) -> None:
+    error = fault(stub, broken)
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_engine_death == is_death
 
 
 def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
@@ -293,6 +332,31 @@ def test_server_that_went_away_is_unreachable() -> None:
             return raised.value
 
         assert using(backend, program).is_unreachable
+
+
+def test_server_that_dies_while_it_works_is_told_as_a_death() -> None:
+    with OllamaStub() as stub:
+        backend = backend_at(stub.host)
+        working = threading.Event()
+
+        async def work(_writer: asyncio.StreamWriter) -> bool:
+            working.set()
+            await asyncio.Event().wait()
+            return False
+
+        async def program(backend: OllamaBackend) -> TransientBackendError:
+            stub.faults.append(work)
+            asking = asyncio.create_task(backend.generate(request()))
+            await asyncio.to_thread(working.wait)
+            await asyncio.to_thread(stub.stop)
+            with pytest.raises(TransientBackendError) as raised:
+                await asking
+            return raised.value
+
+        error = using(backend, program)
+
+    assert error.is_unreachable
+    assert error.is_engine_death
 
 
 def test_backend_that_was_not_started_says_so() -> None:
