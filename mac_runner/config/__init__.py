@@ -10,6 +10,7 @@ from mac_runner.config.agent_definition import AgentDefinition, RoleSpecificConf
 from mac_runner.config.experiment import (
     ConversationConfig,
     DiscussionConfig,
+    EchoConfig,
     Experiment,
     ExperimentMetadata,
     RetryConfig,
@@ -31,6 +32,7 @@ __all__ = [
     "ConversationConfig",
     "Difference",
     "DiscussionConfig",
+    "EchoConfig",
     "EngineLatency",
     "Experiment",
     "ExperimentMetadata",
