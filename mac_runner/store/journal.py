@@ -11,27 +11,33 @@ Records, by `kind`:
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
-Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has
-no use for by the first bytes of their line. Reading streams: memory follows what the caller keeps.
+Keys are sorted, so every frame begins with `id` and `kind`, and a reader looks for the beginnings of the frames it
+wants: nearly all of a journal is replies of conversations that are done, and those are passed over in bulk. Whatever is
+looked at has its checksum compared. Reading streams: memory follows what the caller keeps.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import Damage, encode_frame, is_single, lines, records_of
+from mac_runner.store.frames import Damage, Line, encode_frame, is_intact, lines, lines_with, records_of
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import entry, recorded_from_json, recorded_json
 from mac_runner.types import JsonObject, RecordedReply
 
 JOURNAL_FORMAT = 1
 
-_REPLY = re.compile(rb'[0-9a-f]{8} \{"id":"([^"\\]*)","kind":"reply",')
+_ID = r""" \{"id":"([^"\\\n]*(?:\\[^\n][^"\\\n]*)*)","kind":"""
+_MARK = re.compile(rf'{_ID}"(?!reply")'.encode())
+_DONE = re.compile(rf'{_ID}"(done|session)",'.encode())
+_REPLY = re.compile(rf'{_ID}"reply",'.encode())
 
 
 def session_frame(session: int, *, started_at: str) -> bytes:
@@ -65,18 +71,18 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
 def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """Every record but the replies, in order."""
     for path in _segments(disk, layout):
-        for record in _records(disk, path, lambda task_id: False):
+        for record in _records(path, lines_with(_MARK, disk.chunks(path))):
             if record["kind"] != "reply":
                 yield record
 
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter(entry(record, "id", str) for record in marks(disk, layout) if record["kind"] == "done")
-    for record in marks(disk, layout):
+    left = Counter(_done_ids(disk, layout))
+    for record in _done(disk, layout):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
-        if record["kind"] == "done" and left[task_id]:
+        if left[task_id]:
             left[task_id] -= 1
             if not left[task_id]:
                 yield entry(record, "row", dict)
@@ -86,7 +92,8 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
     """What can be gone on from, for each task that is `wanted`."""
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
-        for record in _records(disk, path, wanted):
+        mine = lines_with(_REPLY, disk.chunks(path), lambda match: wanted(_id(match)))
+        for record in _records(path, mine):
             if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
                 continue
             known = found.setdefault(entry(record, "id", str), [])
@@ -109,16 +116,37 @@ def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
     return (layout.segment(session) for session in sessions(disk, layout))
 
 
-def _records(disk: Disk, path: Path, wants_replies_of: Callable[[str], bool]) -> Iterator[JsonObject]:
-    """The intact records of one segment, less replies that are not wanted as far as their first bytes tell."""
-    for line in lines(disk.chunks(path)):
-        reply = _REPLY.match(line.data)
-        if not line.is_ended or (
-            reply and is_single(line.data) and not wants_replies_of(reply[1].decode("ascii", "replace"))
-        ):
-            continue
+def _done(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
+    for path in _segments(disk, layout):
+        for record in _records(path, lines_with(_DONE, disk.chunks(path))):
+            if record["kind"] == "done":
+                yield record
+
+
+def _done_ids(disk: Disk, layout: Layout) -> Iterator[str]:
+    """The id of each intact `done` frame; of a line that is one intact frame, only the id is read."""
+    for path in _segments(disk, layout):
+        for line in lines_with(_DONE, disk.chunks(path)):
+            match = _DONE.search(line.data)
+            if match and match[2] == b"done" and is_intact(line.data):
+                yield _id(match)
+            else:
+                yield from (str(record["id"]) for record in _records(path, [line]) if record["kind"] == "done")
+
+
+def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
+    """The intact records of some lines of one segment."""
+    for line in found:
         for record in records_of(line)[0]:
             yield _checked(path, record)
+
+
+def _id(match: re.Match[bytes]) -> str:
+    """The id that a frame begins with, whose checksum nobody has compared yet."""
+    text = match[1].decode("ascii", "replace")
+    with suppress(ValueError):
+        return text if "\\" not in text else str(json.loads(f'"{text}"'))
+    return text
 
 
 def _checked(path: Path, record: JsonObject) -> JsonObject:
