@@ -1,16 +1,16 @@
-"""What does a conversation more cost? Bookkeeping, memory and the way back after a kill, at any number of conversations.
+"""What does one conversation more cost? Bookkeeping, memory and the way back after a kill, at any number of them.
 
 Run `python benchmarks/scale.py --conversations 10000`. Three agents send numbers back over two rounds (the environment
 `echo`, the scripted backend), so that what is measured is the runner.
 
-- The store alone is handed the replies, events and transcripts of all conversations; `bookkeeping_us_per_turn` is its CPU
-  time for a reply and its events, `bookkeeping_us_per_conversation` all the rest: transcript, `done` frame, index row, and
-  a share of opening and closing the run directory.
+- The store alone is handed the replies, events and transcripts of all conversations. `bookkeeping_us_per_turn` is its
+  CPU time for a reply and its events, `bookkeeping_us_per_conversation` all the rest: transcript, `done` frame, index
+  row, and a share of opening and closing the run directory.
 - `mac-run` is killed with SIGKILL when half of the conversations are done, and started again.
-  `resume_to_first_request_s` goes from the start of the new process to its first request, and `resume_cpu_s` is the CPU
-  time it took until then, which other work on the machine does not lengthen; `scheduler_us_per_turn` is the
-  CPU time of the event loop's thread from there on, environment and engine included; `loop_pause_ms_max` how long the
-  loop let anybody wait; `peak_rss_mb` what the process took at most, from its start to the summary.
+  `resume_to_first_request_s` goes from the start of the new process to its first request, and `resume_cpu_s` is the
+  CPU time it took until then, which other work on the machine lengthens less; `scheduler_us_per_turn` is the CPU time
+  of the event loop's thread from there on, environment and engine included; `loop_pause_ms_max` how long the loop let
+  anybody wait; `peak_rss_mb` what the process took at most, from its start to the summary.
 - `finished_again_s`: one more start, of the finished run.
 
 The last line is one JSON row.
@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -124,16 +124,17 @@ def books(file: Path, out: Path, conversations: int) -> Books:
     ) as run:
         work = run.unfinished()
         while some := [task for task, _ in islice(work, CONVERSATIONS_PER_SLICE)]:
-            turns_s += _cpu_s(run, lambda: [_hand_over_turns(run, task) for task in some])  # noqa: B023 - called at once
-            _cpu_s(run, lambda: [_hand_over_end(run, task) for task in some])  # noqa: B023
+            turns_s += _cpu_s(run, _hand_over_turns, some)
+            _cpu_s(run, _hand_over_end, some)
         run.checkpoint({"models": {}})
     rest_s = time.process_time() - began_s - turns_s
     return Books(1e6 * turns_s / (conversations * TURNS), 1e6 * rest_s / conversations)
 
 
-def _cpu_s(run: Run, work: Callable[[], object]) -> float:
+def _cpu_s(run: Run, hand_over: Callable[[Run, Task], None], tasks: Sequence[Task]) -> float:
     began_s = time.process_time()
-    work()
+    for task in tasks:
+        hand_over(run, task)
     while run.backlog:
         time.sleep(0.01)
     return time.process_time() - began_s

@@ -16,7 +16,7 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.reports import summarise, write_summary
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, RunContents, open_run, read_run, survey
+from mac_runner.store import Run, RunContents, is_complete, open_run, read_run, survey
 from mac_runner.types import JsonObject
 
 
@@ -24,9 +24,9 @@ def run_experiment(invocation: Invocation) -> Exit:
     """Run, print who won, and say how it ended."""
     clock = SystemClock()
     setup = set_up(invocation)
-    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
-    if found.is_complete:
-        _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
+    if is_complete(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks):
+        planned = len(setup.tasks)
+        _say(invocation, f"{setup.directory}: all {planned} conversations have ended already; nothing to run")
         return _report(invocation, _summary_of(read_run(setup.directory)))
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)

@@ -12,7 +12,7 @@ from mac_runner.store.disk import Disk, System
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.run import Run, open_run
-from mac_runner.store.survey import Survey, survey
+from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -36,6 +36,7 @@ __all__ = [
     "build_transcript",
     "in_wall_clock_order",
     "index_row",
+    "is_complete",
     "open_run",
     "read_run",
     "replies_of",

@@ -85,7 +85,7 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
     path = manifest_path(directory)
     if not disk.exists(path):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    planned = decode_manifest(disk.read(path), str(path))
+    planned = decode_manifest(disk.chunks(path), str(path))
     layout = Layout(directory=directory, experiment_name=planned.experiment_name)
     return RunContents(
         layout=layout,

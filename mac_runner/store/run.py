@@ -14,6 +14,7 @@ from types import TracebackType
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
+from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.identity import describe, encode_config, is_untouched, runtime_changes
@@ -44,9 +45,7 @@ EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 class Run:
     """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
 
-    def __init__(
-        self, *, session: Session, recovered: Recovered, tasks: Callable[[], Iterator[Task]], lock: RunLock
-    ) -> None:
+    def __init__(self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock) -> None:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
@@ -85,11 +84,10 @@ class Run:
 
     def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
         """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
-        for task in self._tasks():
-            if not self._manifest.is_done(task.task_id):
-                replies = tuple(self._replies.pop(task.task_id, ()))
-                self._next_reply[task.task_id] = len(replies)
-                yield task, replies
+        for task in self._tasks.those(lambda task_id: not self._manifest.is_done(task_id)):
+            replies = tuple(self._replies.pop(task.task_id, ()))
+            self._next_reply[task.task_id] = len(replies)
+            yield task, replies
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         """Put a reply into the journal, behind those that `unfinished` gave."""
@@ -152,13 +150,13 @@ def open_run(
     *,
     experiment_name: str,
     resolved: JsonObject,
-    tasks: Callable[[], Iterator[Task]],
+    tasks: Plan,
     clock: Clock,
     disk: Disk | None = None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
-    `tasks` gives the plan of this invocation anew on each call. Raises RunLockedError when another process is at it,
+    `tasks` is the plan of this invocation. Raises RunLockedError when another process is at it,
     IdentityError when it is another experiment's, RunDirectoryError when it is something else, StoreError when it
     cannot be written.
     """
@@ -181,7 +179,7 @@ def _open_locked(
     layout: Layout,
     *,
     resolved: JsonObject,
-    tasks: Callable[[], Iterator[Task]],
+    tasks: Plan,
     clock: Clock,
     disk: Disk,
     lock: RunLock,

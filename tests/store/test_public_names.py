@@ -17,6 +17,7 @@ def test_store_offers_these_names_and_no_other() -> None:
         "build_transcript",
         "in_wall_clock_order",
         "index_row",
+        "is_complete",
         "open_run",
         "read_run",
         "replies_of",
