@@ -6,6 +6,9 @@ agents over three rounds against it, as `mac-run` does: experiment file, run dir
 scheduler, backend. Beside it stands what a bare aiohttp client makes of the same number of requests, all of them known
 beforehand and none kept, and what the backend alone costs with many in flight. The last line is one JSON row.
 
+Like any inference server, the stub has what it cannot serve yet wait in line, and both clients keep a few requests more
+in flight than it has slots: a slot that comes free then waits for nobody's round trip.
+
 Targets: slot_utilisation at least 0.95, wall_over_bound at most 1.05, backend_cpu_ms_per_request at most 0.5. The
 server tells the first two: the wall time is that from its first request to its last reply, the bound is the longer of
 the critical path and the work divided by the slots, both of the nominal latency. Opening and closing the run directory
@@ -46,6 +49,8 @@ from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Tur
 AGENTS: Final = 3
 ROUNDS: Final = 3
 IN_FLIGHT: Final = 256
+SLOTS_PER_WAITING: Final = 5
+"""For so many slots of the server one request more is in flight."""
 PROMPT: Final = (Message(role="system", content="y" * 400), Message(role="user", content="x" * 1200))
 
 
@@ -108,10 +113,15 @@ def experiment(url: str, conversations: int, slots: int) -> JsonObject:
         "model_definitions": {
             "stub": {
                 "backend": "openai",
-                "openai_config": {"model": "stub", "base_urls": [url], "max_in_flight": slots},
+                "openai_config": {"model": "stub", "base_urls": [url], "max_in_flight": in_flight(slots)},
             }
         },
     }
+
+
+def in_flight(slots: int) -> int:
+    """How many requests keep a server of so many slots busy."""
+    return slots + slots // SLOTS_PER_WAITING
 
 
 def bare_client(requests: int, slots: int, latency_ms: float) -> Measured:
@@ -125,7 +135,7 @@ def bare_client(requests: int, slots: int, latency_ms: float) -> Measured:
                 async with session.post(f"{url}/chat/completions", json=body) as response:
                     await response.json()
 
-            await in_parallel(requests, slots, ask)
+            await in_parallel(requests, in_flight(slots), ask)
 
     with server(slots, latency_ms) as url:
         return measured(url, lambda: asyncio.run(program(url)))
@@ -218,6 +228,7 @@ def main() -> None:
             benchmark="orchestrator",
             conversations=asked.conversations,
             slots=asked.slots,
+            in_flight=in_flight(asked.slots),
             latency_ms=asked.latency_ms,
             slot_utilisation=round(whole.account["slot_utilisation"], 4),
             wall_over_bound=round(whole.account["span_s"] / bounds_s["complete path"], 4),

@@ -39,4 +39,5 @@ class SystemClock:
 
 def iso(moment: datetime) -> str:
     """ISO 8601 with milliseconds and a trailing Z: the one form of a wall time in our files."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"

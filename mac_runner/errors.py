@@ -22,9 +22,8 @@ boundary where it surfaced (`boundary`), or it ends the process with its traceba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
+from types import TracebackType
 
 
 class Verdict(StrEnum):
@@ -111,16 +110,25 @@ class StoreError(MacRunnerError):
     verdict = Verdict.FAIL_RUN
 
 
-@contextmanager
-def boundary(error: type[MacRunnerError], what: str) -> Iterator[None]:
+class boundary:  # noqa: N801 - it reads as the verb that it is
     """Turn any exception of foreign code into `error`, keeping the original as its cause.
 
     Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on: it guards the
-    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python.
+    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python. It is a class
+    because a turn passes several boundaries, and a generator would cost each of them three times as much.
     """
-    try:
-        yield
-    except MacRunnerError:
-        raise
-    except Exception as fault:
-        raise error(f"{what}: {type(fault).__name__}: {fault}") from fault
+
+    __slots__ = ("_error", "_what")
+
+    def __init__(self, error: type[MacRunnerError], what: str) -> None:
+        self._error = error
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(fault, Exception) and not isinstance(fault, MacRunnerError):
+            raise self._error(f"{self._what}: {type(fault).__name__}: {fault}") from fault

@@ -98,11 +98,12 @@ class Turn:
     step: int = 0
     attempt: int = 0
     after: frozenset[str] = frozenset()
+    key: str = field(init=False, repr=False, compare=False)
+    """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
 
-    @property
-    def key(self) -> str:
-        """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
-        return f"{self.round}/{self.agent}/{self.step}/{self.attempt}"
+    def __post_init__(self) -> None:
+        # Made once: everybody who deals with a turn asks for it.
+        object.__setattr__(self, "key", f"{self.round}/{self.agent}/{self.step}/{self.attempt}")
 
     @property
     def is_followup(self) -> bool:

@@ -1,8 +1,9 @@
 """The asyncio shell around the RequestScheduler: performs its actions and turns their results into events.
 
-It decides nothing. One asyncio task per request in flight or backing off, one that opens conversations and one that
-watches for the stop: all in one TaskGroup, none per conversation. What follows from a reply (journal, conversation,
-next departures) happens in one go without an await, so no other task ever sees a half-applied reply.
+It decides nothing. One asyncio task per slot in use, which goes on from its reply to the next departure, one per
+request backing off, one that opens conversations and one that watches for the stop: all in one TaskGroup, none per
+conversation. What follows from a reply (journal, conversation, next departures) happens in one go without an await, so
+no other task ever sees a half-applied reply.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import assert_never
 
 from mac_runner.clock import iso
@@ -18,7 +20,6 @@ from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import first_error
 from mac_runner.scheduler.events import (
-    Action,
     Depart,
     Event,
     Finished,
@@ -154,19 +155,27 @@ class Shell:
 
     def _feed(self, event: Event) -> None:
         """Hand the scheduler an event, and perform the actions that it answers with."""
+        for depart in self._handle(event):
+            self._spawn(partial(self._serve, depart))
+
+    def _handle(self, event: Event) -> list[Depart]:
+        """As `_feed`, but for the departures, which are left to the caller."""
+        departures: list[Depart] = []
         if self._is_closing:
-            return
+            return departures
         now_s = self._clock.monotonic_s()
         for action in self._scheduler.handle(event, now_s):
-            self._perform(action, now_s)
+            if isinstance(action, Depart):
+                departures.append(action)
+            else:
+                self._perform(action, now_s)
         for model in self._budgeted:
             self._accounting.resize(model, self._scheduler.effective_capacity(model), now_s)
         self._checkpoint_if_due(now_s)
+        return departures
 
-    def _perform(self, action: Action, now_s: float) -> None:
+    def _perform(self, action: Open | RetryLater | Settle | Finished, now_s: float) -> None:
         match action:
-            case Depart():
-                self._spawn(lambda: self._request(action))
             case Open():
                 self._open_wanted.set()
             case RetryLater():
@@ -182,8 +191,18 @@ class Shell:
         await self._clock.sleep(action.delay_s)
         self._feed(RetryDue(action.conversation, action.turn))
 
-    async def _request(self, action: Depart) -> None:
-        self._feed(await self._exchange.carry_out(self._live[action.conversation], action))
+    async def _serve(self, depart: Depart) -> None:
+        """Carry out a departure, and go on with the first of those that its answer brings."""
+        while True:
+            event = await self._exchange.carry_out(self._live[depart.conversation], depart)
+            following = self._handle(event)
+            for other in following[1:]:
+                self._spawn(partial(self._serve, other))
+            if not following:
+                return
+            depart = following[0]
+            # An engine that answers at once would keep everybody else from the loop.
+            await self._clock.sleep(0)
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:
         ending = live.settle()
