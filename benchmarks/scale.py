@@ -9,8 +9,9 @@ Run `python benchmarks/scale.py --conversations 10000`. Three agents send number
 - `mac-run` is killed with SIGKILL when half of the conversations are done, and started again.
   `resume_to_first_request_s` goes from the start of the new process to its first request, and `resume_cpu_s` is the
   CPU time it took until then, which other work on the machine lengthens less; `scheduler_us_per_turn` is the CPU time
-  of the event loop's thread from there on, environment and engine included; `loop_pause_ms_max` how long the loop let
-  anybody wait; `peak_rss_mb` what the process took at most, from its start to the summary.
+  of the event loop's thread from there on, environment and engine included. `loop_pause_ms_max` is the longest that
+  the loop let anybody wait, and `loop_busy_ms_max` the most CPU time its thread spent meanwhile, which other work on
+  the machine does not lengthen. `peak_rss_mb` is what the process took at most, from its start to the summary.
 - `finished_again_s`: one more start, of the finished run.
 
 The last line is one JSON row.
@@ -81,6 +82,7 @@ class Played(NamedTuple):
     resume_to_first_request_s: float
     resume_cpu_s: float
     scheduler_us_per_turn: float
+    loop_busy_ms_max: float
     loop_pause_ms_max: float
     peak_rss_mb: float
     wall_s: float
@@ -205,6 +207,7 @@ def play(file: Path, out: Path, conversations: int) -> Played:
         resume_to_first_request_s=(_first_request(out, logged) - started_at).total_seconds(),
         resume_cpu_s=said["start_cpu_s"],
         scheduler_us_per_turn=1e6 * said["loop_cpu_s"] / (said["conversations"] * TURNS),
+        loop_busy_ms_max=1000 * said["loop_busy_s"],
         loop_pause_ms_max=1000 * said["loop_pause_s"],
         peak_rss_mb=peak_rss_mb,
         wall_s=wall_s,
@@ -251,40 +254,40 @@ def _first_request(out: Path, logged: int) -> datetime:
 
 
 class Watched(asyncio.DefaultEventLoopPolicy):
-    """Makes loops that are asked again and again, from outside, how long they let one wait."""
+    """Makes loops that are asked again and again, from outside, how long they let one wait.
+
+    `pause_s` is the longest wait, `busy_s` the most CPU time that the loop's thread spent meanwhile.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.cpu_s = 0.0
         self.start_cpu_s = 0.0
+        self.cpu_s = 0.0
+        self.busy_s = 0.0
         self.pause_s = 0.0
-        self._began_s: float | None = None
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """A loop with a thread beside it that knocks."""
         loop = super().new_event_loop()
         self.start_cpu_s = time.process_time()
-        threading.Thread(target=self._knock, args=(loop,), daemon=True).start()
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        threading.Thread(target=self._knock, args=(loop, clock), daemon=True).start()
         return loop
 
-    def _knock(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _knock(self, loop: asyncio.AbstractEventLoop, clock: int) -> None:
         answered = threading.Event()
-
-        def answer() -> None:
-            now_s = time.thread_time()
-            self._began_s = now_s if self._began_s is None else self._began_s
-            self.cpu_s = now_s - self._began_s
-            answered.set()
-
+        before_s = time.clock_gettime(clock)
         while not loop.is_closed():
-            knocked_s = time.monotonic()
+            knocked_s, busy_s = time.monotonic(), time.clock_gettime(clock)
             try:
-                loop.call_soon_threadsafe(answer)
+                loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
                 return
-            if not answered.wait(10):
+            if not answered.wait(60):
                 return
             self.pause_s = max(self.pause_s, time.monotonic() - knocked_s)
+            self.busy_s = max(self.busy_s, time.clock_gettime(clock) - busy_s)
+            self.cpu_s = time.clock_gettime(clock) - before_s
             answered.clear()
             time.sleep(HEARTBEAT_S)
 
@@ -300,6 +303,7 @@ def play_here(file: Path, out: Path) -> None:
     said = {
         "start_cpu_s": policy.start_cpu_s,
         "loop_cpu_s": policy.cpu_s,
+        "loop_busy_s": policy.busy_s,
         "loop_pause_s": policy.pause_s,
         "conversations": conversations,
     }
@@ -335,6 +339,7 @@ def main() -> None:
             resume_to_first_request_s=round(played.resume_to_first_request_s, 2),
             resume_cpu_s=round(played.resume_cpu_s, 2),
             finished_again_s=round(played.finished_again_s, 2),
+            loop_busy_ms_max=round(played.loop_busy_ms_max, 1),
             loop_pause_ms_max=round(played.loop_pause_ms_max, 1),
             wall_s=round(played.wall_s, 1),
         )
