@@ -96,6 +96,7 @@ class _Engine:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.token_budget = None
+        self.lookahead = 0
 
     async def start(self) -> None:
         pass

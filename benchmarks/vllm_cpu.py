@@ -66,6 +66,11 @@ class Overheard:
         """The engine's."""
         return self.backend.token_budget
 
+    @property
+    def lookahead(self) -> int:
+        """The engine's."""
+        return self.backend.lookahead
+
     async def start(self) -> None:
         """It runs already."""
 
@@ -170,7 +175,7 @@ async def measure(loaded: Loaded, directory: Path, times: int) -> tuple[Phase, P
 def main() -> None:
     """Measure and print the row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--conversations", type=int, default=48)
+    parser.add_argument("--conversations", type=int, default=96)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--times", type=int, default=2)

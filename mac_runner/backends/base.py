@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from mac_runner.types import Reply, Request, Sampling
+from mac_runner.types import Reply, Request
 
-ALL_SETTINGS: Final = frozenset(field.name for field in fields(Sampling))
-"""Every setting of Sampling, for the backends that honour them all."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacks:
+    """What an engine cannot do: settings of Sampling that it would drop, and whether it keeps its `tokens` to itself.
+
+    `remedy` tells who asked for it what to do.
+    """
+
+    settings: frozenset[str] = frozenset()
+    tokens: bool = False
+    remedy: str = "leave it out"
 
 
 class Backend(Protocol):
@@ -26,6 +35,14 @@ class Backend(Protocol):
     @property
     def token_budget(self) -> int | None:
         """How many tokens of all requests at once the engine's KV cache holds, to admit by; None: by capacity alone."""
+        ...
+
+    @property
+    def lookahead(self) -> int:
+        """How many requests more the engine is handed than it serves at once; known after `start`.
+
+        They wait inside, so that a request which ends is followed by the next one without a round trip to us.
+        """
         ...
 
     async def start(self) -> None:

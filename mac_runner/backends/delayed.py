@@ -31,6 +31,11 @@ class DelayedBackend:
         """That of the engine."""
         return self._backend.token_budget
 
+    @property
+    def lookahead(self) -> int:
+        """That of the engine."""
+        return self._backend.lookahead
+
     async def start(self) -> None:
         """Start the engine."""
         await self._backend.start()

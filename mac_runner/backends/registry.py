@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from random import Random
 
 from mac_runner.backends import scripted
-from mac_runner.backends.base import Backend
+from mac_runner.backends.base import Backend, Lacks
 from mac_runner.backends.delayed import DelayedBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition
@@ -61,19 +61,19 @@ class _Order:
     say: Callable[[str], None]
     is_pulling: bool
 
-    def check(self, *, settings: frozenset[str], traces: bool) -> None:
-        """Refuse what the backend would have to drop: `settings` are those of Sampling that it honours."""
-        if self.definition.record_tokens and not traces:
+    def refuse(self, lacks: Lacks) -> None:
+        """Raises ConfigError for what is asked of the backend and would be dropped by it."""
+        if self.definition.record_tokens and lacks.tokens:
             raise ConfigError(
                 f"model_definitions.{self.name}.record_tokens: the backend {self.definition.backend!r} does not tell "
-                "tokens; leave it out",
+                f"tokens; {lacks.remedy}",
                 key=("model_definitions", self.name, "record_tokens"),
             )
         for index, agent in enumerate(self.agents):
-            for setting in _used(agent) - settings if agent.model == self.name else ():
+            for setting in sorted(_used(agent) & lacks.settings) if agent.model == self.name else ():
                 raise ConfigError(
                     f"agent_definitions.{index}.{setting}: the backend {self.definition.backend!r} of model "
-                    f"{self.name!r} does not support it; leave it out",
+                    f"{self.name!r} does not support it; {lacks.remedy}",
                     key=("agent_definitions", index, setting),
                 )
 
@@ -84,13 +84,13 @@ class _Order:
 
 
 def _used(agent: AgentDefinition) -> frozenset[str]:
-    return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None))
+    return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None) not in (None, ()))
 
 
 def _scripted(order: _Order) -> Backend:
     config = order.definition.scripted_config
     assert config is not None
-    order.check(settings=scripted.SETTINGS, traces=False)
+    order.refuse(Lacks(tokens=True))
     return scripted.ScriptedBackend(
         policy=order.policy_of(config.policy),
         capacity=config.capacity,
@@ -102,8 +102,8 @@ def _scripted(order: _Order) -> Backend:
 def _openai(order: _Order) -> Backend:
     with _installed(order):
         from mac_runner.backends import openai
-    openai.check(order.name, order.definition, order.agents)
-    order.check(settings=openai.SETTINGS, traces=True)
+    openai.check(order.name, order.definition)
+    order.refuse(openai.lacks(order.definition))
     return openai.build(order.name, order.definition, clock=order.clock, say=order.say, environ=os.environ)
 
 
@@ -112,7 +112,7 @@ def _ollama(order: _Order) -> Backend:
     assert config is not None
     with _installed(order):
         from mac_runner.backends import ollama
-    order.check(settings=ollama.SETTINGS, traces=False)
+    order.refuse(Lacks(tokens=True))
     return ollama.OllamaBackend(
         name=order.name,
         config=config,
@@ -128,7 +128,6 @@ def _vllm(order: _Order) -> Backend:
     assert config is not None
     from mac_runner.backends import vllm
 
-    order.check(settings=vllm.SETTINGS, traces=True)
     return vllm.VllmBackend(name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock)
 
 

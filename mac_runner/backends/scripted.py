@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
 
-from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.clock import Clock
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import Reply, Request, TokenCount
 
 CHARS_PER_TOKEN = 4
-SETTINGS: Final = ALL_SETTINGS
-"""All of them: a program draws no tokens, so there is none it could honour wrongly."""
 
 
 class ScriptedBackend:
@@ -40,6 +36,11 @@ class ScriptedBackend:
     @property
     def token_budget(self) -> None:
         """None: a program has no KV cache."""
+
+    @property
+    def lookahead(self) -> int:
+        """None: a program has no line."""
+        return 0
 
     async def start(self) -> None:
         """Nothing to start."""

@@ -51,7 +51,7 @@ async def _local_ollama() -> str:
     except ModuleNotFoundError as missing:
         return f"not asked: the package {missing.name!r} is not installed"
     try:
-        found = await survey(host)
+        found = await survey(host, SystemClock())
     except BackendError as error:
         return str(error)
     models = ", ".join(map(printable, found.models)) or "none"

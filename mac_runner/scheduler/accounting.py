@@ -30,7 +30,8 @@ class ModelAccount:
     def bring_up_to(self, now_s: float) -> None:
         """Count the time since the last change."""
         passed_s = now_s - self.updated_at_s
-        self.busy_slot_s += self.in_flight * passed_s
+        # More can be in flight than there are slots: an engine may be handed some to keep waiting.
+        self.busy_slot_s += min(self.in_flight, self.slots) * passed_s
         self.available_slot_s += self.slots * passed_s
         self.updated_at_s = now_s
 

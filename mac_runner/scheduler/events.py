@@ -26,11 +26,15 @@ Empty while no model admits by tokens."""
 
 @dataclass(frozen=True, slots=True)
 class ModelReady:
-    """A model serves `capacity` requests at once from now on, and `token_budget` tokens of them if that is bounded."""
+    """A model serves `capacity` requests at once from now on, and `token_budget` tokens of them if that is bounded.
+
+    It is handed `lookahead` requests more, which wait inside it.
+    """
 
     model: str
     capacity: int
     token_budget: int | None = None
+    lookahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ def _check_pending(pools: Pools, held: list[HeldTurn]) -> None:
 
 
 def _check_slots(pools: Pools, in_flight: int, slots: int, concurrency: int | None) -> None:
-    capacity = sum(pool.capacity for pool in pools.models.values())
-    assert slots == (capacity if concurrency is None else min(concurrency, capacity)), "slots"
+    limit = sum(pool.limit for pool in pools.models.values())
+    assert slots == (limit if concurrency is None else min(concurrency, limit)), "slots"
     assert pools.in_flight == in_flight, f"{in_flight} turns in flight, {pools.in_flight} counted"
     assert in_flight == sum(pool.in_flight for pool in pools.models.values()), "slots of models and of the run differ"
     assert in_flight <= slots, f"{in_flight} in flight on {slots} slots"
@@ -42,7 +42,7 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
     ready = {turn for turn in held if turn.pool is Pool.READY}
     living = [entry for entry in pool.heap if entry[-1].entry is entry]
     assert pool.in_flight == sum(turn.pool is Pool.IN_FLIGHT for turn in held), f"{pool.name}: in flight"
-    assert 0 <= pool.in_flight <= pool.capacity, f"{pool.name}: {pool.in_flight} in flight on {pool.capacity} slots"
+    assert 0 <= pool.in_flight <= pool.limit, f"{pool.name}: {pool.in_flight} in flight, {pool.limit} may be"
     charged = sum(turn.charged_tokens for turn in held if turn.pool is Pool.IN_FLIGHT)
     assert pool.tokens_in_flight == charged, f"{pool.name}: {charged} tokens in flight, {pool.tokens_in_flight} counted"
     is_bounded = pool.token_budget is not None and pool.in_flight > 1

@@ -82,6 +82,7 @@ class OpenConversation:
 class ModelPool:
     """One model: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more).
 
+    It serves `capacity` requests at once, and `lookahead` more may be in flight, which wait inside the engine.
     A model with a token budget has a slot for its next turn only while what that turn needs fits beside the tokens in
     flight. No turn overtakes one that waits for tokens, or a long one would wait for ever; a turn that alone needs
     more than the budget departs when nothing else is in flight.
@@ -89,6 +90,7 @@ class ModelPool:
 
     name: str
     capacity: int = 0
+    lookahead: int = 0
     token_budget: int | None = None
     in_flight: int = 0
     tokens_in_flight: int = 0
@@ -106,16 +108,28 @@ class ModelPool:
 
     def next_to_depart(self) -> Entry | None:
         """The entry that a slot is free for, None when there is none."""
-        if not self.ready or self.in_flight >= self.capacity:
-            return None
-        entry = self.first()
+        entry = self.first() if self.ready and self.in_flight < self.limit else None
         return entry if entry is not None and self._has_tokens_for(entry[-1]) else None
+
+    @property
+    def limit(self) -> int:
+        """How many requests may be in flight."""
+        return self.capacity + self.lookahead
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be in flight, as far as tokens can be told: what is not ready yet is taken to fit."""
+        return self.in_flight < self.limit and not self._lacks_tokens
 
     @property
     def effective_capacity(self) -> int:
         """How many requests are served at once as things stand: those in flight, when the next one lacks tokens."""
-        entry = self.first() if self.token_budget is not None and self.in_flight < self.capacity else None
-        return self.capacity if entry is None or self._has_tokens_for(entry[-1]) else self.in_flight
+        return min(self.in_flight, self.capacity) if self._lacks_tokens else self.capacity
+
+    @property
+    def _lacks_tokens(self) -> bool:
+        entry = self.first() if self.token_budget is not None and self.in_flight < self.limit else None
+        return entry is not None and not self._has_tokens_for(entry[-1])
 
     def _has_tokens_for(self, held: HeldTurn) -> bool:
         budget = self.token_budget

@@ -93,7 +93,7 @@ class Shell:
             if capacity < 1:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
             self._accounting.open(name, capacity)
-            self._feed(ModelReady(name, capacity, backends[name].token_budget))
+            self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
 
     def _conclude(self) -> None:
         if self._recorder.failure is None:

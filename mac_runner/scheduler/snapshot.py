@@ -17,7 +17,10 @@ from mac_runner.types import Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounts:
-    """One model's slots and queue; `capacity` is the one in effect now, which a token budget may lower."""
+    """One model's slots and queue; `capacity` is the one in effect now, which a token budget may lower.
+
+    `in_flight` leaves out what waits inside the engine for a slot.
+    """
 
     model: str
     in_flight: int
@@ -59,7 +62,12 @@ class PoolSnapshot:
 def take(pools: Pools, slots: int, rows: int) -> PoolSnapshot:
     """The pools as they stand, with the first `rows` turns in order of departure and the first `rows` pending."""
     models = tuple(
-        ModelCounts(model=pool.name, in_flight=pool.in_flight, capacity=pool.effective_capacity, ready=pool.ready)
+        ModelCounts(
+            model=pool.name,
+            in_flight=min(pool.in_flight, pool.capacity),
+            capacity=pool.effective_capacity,
+            ready=pool.ready,
+        )
         for pool in pools.models.values()
     )
     return PoolSnapshot(

@@ -141,9 +141,9 @@ class RequestScheduler:
 
     def _model_ready(self, event: ModelReady) -> None:
         pool = self._pools.model(event.model)
-        pool.capacity, pool.token_budget = event.capacity, event.token_budget
-        capacity = sum(pool.capacity for pool in self._pools.models.values())
-        self._slots = capacity if self._concurrency is None else min(self._concurrency, capacity)
+        pool.capacity, pool.token_budget, pool.lookahead = event.capacity, event.token_budget, event.lookahead
+        limit = sum(pool.limit for pool in self._pools.models.values())
+        self._slots = limit if self._concurrency is None else min(self._concurrency, limit)
 
     def _opened(self, event: Opened, actions: list[Action], now_s: float) -> None:
         if event.conversation in self._pools.conversations:
@@ -276,7 +276,7 @@ class RequestScheduler:
             and self._tasks_remain
             and not self._stopped
             and not self._open_outstanding
-            and any(pool.in_flight < pool.effective_capacity for pool in pools.models.values())
+            and any(pool.has_room for pool in pools.models.values())
             and len(pools.conversations) < OPEN_CONVERSATIONS_PER_SLOT_MAX * self._slots
         ):
             self._open_outstanding = True

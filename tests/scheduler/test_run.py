@@ -295,6 +295,18 @@ def test_a_token_budget_bounds_what_is_in_flight_by_what_prompts_turn_out_to_nee
     assert float(str(account["available_slot_s"])) < 50 * stage.ended_at_s / 2
 
 
+def test_an_engine_with_a_line_is_handed_more_than_its_slots_and_accounted_by_its_slots() -> None:
+    stage = Stage(work=tasks(12, agents=2, models=1))
+    engine = SimulatedEngine(capacity=3, lookahead=2)
+    stage.backends = {"model-0": engine}
+    stage.play()
+    (account,) = accounts(stage.recorder)
+
+    assert engine.in_flight_max == 5
+    assert account["slots"] == 3
+    assert float(str(account["busy_slot_s"])) <= float(str(account["available_slot_s"]))
+
+
 def test_an_engine_that_takes_its_time_to_start_is_spoken_of() -> None:
     stage = Stage(work=tasks(1))
     stage.engines(capacity=3)

@@ -150,6 +150,30 @@ def test_a_full_model_holds_up_no_other() -> None:
     scheduler.validate()
 
 
+def test_an_engine_is_handed_its_lookahead_beyond_its_slots_and_no_more() -> None:
+    scheduler = RequestScheduler()
+    scheduler.handle(ModelReady("m", 2, lookahead=1))
+
+    assert len(departed(scheduler.handle(Opened(0, tuple(map(turn, range(5))), 0)))) == 3
+    assert scheduler.effective_capacity("m") == 2
+    (counts,) = scheduler.snapshot(0).models
+    assert (counts.in_flight, counts.ready) == (2, 2)
+    scheduler.validate()
+
+
+def test_lookahead_goes_no_further_than_tokens_and_concurrency_allow() -> None:
+    scheduler = RequestScheduler(concurrency=2)
+    scheduler.handle(ModelReady("m", 2, lookahead=3))
+    by_tokens = RequestScheduler()
+    by_tokens.handle(ModelReady("m", 2, token_budget=100, lookahead=3))
+    needs = dict.fromkeys(("a0", "a1", "a2", "a3"), 40)
+    turns = tuple(map(turn, range(4)))
+
+    assert len(departed(scheduler.handle(Opened(0, turns, 0)))) == 2
+    assert len(departed(by_tokens.handle(Opened(0, turns, 0, needs=needs)))) == 2
+    by_tokens.validate()
+
+
 def budgeted(tokens: int) -> RequestScheduler:
     """One model with ten slots and a token budget."""
     scheduler = RequestScheduler()

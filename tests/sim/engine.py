@@ -22,6 +22,7 @@ class SimulatedEngine:
         *,
         capacity: int = 4,
         token_budget: int | None = None,
+        lookahead: int = 0,
         dice: int = 0,
         fault_rate: float = 0.0,
         latency_s_max: float = 2.0,
@@ -29,6 +30,7 @@ class SimulatedEngine:
     ) -> None:
         self.capacity = capacity
         self.token_budget = token_budget
+        self.lookahead = lookahead
         self.random = Random(dice)
         self.fault_rate = fault_rate
         self.latency_s_max = latency_s_max

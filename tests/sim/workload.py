@@ -38,6 +38,7 @@ class Shape:
     rounds_max: int = 4
     capacities: tuple[int, ...] = (2, 3)
     token_budgets: tuple[int | None, ...] = (None, None)
+    lookaheads: tuple[int, ...] = (0, 0)
     concurrency: int | None = None
     followup_rate: float = 0.2
     fault_rate: float = 0.2
@@ -53,6 +54,7 @@ class Shape:
             rounds_max=random.randint(1, 5),
             capacities=tuple(random.randint(1, 6) for _ in range(models)),
             token_budgets=tuple(random.choice([None, None, 50, 200]) for _ in range(models)),
+            lookaheads=tuple(random.choice([0, 0, 1, 3]) for _ in range(models)),
             concurrency=random.choice([None, 1, 2, 5, 100]),
             followup_rate=random.choice([0.0, 0.3]),
             fault_rate=random.choice([0.0, 0.2, 0.6]),
@@ -102,7 +104,8 @@ class World:
         self.trace: list[Event | Action] = []
         self.now_s = 0.0
         for number, capacity in enumerate(self.shape.capacities):
-            self.send(ModelReady(f"model-{number}", capacity, self.shape.token_budgets[number]))
+            budget, lookahead = self.shape.token_budgets[number], self.shape.lookaheads[number]
+            self.send(ModelReady(f"model-{number}", capacity, budget, lookahead))
 
     def send(self, event: Event) -> list[Action]:
         """One event, its actions performed, everything validated."""

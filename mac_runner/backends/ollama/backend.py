@@ -36,6 +36,7 @@ class OllamaBackend:
     """
 
     token_budget: int | None = None
+    lookahead: int = 0
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class OllamaBackend:
     async def start(self) -> None:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
         await self.close()
-        self._wire = Wire()
+        self._wire = Wire(self._clock)
         self._client = client_at(self._config.host, self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
             await self._check_version(self._wire)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mac_runner.backends.ollama.verdicts import verdicts
 from mac_runner.backends.ollama.wire import Wire, client_at, version_at
+from mac_runner.clock import Clock
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX
 
@@ -18,9 +19,9 @@ class Survey(NamedTuple):
     models: tuple[str, ...]
 
 
-async def survey(host: str) -> Survey:
+async def survey(host: str, clock: Clock) -> Survey:
     """Ask the server at `host` for its version and its models. Raises a BackendError."""
-    wire = Wire()
+    wire = Wire(clock)
     try:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
             version = await version_at(host, wire)

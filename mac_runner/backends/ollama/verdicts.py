@@ -3,7 +3,7 @@
 | what happened | what becomes of it |
 |---|---|
 | no connection, or one that broke; 502, 503, 504 | asked again; the server counts as unreachable |
-| 503 because its queue is full; 408, 429, other 5xx | asked again |
+| 503 because its queue is full; 408, 429, other 5xx | asked again, after Retry-After where it is given |
 | an answer that is none: no JSON, wrong types | asked again |
 | 400 and the like because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
 | 404 (no such model); 401, 402, 403 | nobody will be answered: the run stops |

@@ -4,7 +4,8 @@ The client builds the pool itself unless it is given one, with 100 connections a
 Ours has as many connections as there are requests, goes straight to the address in the experiment, and bounds what a
 server may send; how long a reply may take is for the caller to say, but a connection is there soon or never. It adds
 the two fields to a chat request for which the client has no parameters: `truncate` and `shift`, without which Ollama
-shortens a prompt, or forgets the beginning of it while replying, and says nothing.
+shortens a prompt, or forgets the beginning of it while replying, and says nothing. And it reads the one header that the
+client keeps to itself, Retry-After.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Final
 import httpx
 import ollama
 
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.ollama.verdicts import verdicts
+from mac_runner.backends.retry_after import retry_after_s
+from mac_runner.clock import Clock
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
@@ -24,12 +28,14 @@ _CHAT_PATH: Final = "/api/chat"
 _TIMEOUT: Final = httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX)
 _PLAIN: Final = {"accept-encoding": "identity"}
 _WHOLE: Final = b',"truncate":false,"shift":false}'
+_BUSY: Final = frozenset({httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE})
 
 
 class Wire(httpx.AsyncHTTPTransport):
     """The connections to one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -41,7 +47,17 @@ class Wire(httpx.AsyncHTTPTransport):
             raise TransientBackendError("Ollama sent a compressed answer, which was not asked for")
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = _Bounded(response.stream)
+        if response.status_code in _BUSY:
+            await self._heed(response)
         return response
+
+    async def _heed(self, response: httpx.Response) -> None:
+        """Raise what says how long the server wants to be left alone, if it says so."""
+        delay_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
+        if delay_s is not None:
+            text = clipped((await response.aread()).decode("utf-8", "replace"))
+            await response.aclose()
+            raise TransientBackendError(f"Ollama: {text} (status {response.status_code})", retry_after_s=delay_s)
 
 
 class _Bounded(httpx.AsyncByteStream):

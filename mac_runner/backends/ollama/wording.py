@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.foreign import scalars_only
 from mac_runner.errors import TransientBackendError
@@ -18,9 +17,6 @@ from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply,
 
 if TYPE_CHECKING:
     from ollama import ChatResponse
-
-SETTINGS: Final = ALL_SETTINGS
-"""The settings of Sampling that are honoured: all."""
 
 _OPTIONS: Final = {
     "temperature": "temperature",

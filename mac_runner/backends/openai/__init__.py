@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.setup import SETTINGS, build, check
+from mac_runner.backends.openai.setup import build, check, lacks
 
-__all__ = ["SETTINGS", "OpenaiBackend", "build", "check"]
+__all__ = ["OpenaiBackend", "build", "check", "lacks"]

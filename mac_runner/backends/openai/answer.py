@@ -20,7 +20,7 @@ from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
 from mac_runner.backends.openai.faults import SendingError, Standing
-from mac_runner.backends.openai.retry_after import retry_after_s
+from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 

@@ -39,6 +39,7 @@ class OpenaiBackend:
     """One entry of `model_definitions` with the backend `openai`."""
 
     token_budget: int | None = None
+    lookahead: int = 0
 
     def __init__(
         self,

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.base import ALL_SETTINGS
+from mac_runner.backends.base import Lacks
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition, ModelDefinition, OpenaiConfig
+from mac_runner.config import ModelDefinition, OpenaiConfig
 from mac_runner.errors import ConfigError
 
-SETTINGS: Final = ALL_SETTINGS
-"""All of them, at a server of vLLM; what others do not know is refused by `check`."""
-
-VLLM_SETTINGS: Final = ("top_k", "min_p", "repetition_penalty")
+_VLLM_SETTINGS: Final = frozenset({"top_k", "min_p", "repetition_penalty"})
 """The settings that are no part of OpenAI's protocol."""
 
 
-def check(name: str, definition: ModelDefinition, agents: Sequence[AgentDefinition]) -> None:
-    """Refuse what the servers of model `name` could not honour. Raises ConfigError."""
+def lacks(definition: ModelDefinition) -> Lacks:
+    """What servers that know no more than OpenAI's protocol cannot do; those of vLLM lack nothing."""
+    if _config(definition).server == "vllm":
+        return Lacks()
+    remedy = "leave it out, or set `openai_config.server: vllm` if its servers are vLLM's"
+    return Lacks(settings=_VLLM_SETTINGS, tokens=True, remedy=remedy)
+
+
+def check(name: str, definition: ModelDefinition) -> None:
+    """Refuse addresses and switches that the servers of model `name` could not be sent. Raises ConfigError."""
     config = _config(definition)
     section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
     for index, url in enumerate(config.base_urls):
@@ -32,16 +37,6 @@ def check(name: str, definition: ModelDefinition, agents: Sequence[AgentDefiniti
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
         key = (*section, "chat_template_kwargs")
         raise _error(key, "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are")
-    if config.server == "vllm":
-        return
-    if definition.record_tokens:
-        key = (*section[:2], "record_tokens")
-        raise _error(key, "only servers of vLLM tell token ids; set `openai_config.server: vllm` if they are")
-    for index, agent in enumerate(agents):
-        for setting in VLLM_SETTINGS:
-            if agent.model == name and getattr(agent, setting) is not None:
-                text = f"is no part of OpenAI's protocol; leave it out, or set `server: vllm` for {name!r} if it is one"
-                raise _error(("agent_definitions", index, setting), text)
 
 
 def build(

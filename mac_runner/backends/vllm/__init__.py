@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from mac_runner.backends.vllm.backend import VllmBackend
-from mac_runner.backends.vllm.sampling import SETTINGS
 
-__all__ = ["SETTINGS", "VllmBackend"]
+__all__ = ["VllmBackend"]

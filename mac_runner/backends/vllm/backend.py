@@ -82,6 +82,11 @@ class VllmBackend:
         return None if self._running is None else self._running.capacity.token_budget
 
     @property
+    def lookahead(self) -> int:
+        """What the engine is handed to keep waiting."""
+        return 0 if self._running is None else self._running.capacity.lookahead
+
+    @property
     def running(self) -> Running:
         """The engine and what belongs to it. Raises EngineDeadError before the start and after the end."""
         if self._running is None:

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from mac_runner.backends.vllm.releases import EngineConfig
 from mac_runner.config import VllmConfig
 
+SLOTS_PER_LOOKAHEAD: Final = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What an engine holds: `requests` at once and, when it is admitted by tokens, `token_budget` of them all."""
+    """What an engine holds: `requests` at once and, when it is admitted by tokens, `token_budget` of them all.
+
+    `lookahead` requests more wait inside it: enough for those that end in one step, unless all are of one length.
+    """
 
     requests: int
+    lookahead: int
     token_budget: int | None
     context_tokens: int
 
 
 def capacity_of(config: VllmConfig, engine: EngineConfig) -> Capacity:
     """By tokens: as many requests as are allowed, while their tokens fit. Else as many as fit at full length."""
-    allowed = min(
-        config.max_num_seqs_upper_bound,
-        engine.scheduler_config.max_num_seqs * engine.parallel_config.data_parallel_size,
-    )
+    copies = engine.parallel_config.data_parallel_size
+    slots = engine.scheduler_config.max_num_seqs * copies
     tokens, context_tokens = cache_tokens(engine), engine.model_config.max_model_len
-    if config.admission == "token_budget":
-        return Capacity(requests=allowed, token_budget=tokens, context_tokens=context_tokens)
+    is_by_tokens = config.admission == "token_budget"
+    requests = min(config.max_num_seqs_upper_bound, slots)
+    if not is_by_tokens:
+        requests = max(1, min(requests, tokens // context_tokens))
+    # With a slot to spare in each copy the engine would not keep them waiting, but serve them beyond the bound.
+    keeps_waiting = requests > slots - copies
     return Capacity(
-        requests=max(1, min(allowed, tokens // context_tokens)), token_budget=None, context_tokens=context_tokens
+        requests=requests,
+        lookahead=-(-requests // SLOTS_PER_LOOKAHEAD) if keeps_waiting else 0,
+        token_budget=tokens if is_by_tokens else None,
+        context_tokens=context_tokens,
     )
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Final
 
-from mac_runner.backends.base import ALL_SETTINGS
 from mac_runner.types import JsonValue, Prompt, Sampling
-
-SETTINGS: Final = ALL_SETTINGS
-"""All of them."""
 
 
 def sampling_settings(

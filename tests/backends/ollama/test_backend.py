@@ -13,12 +13,13 @@ import pytest
 
 from mac_runner.backends.ollama import OllamaBackend
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
-from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
+from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
 from tests.sim.requests import request
 
+FAR_FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
 RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
 
 
@@ -205,6 +206,24 @@ def test_engine_that_is_gone_is_told_as_unreachable(stub: OllamaStub, broken: Fa
 
     assert isinstance(error, TransientBackendError)
     assert error.is_unreachable
+
+
+@pytest.mark.parametrize(
+    ("header", "delay_s"),
+    [("7", 7.0), ("1e9", RETRY_AFTER_S_MAX), (FAR_FUTURE, RETRY_AFTER_S_MAX), ("-1", None), ("soon", None)],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_busy_server_that_says_how_long_it_wants_to_be_left_alone_is(
+    stub: OllamaStub, status: int, header: str, delay_s: float | None
+) -> None:
+    busy = answering({"error": "slow down"}, status=status, content_type=f"{JSON}\r\nRetry-After: {header}")
+    stub.faults.append(busy)
+
+    with pytest.raises(TransientBackendError, match=rf"slow down.*{status}") as raised:
+        ask(backend_at(stub.host))
+
+    assert raised.value.retry_after_s == delay_s
+    assert not raised.value.is_unreachable or delay_s is None
 
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"

@@ -67,14 +67,16 @@ def test_cache_holds_what_the_engine_says_of_each_copy_or_its_blocks(cache: Cach
 
 
 def test_by_tokens_all_that_are_allowed_share_the_cache() -> None:
-    assert capacity("token_budget") == Capacity(requests=64, token_budget=16_000, context_tokens=4000)
+    found = capacity("token_budget")
+
+    assert (found.requests, found.token_budget, found.context_tokens) == (64, 16_000, 4000)
 
 
 @pytest.mark.parametrize(("length", "requests"), [(4000, 4), (100, 64), (16_001, 1)])
 def test_at_full_length_as_many_as_fit_and_one_at_least(length: int, requests: int) -> None:
-    assert capacity("full_context", length=length) == Capacity(
-        requests=requests, token_budget=None, context_tokens=length
-    )
+    found = capacity("full_context", length=length)
+
+    assert (found.requests, found.token_budget, found.context_tokens) == (requests, None, length)
 
 
 @pytest.mark.parametrize(("bound", "seqs", "copies", "requests"), [(64, 8, 1, 8), (64, 8, 2, 16), (4, 8, 2, 4)])
@@ -82,3 +84,26 @@ def test_never_more_requests_than_the_bound_or_the_engines_batches(
     bound: int, seqs: int, copies: int, requests: int
 ) -> None:
     assert capacity("token_budget", bound=bound, seqs=seqs, copies=copies).requests == requests
+
+
+@pytest.mark.parametrize(
+    ("bound", "seqs", "copies", "lookahead"),
+    [
+        (64, 64, 1, 8),
+        (3, 3, 1, 1),
+        (64, 32, 2, 8),
+        (65, 33, 2, 9),  # Shares are rounded up: one copy has a slot to spare that the bound does not count.
+        (64, 100, 1, 0),
+        (100, 64, 1, 8),
+    ],
+)
+def test_engine_is_handed_more_only_where_its_own_bound_makes_them_wait(
+    bound: int, seqs: int, copies: int, lookahead: int
+) -> None:
+    assert capacity("token_budget", bound=bound, seqs=seqs, copies=copies).lookahead == lookahead
+
+
+def test_engine_that_is_admitted_at_full_length_and_could_take_more_is_handed_no_more() -> None:
+    assert capacity("full_context", bound=64, seqs=64, length=4000) == Capacity(
+        requests=4, lookahead=0, token_budget=None, context_tokens=4000
+    )
