@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
@@ -35,9 +36,15 @@ from mac_runner.types import JsonObject, RecordedReply
 JOURNAL_FORMAT = 1
 
 _ID = r""" \{"id":"([^"\\\n]*(?:\\[^\n][^"\\\n]*)*)","kind":"""
-_MARK = re.compile(rf'{_ID}"(?!reply")'.encode())
-_DONE = re.compile(rf'{_ID}"(done|session)",'.encode())
+_MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _REPLY = re.compile(rf'{_ID}"reply",'.encode())
+
+
+class Head(NamedTuple):
+    """How a frame begins: whose it is, and of what kind."""
+
+    id: str
+    kind: str
 
 
 def session_frame(session: int, *, started_at: str) -> bytes:
@@ -68,18 +75,31 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
     return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
 
 
-def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
-    """Every record but the replies, in order."""
+def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
+    """Every record but the replies, in order; or only those of some kinds, the others passed over."""
+    looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else _MARK
     for path in _segments(disk, layout):
-        for record in _records(path, lines_with(_MARK, disk.chunks(path))):
-            if record["kind"] != "reply":
+        for record in _records(path, lines_with(looked_for, disk.chunks(path))):
+            if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
                 yield record
+
+
+def heads(disk: Disk, layout: Layout) -> Iterator[Head]:
+    """What `marks` gives, less everything but id and kind: for that an intact frame is not taken apart."""
+    for path in _segments(disk, layout):
+        for line in lines_with(_MARK, disk.chunks(path)):
+            match = _MARK.search(line.data)
+            if match and match[2] != b"session" and is_intact(line.data):
+                yield Head(_id(match), match[2].decode())
+            else:
+                found = (Head(str(record["id"]), str(record["kind"])) for record in _records(path, [line]))
+                yield from (head for head in found if head.kind != "reply")
 
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter(_done_ids(disk, layout))
-    for record in _done(disk, layout):
+    left = Counter(head.id for head in heads(disk, layout) if head.kind == "done")
+    for record in marks(disk, layout, "done"):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
         if left[task_id]:
@@ -114,24 +134,6 @@ def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:
 
 def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
     return (layout.segment(session) for session in sessions(disk, layout))
-
-
-def _done(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
-    for path in _segments(disk, layout):
-        for record in _records(path, lines_with(_DONE, disk.chunks(path))):
-            if record["kind"] == "done":
-                yield record
-
-
-def _done_ids(disk: Disk, layout: Layout) -> Iterator[str]:
-    """The id of each intact `done` frame; of a line that is one intact frame, only the id is read."""
-    for path in _segments(disk, layout):
-        for line in lines_with(_DONE, disk.chunks(path)):
-            match = _DONE.search(line.data)
-            if match and match[2] == b"done" and is_intact(line.data):
-                yield _id(match)
-            else:
-                yield from (str(record["id"]) for record in _records(path, [line]) if record["kind"] == "done")
 
 
 def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:

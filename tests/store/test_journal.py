@@ -67,6 +67,10 @@ def check(data: bytes) -> None:
     replied = {record["id"] for record in records if record["kind"] == "reply"}
 
     assert list(journal.marks(disk, LAYOUT)) == [record for record in records if record["kind"] != "reply"]
+    assert list(journal.marks(disk, LAYOUT, "done")) == [record for record in records if record["kind"] == "done"]
+    assert [(head.id, head.kind) for head in journal.heads(disk, LAYOUT)] == [
+        (record["id"], record["kind"]) for record in records if record["kind"] != "reply"
+    ]
     assert {row["task_id"]: row for row in journal.rows(disk, LAYOUT)} == done
     assert len(list(journal.rows(disk, LAYOUT))) == len(done)
     for wanted in ("toy_00000", "toy_00001", NASTY_ID):
@@ -98,12 +102,8 @@ def test_a_journal_cut_anywhere_is_read_up_to_there(segment: bytes) -> None:
 def test_frames_are_found_however_the_file_is_read(segment: bytes) -> None:
     for size in (1, 7, 100, 999):
         assert marks(segment, size) == marks(segment)
-        found = lines_with(journal._DONE, OneSegment(segment, size).chunks(Path()))
-        assert [(line.offset, line.data) for line in found] == [
-            (line.offset, line.data)
-            for line in lines([segment])
-            if b'"row":' in line.data or b'"session","s' in line.data
-        ]
+        found = lines_with(journal._REPLY, OneSegment(segment, size).chunks(Path()))
+        assert list(found) == [line for line in lines([segment]) if b'"prompt_sha256":' in line.data]
 
 
 def test_a_line_is_given_once_however_many_matches_it_holds(segment: bytes) -> None:

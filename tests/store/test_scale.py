@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from mac_runner.store.identity import encode_config
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
 from mac_runner.store.session import in_task_order, index_line
+from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject
 
 KB = 1_024
@@ -38,10 +40,12 @@ class Counting(System):
         self.written_bytes: Counter[str] = Counter()
         self.syncs: Counter[str] = Counter()
         self.read_from: Counter[str] = Counter()
+        self.threads: set[str] = set()
         self.before_sync: Callable[[str], object] = lambda name: None
         self._names: dict[int, str] = {}
 
     def create(self, path: Path) -> int:
+        self.threads.add(threading.current_thread().name)
         descriptor = super().create(path)
         self._names[descriptor] = path.parent.name
         return descriptor
@@ -56,11 +60,13 @@ class Counting(System):
         return super().open_read(path)
 
     def write(self, descriptor: int, data: memoryview) -> int:
+        self.threads.add(threading.current_thread().name)
         written = super().write(descriptor, data)
         self.written_bytes[self._names[descriptor]] += written
         return written
 
     def fsync(self, descriptor: int) -> None:
+        self.threads.add(threading.current_thread().name)
         name = self._names.get(descriptor, "")
         self.before_sync(name)
         self.syncs[name] += 1
@@ -155,6 +161,20 @@ def test_a_hundred_conversations_share_their_syncs(player: ModuleType, run_dir: 
 
     assert in_journal <= 4
     assert system.syncs["transcripts"] == 100
+
+
+def test_the_thread_of_the_event_loop_never_touches_the_disk_of_a_run_under_way(
+    player: ModuleType, run_dir: Path
+) -> None:
+    system = Counting()
+    with player.open_toy(run_dir, 20, disk=Disk(system)) as run:
+        system.threads.clear()
+        player.play(run)
+        run.checkpoint({"models": {}})
+        run.write_summary({})
+        run.contents()
+
+        assert system.threads == {THREAD_NAME}
 
 
 def test_a_resume_takes_apart_only_the_frames_it_needs(
