@@ -108,7 +108,7 @@ def experiment(url: str, conversations: int, slots: int) -> JsonObject:
     return {
         "experiment_metadata": {"experiment_name": "orchestrator"},
         "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"topics": ["Bridge or ferry?"], "rounds": ROUNDS},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": ROUNDS},
         "agent_definitions": [*agents],
         "model_definitions": {
             "stub": {

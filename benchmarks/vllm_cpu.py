@@ -98,7 +98,7 @@ def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) 
     return {
         "experiment_metadata": {"experiment_name": "vllm_cpu"},
         "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
+        "discussion": {"max_rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
         "model_definitions": {"m": {"backend": "vllm", "vllm_config": vllm_config}},
         "agent_definitions": [
             {"agent_id": f"a{n}", "role": "participant", "model": "m", "max_tokens": max_tokens} for n in range(3)

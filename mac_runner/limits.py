@@ -7,6 +7,13 @@ YAML_SIZE_BYTES_MAX = 1 << 20
 YAML_NODES_MAX = 10_000
 YAML_DEPTH_MAX = 32
 
+# config: what the files may cost that an experiment names, its questions and its template.
+MATERIAL_BYTES_MAX = 256 << 20
+QUESTIONS_MAX = 500_000
+QUESTION_CHARS_MAX = 20_000
+CHOICES_MAX = 26
+TEMPLATE_CHARS_MAX = 65_536
+
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
@@ -20,6 +27,14 @@ CONTEXT_PUBLIC_SHARE_MAX = 0.6
 # What is kept of a prompt that an engine found too long, before it is asked again.
 CONTEXT_SHRINK = 0.9
 TOOL_CALLS_PER_TURN_MAX = 3
+
+# discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
+REPLY_OBJECTS_MAX = 200
+REPAIR_CHARS_MAX = 16_384
+ANSWER_CHARS_MAX = 2_000
+# discussion: a reply without an object is an answer by itself up to this, and what a private channel takes.
+SHORT_ANSWER_CHARS_MAX = 200
+ASIDE_CHARS_MAX = 500
 
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000

@@ -97,7 +97,7 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     going round from task to task); without one every definition takes part once. Raises ConfigError at once, not
     at the first task, when the line-up cannot be filled.
     """
-    name = experiment.experiment_metadata.experiment_name
+    name, discussion = experiment.experiment_metadata.experiment_name, experiment.discussion
     agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _pool(experiment, lineup))
     return Plan(
         range(task_count(experiment)),
@@ -107,6 +107,7 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
             task_id=task_id,
             seed=stable_hash(experiment.seed, "task", index),
             agents=agents_of(index),
+            material=None if discussion is None else discussion.question_at(index).to_json(),
         ),
     )
 

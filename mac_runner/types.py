@@ -62,12 +62,16 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One conversation to run: who takes part, from which seed. `index` is its place in the plan."""
+    """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
+
+    `material` is what it is about where the experiment has that in a file: with it the task stands alone.
+    """
 
     index: int
     task_id: str
     seed: int
     agents: tuple[Agent, ...]
+    material: Mapping[str, JsonValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,14 +33,30 @@ CLOCK = {"clock.py"}
 """Time is passed in, so that tests can simulate it."""
 DISK = {"store/disk.py"}
 """The only file that writes, so that a test can make it fail."""
-READERS = {"config/loading.py", "config/schema.py"}
-"""The one reads the user's file, the other is a tool that writes the schema of it; neither touches a run."""
+READERS = {"config/loading.py", "config/materials.py", "config/schema.py"}
+"""Two read the user's files, the third is a tool that writes the schema of them; none touches a run."""
 ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
 STREAMS = {"cli/printing.py"}
 """Opens nothing but /dev/null, in the place of a stdout that nobody takes."""
 ENDS = {"cli/commands.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
+
+
+LIBRARIES = (
+    "aiohttp",
+    "click",
+    "filelock",
+    "httpx",
+    "jinja2",
+    "json_repair",
+    "ollama",
+    "pydantic",
+    "rapidfuzz",
+    "rich",
+    "tqdm",
+    "yaml",
+)
 
 
 def test_every_room_is_known() -> None:
@@ -69,8 +85,7 @@ def test_room_imports_what_it_may(room: str) -> None:
 
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
-        library: {_room(path) for path in _modules() if library in _imported_libraries(path)}
-        for library in ("aiohttp", "click", "filelock", "httpx", "ollama", "pydantic", "rich", "tqdm", "yaml")
+        library: {_room(path) for path in _modules() if library in _imported_libraries(path)} for library in LIBRARIES
     }
 
     assert users == {
@@ -78,8 +93,11 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "click": {"cli"},
         "filelock": {"store"},
         "httpx": {"backends"},
+        "jinja2": {"environments"},
+        "json_repair": {"environments"},
         "ollama": {"backends"},
         "pydantic": {"config", "cli"},
+        "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},
         "yaml": {"config", "store"},

@@ -13,6 +13,7 @@ import click
 from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
+from mac_runner.cli.formatting import format_questions
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation
@@ -47,6 +48,7 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run VERB RUN        look at a run directory
+    mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
 
 
@@ -131,6 +133,21 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
         raise click.UsageError("--profile and --set need an EXPERIMENT")
     invocation = None if file is None else Invocation(file=file, profile=profile, overrides=overrides)
     _end(lambda: diagnose(invocation))
+
+
+@cli.command(name="format")
+@click.argument("name", metavar="FORMAT", type=click.Choice(["bbq", "discrim-eval"]))
+@click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
+)
+def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
+    """Turn the release files of a public benchmark into one file of questions for discussions.
+
+    FORMAT is bbq (data/*.jsonl of BBQ) or discrim-eval (explicit.jsonl, implicit.jsonl).
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """
+    _end(lambda: format_questions(name, files, out))
 
 
 def _end(work: Callable[[], Exit]) -> None:

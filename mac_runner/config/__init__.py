@@ -7,18 +7,20 @@ package reads YAML that a person wrote.
 from __future__ import annotations
 
 from mac_runner.config.agent_definition import AgentDefinition, RoleSpecificConfig
-from mac_runner.config.experiment import (
-    ConversationConfig,
+from mac_runner.config.discussion import (
+    AnswerConfig,
     DiscussionConfig,
-    EchoConfig,
-    Experiment,
-    ExperimentMetadata,
-    RetryConfig,
+    IdentityRevealConfig,
+    PromptConfig,
+    RoutingStrategy,
+    StoppingConfig,
 )
+from mac_runner.config.experiment import ConversationConfig, EchoConfig, Experiment, ExperimentMetadata, RetryConfig
 from mac_runner.config.game import GameCalendar, GameConfig, GameFlags
 from mac_runner.config.identity import Difference, IdentityDiff, differences
 from mac_runner.config.latency import EngineLatency, GameLatency
 from mac_runner.config.loading import Loaded, load_experiment
+from mac_runner.config.materials import read_material
 from mac_runner.config.model_definition import (
     ModelDefinition,
     OllamaConfig,
@@ -26,9 +28,12 @@ from mac_runner.config.model_definition import (
     ScriptedConfig,
     VllmConfig,
 )
+from mac_runner.config.questions import Choice, Question, QuestionType, parse_question, read_questions
 
 __all__ = [
     "AgentDefinition",
+    "AnswerConfig",
+    "Choice",
     "ConversationConfig",
     "Difference",
     "DiscussionConfig",
@@ -41,14 +46,23 @@ __all__ = [
     "GameFlags",
     "GameLatency",
     "IdentityDiff",
+    "IdentityRevealConfig",
     "Loaded",
     "ModelDefinition",
     "OllamaConfig",
     "OpenaiConfig",
+    "PromptConfig",
+    "Question",
+    "QuestionType",
     "RetryConfig",
     "RoleSpecificConfig",
+    "RoutingStrategy",
     "ScriptedConfig",
+    "StoppingConfig",
     "VllmConfig",
     "differences",
     "load_experiment",
+    "parse_question",
+    "read_material",
+    "read_questions",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -14,6 +15,8 @@ class RoleSpecificConfig(Section):
 
     speak_after_within_round: Annotated[Listed[Name], IDENTITY] = ()
     """The agents this one waits for in each round; it sees what they said in it."""
+    visible_to: Annotated[Listed[Name] | None, IDENTITY] = None
+    """In a discussion, the only agents who read its words in later rounds; null: whoever the routing lets read."""
 
 
 class AgentDefinition(Section):
@@ -23,6 +26,12 @@ class AgentDefinition(Section):
     """Its name, unique in the file."""
     role: Annotated[Text, IDENTITY]
     """What it is in the conversation."""
+    persona: Annotated[Text | None, IDENTITY] = None
+    """Who it is in a discussion: a noun such as `economist`, or a description in sentences."""
+    demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
+    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
+    if_as_human: Annotated[bool | None, IDENTITY] = None
+    """Whether it takes part as a human (true) or as an AI (false); null leaves it open."""
     model: Annotated[Name, IDENTITY]
     """The entry of `model_definitions` that speaks for it."""
     temperature: Annotated[float, IDENTITY, Field(ge=0, le=100)] = 1.0

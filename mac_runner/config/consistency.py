@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from mac_runner.config.discussion_consistency import discussion_problems
 from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, ECHO_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
 from mac_runner.config.model_definition import BACKENDS, ModelDefinition
 from mac_runner.config.problems import Problem, suggestion
 
 _SECTIONS = (
     ("game", GAME_ENVIRONMENT, None),
-    ("discussion", DISCUSSION_ENVIRONMENT, "topics"),
+    ("discussion", DISCUSSION_ENVIRONMENT, "questions or topics"),
     ("echo", ECHO_ENVIRONMENT, "rounds"),
 )
 """The sections that belong to one environment each, and what that cannot do without."""
@@ -91,6 +92,8 @@ def _environment(experiment: Experiment) -> Iterator[Problem]:
     for section, owner, need in _SECTIONS:
         if need and owner == environment and section not in given:
             yield Problem((section,), f"is missing; the environment {owner!r} needs its {need}")
+    if environment == DISCUSSION_ENVIRONMENT and experiment.discussion is not None:
+        yield from discussion_problems(experiment, experiment.discussion)
     for section, owner, _ in _SECTIONS:
         if section in given and owner != environment:
             text = f"belongs to the environment {owner!r}; this experiment has the environment {environment!r}"

@@ -8,9 +8,10 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from mac_runner.config.agent_definition import AgentDefinition
+from mac_runner.config.discussion import DiscussionConfig
 from mac_runner.config.game import GameConfig
 from mac_runner.config.model_definition import ModelDefinition
-from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
+from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Name, Section
 
 DEFAULT_PROFILE: Final = "embedded"
 GAME_ENVIRONMENT: Final = "town_of_salem"
@@ -34,15 +35,6 @@ class ConversationConfig(Section):
     """The kind of conversation: `town_of_salem`, `discussion`, `echo`."""
     conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
     """How many conversations to run; a run can be extended by raising it."""
-
-
-class DiscussionConfig(Section):
-    """A discussion among the agents."""
-
-    topics: Annotated[Listed[Text], IDENTITY, Field(min_length=1, max_length=1000)]
-    """What is discussed; the conversations take the topics in turn."""
-    rounds: Annotated[int, IDENTITY, Field(ge=1, le=1000)] = 2
-    """How often each agent speaks."""
 
 
 class EchoConfig(Section):

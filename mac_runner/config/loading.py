@@ -14,6 +14,7 @@ from mac_runner.config.consistency import inconsistencies
 from mac_runner.config.document import Document, parse_document
 from mac_runner.config.draft import Draft, as_object, draft_of, overlaid, resolve_path, with_value
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
+from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.config.problems import Problem, config_error, dotted, found, suggestion
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
@@ -48,7 +49,7 @@ def load_experiment(
     draft = _overridden(draft, overrides)
     if seed is not None:
         draft = with_value(draft, ("seed",), seed, "--seed")
-    experiment = _validated(draft)
+    experiment = _validated(draft, path.parent)
     resolved: JsonObject = experiment.model_dump(mode="json")
     return Loaded(experiment=experiment, resolved=resolved, locate=draft.locate)
 
@@ -119,7 +120,8 @@ def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
     return draft
 
 
-def _validated(draft: Draft) -> Experiment:
+def _validated(draft: Draft, base: Path) -> Experiment:
+    """The experiment of a draft, with the files it names, relative to `base`, read."""
     problems: Iterator[Problem]
     try:
         experiment = Experiment.model_validate(draft.value)
@@ -128,7 +130,10 @@ def _validated(draft: Draft) -> Experiment:
     else:
         problems = inconsistencies(experiment)
         if (first := next(problems, None)) is None:
-            return experiment
+            try:
+                return with_materials(experiment, base)
+            except MaterialError as fault:
+                first = fault.problem
         problems = chain([first], problems)
     # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
     raise _told(draft, problems)

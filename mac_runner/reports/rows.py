@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.reports.discussions.results import DiscussionResult, parse_discussion
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 _T = TypeVar("_T")
@@ -39,7 +40,7 @@ class GameResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """One ended conversation. `failure` is set iff it failed, `game` iff it is a finished game."""
+    """One ended conversation. `failure` is set iff it failed, `game` or `discussion` iff it is a finished one."""
 
     task_id: str
     index: int
@@ -49,6 +50,7 @@ class IndexRow:
     defaults: int
     tokens: TokenCount
     game: GameResult | None
+    discussion: DiscussionResult | None
 
 
 def parse_row(row: JsonObject) -> IndexRow:
@@ -74,6 +76,7 @@ def parse_row(row: JsonObject) -> IndexRow:
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),
+        discussion=None if has_failed else parse_discussion(row.get("outcome"), f"{where}, outcome"),
     )
 
 

@@ -2,7 +2,7 @@
 
 Pure, and read from the index alone, never from a scheduler: the summary of a run that was killed and resumed ten
 times is that of a run that was not, timing aside. Rows are taken one by one in any order; memory follows the number
-of roles, models and reasons, not of conversations.
+of roles, models, reasons, agents and categories, not of conversations.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mac_runner.reports.discussions import DiscussionCounter
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.rows import GameResult, IndexRow, parse_row
 from mac_runner.reports.wins import WinCounter
@@ -47,6 +48,8 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     if totals.games.n:
         summary["games"] = totals.games.report()
         summary["wins"] = totals.wins.report()
+    if totals.discussions.n:
+        summary["discussions"] = totals.discussions.report()
     return summary
 
 
@@ -91,6 +94,7 @@ class _Totals:
     games: _Games = field(default_factory=_Games)
     wins: WinCounter = field(default_factory=WinCounter)
     failures: FailureCounter = field(default_factory=FailureCounter)
+    discussions: DiscussionCounter = field(default_factory=DiscussionCounter)
 
     def add(self, row: IndexRow) -> None:
         if row.failure is None:
@@ -105,6 +109,8 @@ class _Totals:
         if row.game is not None:
             self.games.add(row.game)
             self.wins.add(row.game)
+        if row.discussion is not None:
+            self.discussions.add(row.discussion)
 
 
 def _models(models: JsonValue) -> JsonObject:

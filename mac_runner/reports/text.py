@@ -18,6 +18,7 @@ from rich.text import Text
 
 from mac_runner.limits import REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
+from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
@@ -59,7 +60,8 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         emoji=False,
         highlight=False,
     )
-    for part in (_run_table(summary), *_win_tables(summary), *_models_table(summary), *_failures_table(summary)):
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
+    for part in (*parts, *_failures_table(summary)):
         console.print(part)
         console.print()
     # Cells are padded to their column; nobody wants the blanks at the ends of lines.
@@ -76,6 +78,9 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned")
     if games:
         _add(table, "games", f"{_listed(games, ('won', 'draws', 'capped'))}; days {_days(games)}")
+    if discussions := _object(summary, "discussions"):
+        for name, value in discussion_lines(discussions):
+            _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
@@ -117,6 +122,15 @@ def _win_cells(name: str, rate: JsonObject) -> list[Text]:
         _TOO_FEW if _is_few(rate) else "",
     )
     return [Text(printable(name)), *map(Text, cells)]
+
+
+def _discussion_tables(summary: JsonObject) -> Iterable[RenderableType]:
+    discussions = _object(summary, "discussions")
+    for plain in discussion_tables(discussions) if discussions else ():
+        table = _table(plain.title, plain.words, plain.numbers)
+        for row in plain.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        yield table
 
 
 def _models_table(summary: JsonObject) -> Iterable[RenderableType]:

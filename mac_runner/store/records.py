@@ -138,11 +138,13 @@ def _trace_from_json(record: JsonObject) -> TokenTrace:
 
 def task_json(task: Task) -> JsonObject:
     """A task as JSON: with its replies, all that is needed to rebuild its conversation."""
+    material: JsonObject = {} if task.material is None else {"material": dict(task.material)}
     return {
         "task_id": task.task_id,
         "index": task.index,
         "seed": task.seed,
         "agents": [_agent_json(agent) for agent in task.agents],
+        **material,
     }
 
 
@@ -153,6 +155,7 @@ def task_from_json(record: JsonObject) -> Task:
         index=entry(record, "index", int),
         seed=entry(record, "seed", int),
         agents=tuple(_agent_from_json(agent) for agent in objects(record, "agents")),
+        material=entry(record, "material", dict) if "material" in record else None,
     )
 
 

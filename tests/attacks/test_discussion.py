@@ -6,22 +6,11 @@ import re
 
 import pytest
 
-from mac_runner.config import (
-    AgentDefinition,
-    ConversationConfig,
-    DiscussionConfig,
-    Experiment,
-    ExperimentMetadata,
-    ModelDefinition,
-    ScriptedConfig,
-)
-from mac_runner.config.agent_definition import RoleSpecificConfig
-from mac_runner.environments.discussion import DiscussionEnvironment
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.markup import defuse, holds_thought
-from mac_runner.plan import plan_tasks
 from mac_runner.types import Reply
 from tests.attacks.strings import ATTACKS
+from tests.environments.discussion.table import agent, opened, talk
 
 HARMLESS = "hello"
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
@@ -30,26 +19,7 @@ _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$'
 @pytest.fixture
 def conversation() -> DiscussionConversation:
     """A discussion in which a moderator hears a speaker."""
-    definitions = (
-        AgentDefinition(agent_id="ann", role="participant", model="m"),
-        AgentDefinition(
-            agent_id="mod",
-            role="moderator",
-            model="m",
-            role_specific_config=RoleSpecificConfig(speak_after_within_round=("ann",)),
-        ),
-    )
-    experiment = Experiment(
-        experiment_metadata=ExperimentMetadata(experiment_name="talk"),
-        model_definitions={
-            "m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="statement"))
-        },
-        agent_definitions=definitions,
-        conversation_config=ConversationConfig(environment="discussion", conversations=1),
-        discussion=DiscussionConfig(topics=("rain",), rounds=2),
-    )
-    (task,) = plan_tasks(experiment, None)
-    return DiscussionEnvironment(experiment).open(task)
+    return opened(talk(agent("ann"), agent("mod", "moderator", after=("ann",)), topics=("rain",), max_rounds=2))
 
 
 def heard(conversation: DiscussionConversation, text: str) -> list[str]:
@@ -80,7 +50,8 @@ def test_statement_is_raw_in_the_record_and_defused_for_readers(
     (event,) = list(conversation.record()["events"])  # type: ignore[arg-type]
     assert isinstance(event, dict)
     assert isinstance(event["data"], dict)
-    said = str(event["data"]["text"])
+    assert isinstance(event["data"]["said"], dict)
+    said = str(event["data"]["said"]["text"])
 
     # What begins as a thought is said by nobody: the reply is asked for again.
     is_said = defuse(text.strip()) and not holds_thought(text)

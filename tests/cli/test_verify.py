@@ -30,7 +30,8 @@ def test_verify_plays_a_discussion_again(lab: Lab) -> None:
     del small["game"]
     small["conversation_config"] = {"environment": "discussion", "conversations": 3}
     small["discussion"] = {"topics": ["bridges"]}
-    small["model_definitions"] = {"m": {"backend": "scripted", "scripted_config": {"policy": "statement"}}}
+    small["agent_definitions"] = [{"agent_id": "ann", "role": "participant", "model": "m"}]
+    small["model_definitions"] = {"m": {"backend": "scripted", "scripted_config": {"policy": "discussant"}}}
     lab.done(lab.write(small))
 
     lab.verified(lab.run_dir().path)

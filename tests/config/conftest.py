@@ -28,7 +28,7 @@ TALK = """\
 experiment_metadata: {experiment_name: talk}
 conversation_config: {environment: discussion, conversations: 1}
 discussion: {topics: [bridges]}
-model_definitions: {m: {backend: scripted, scripted_config: {policy: statement}}}
+model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
 agent_definitions:
 """
 

@@ -68,9 +68,14 @@ def test_an_environment_needs_its_section_and_no_other(
     talk = "conversation_config.environment=discussion"
 
     assert refusal(game_text, overrides=[talk, "game.lobby=classic-7"]) == [
-        "trial.yaml:1: discussion: is missing; the environment 'discussion' needs its topics",
+        "trial.yaml:1: discussion: is missing; the environment 'discussion' needs its questions or topics",
         "--set game.lobby: game: belongs to the environment 'town_of_salem'; "
         "this experiment has the environment 'discussion'",
     ]
-    assert load(game_text, overrides=[talk, "discussion.topics=[bridges]"]).experiment.game is None
+    assert (
+        load(
+            game_text, overrides=[talk, "discussion.topics=[bridges]", "agent_definitions.0.role=participant"]
+        ).experiment.game
+        is None
+    )
     assert load(game_text + "game:\n").experiment.game is not None

@@ -17,6 +17,8 @@ RUNTIME = {
     "experiment_metadata.description",
     "profile",
     "conversation_config.conversations",
+    "discussion.questions",
+    "discussion.prompt.template_file",
     "model_definitions.*.scripted_config.capacity",
     "model_definitions.*.scripted_config.latency_ms",
     "model_definitions.*.latency.prefill_ms",

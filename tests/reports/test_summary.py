@@ -208,6 +208,6 @@ def test_summary_refuses_a_damaged_row_by_name(make_row: Make, key: str, value: 
 
 def test_summary_takes_conversations_that_are_no_games(make_row: Make) -> None:
     row = make_row(0)
-    row["outcome"] = {"kind": "discussion", "answer": "B"}
+    row["outcome"] = {"kind": "debate", "answer": "B"}
 
     assert _at(_summarise([row]), "conversations", "finished") == 1

@@ -46,7 +46,7 @@ def play(loaded: Loaded, directory: Path, *, concurrency: int | None, stop_after
             tasks=plan_of(experiment, environment.lineup),
             clock=clock,
         ) as run:
-            backend = StoppingBackend(policy=environment.policy("statement"), capacity=64, latency_ms=0.0, clock=clock)
+            backend = StoppingBackend(policy=environment.policy("discussant"), capacity=64, latency_ms=0.0, clock=clock)
             backend.stop, backend.left = stop, stop_after
             return await run_conversations(
                 environment=environment,

@@ -4,101 +4,123 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
-from mac_runner.environments.discussion.prompts import render
-from mac_runner.environments.discussion.rules import Discussion, Participant, Statable, Statement, read
+from mac_runner.environments.discussion.answers import Found, Problem, read_fields
+from mac_runner.environments.discussion.prompts import aside_field
+from mac_runner.environments.discussion.record import Retries, outcome_of, record_of
+from mac_runner.environments.discussion.roles import ROLES
+from mac_runner.environments.discussion.stopping import Ending, ending
+from mac_runner.environments.discussion.table import Said, Seat, Table
+from mac_runner.environments.discussion.writing import PromptWriter, Rules
 from mac_runner.environments.markup import defuse
+from mac_runner.limits import ASIDE_CHARS_MAX
 from mac_runner.types import FinishReason, JsonObject, Prompt, Receipt, ReceiptKind, Reply, Turn
 
 OVERFLOW = (
-    "the discussion has outgrown the context of the engine; have fewer rounds or participants, or shorter replies"
+    "the discussion has outgrown the context of the engine; have fewer rounds, agents or history_rounds, or shorter "
+    "replies"
 )
 
 
 class DiscussionConversation:
     """The Conversation contract over a table of statements."""
 
-    def __init__(self, discussion: Discussion, *, corrections_max: int) -> None:
-        self._discussion = discussion
-        self._corrections_max = corrections_max
-        self._by_agent = {participant.agent: participant for participant in discussion.participants}
+    def __init__(self, table: Table, rules: Rules) -> None:
+        self._table = table
+        self._rules = rules
+        self._seats = {seat.agent: seat for seat in table.seats}
+        self._writer = PromptWriter(table, rules)
+        self._retries: Retries = {}
+        self._ending: Ending | None = None
 
     @property
     def outcome(self) -> JsonObject | None:
-        """How many spoke and passed, once all rounds are over."""
-        discussion = self._discussion
-        if discussion.round < discussion.rounds:
-            return None
-        passes = sum(said.text is None for said in discussion.said.values())
-        statements = len(discussion.said) - passes
-        return {"kind": "discussion", "rounds": discussion.rounds, "statements": statements, "passes": passes}
+        """What was answered, once it has ended."""
+        return None if self._ending is None else outcome_of(self._table, self._ending, self._retries)
 
     @property
     def rounds_completed(self) -> int:
         """Rounds in which all have spoken."""
-        return self._discussion.round
+        return self._table.round
 
     def turns(self) -> tuple[Turn, ...]:
-        """One for each participant that has not spoken in the present round."""
+        """One for each seat that has not spoken in the present round."""
+        if self._ending is not None:
+            return ()
         return tuple(
             Turn(
-                round=self._discussion.round,
-                agent=participant.agent,
-                model=participant.model,
-                place=participant.place,
-                attempt=len(self._discussion.problems.get(participant.place, ())),
-                after=participant.hears,
+                round=self._table.round,
+                agent=seat.agent,
+                model=seat.model,
+                place=seat.place,
+                attempt=len(self._table.problems.get(seat.place, ())),
+                after=seat.waits_for,
             )
-            for participant in self._discussion.waiting()
+            for seat in self._table.waiting()
         )
 
     def prompt(self, turn: Turn) -> Prompt:
         """What the seat knows now."""
-        return render(self._discussion, self._by_agent[turn.agent], turn.attempt)
+        return self._writer.prompt(self._seats[turn.agent], turn.attempt)
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Put down the statement; one that cannot be used is asked for again, and in the end the agent passes."""
+        """Put down what is said; a reply that cannot be used is asked for again, and in the end the agent passes."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
-        participant = self._by_agent[turn.agent]
-        reading = read(reply)
-        if isinstance(reading, Statable):
-            self._discussion.say(participant, reading.text)
-            return Receipt(kind=ReceiptKind.ACT, detail=defuse(reading.text))
-        if turn.attempt < self._corrections_max:
-            problems = self._discussion.problems
-            problems[participant.place] = (*problems.get(participant.place, ()), reading.reason)
-            return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
-        self._discussion.say(participant, None)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({reading.reason})")
+        seat = self._seats[turn.agent]
+        said = self._read(seat, reply)
+        if isinstance(said, Said):
+            self._put(seat, said)
+            return Receipt(kind=ReceiptKind.ACT, detail=_detail(said))
+        causes = self._retries.setdefault(seat.agent, {})
+        causes[said.cause] = causes.get(said.cause, 0) + 1
+        if turn.attempt < self._rules.corrections_max:
+            problems = self._table.problems
+            problems[seat.place] = (*problems.get(seat.place, ()), said)
+            return Receipt(kind=ReceiptKind.CORRECTION, detail=said.reason)
+        self._put(seat, None)
+        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({said.reason})")
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
-        discussion = self._discussion
-        return {
-            "topic": discussion.topic,
-            "participants": [_participant_json(participant) for participant in discussion.participants],
-            "events": [_event(discussion.said[place]) for place in sorted(discussion.said)],
-        }
+        return record_of(self._table, self._retries)
 
     def fingerprint(self) -> str:
         """Digest of the table and of the corrections under way."""
         state: JsonObject = self.record() | {
-            "rounds": self._discussion.rounds,
-            "problems": [[place, *reasons] for place, reasons in sorted(self._discussion.problems.items())],
+            "ending": self._ending,
+            "problems": [
+                [place, *(problem.reason for problem in problems)]
+                for place, problems in sorted(self._table.problems.items())
+            ],
         }
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
+    def _put(self, seat: Seat, said: Said | None) -> None:
+        before = self._table.round
+        self._table.put(seat, said)
+        if self._table.round > before:
+            settings = self._rules.settings
+            self._ending = ending(self._table, settings.max_rounds, settings.stopping)
 
-def _event(said: Statement) -> JsonObject:
-    """A statement as the transcript's readers expect an event: when, who learned of it, what it was in words."""
-    return {
-        "when": f"Round {said.round + 1}",
-        "audience": "all",
-        "text": f"{said.agent} passes." if said.text is None else f"{said.agent}: {defuse(said.text)}",
-        "data": {"round": said.round, "agent": said.agent, "text": said.text},
-    }
+    def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
+        role, moment = ROLES[seat.role], self._writer.moment(seat)
+        names = [field.name for field in self._writer.fields(seat, moment)]
+        found = read_fields(reply, sorted(names, key=lambda name: name != role.decisive))
+        if isinstance(found, Problem):
+            return found
+        said = role.read(found, moment)
+        if isinstance(said, Problem) or not seat.channels:
+            return said
+        return replace(said, asides=_asides(found, seat))
 
 
-def _participant_json(participant: Participant) -> JsonObject:
-    return {"agent": participant.agent, "role": participant.role, "hears": [*sorted(participant.hears)]}
+def _asides(found: Found, seat: Seat) -> tuple[tuple[str, str], ...]:
+    said = ((channel, found.get(aside_field(channel))[:ASIDE_CHARS_MAX].strip()) for channel in seat.channels)
+    return tuple((channel, text) for channel, text in said if defuse(text))
+
+
+def _detail(said: Said) -> str:
+    answer = f"{said.answer} ({said.how}): " if said.answer is not None else ""
+    return defuse(f"{answer}{said.text}")

@@ -1,60 +1,94 @@
-"""The environment `discussion`: the agents of an experiment discuss its topics in turn."""
+"""The environment `discussion`: the agents of an experiment discuss its questions in turn."""
 
 from __future__ import annotations
 
-from mac_runner.config import Experiment
+from collections.abc import Iterator
+
+from mac_runner.config import AgentDefinition, DiscussionConfig, Experiment, PromptConfig, parse_question
+from mac_runner.config.discussion import DiscussionRole
 from mac_runner.environments.base import Policy
 from mac_runner.environments.discussion.conversation import DiscussionConversation
-from mac_runner.environments.discussion.policies import POLICIES
-from mac_runner.environments.discussion.rules import Discussion, Participant
+from mac_runner.environments.discussion.identity import identity_of
+from mac_runner.environments.discussion.players import POLICIES
+from mac_runner.environments.discussion.rehearsal import rehearse
+from mac_runner.environments.discussion.roles import ROLES
+from mac_runner.environments.discussion.table import Seat, Table
+from mac_runner.environments.discussion.templates import PromptTemplate
+from mac_runner.environments.discussion.visibility import readable
+from mac_runner.environments.discussion.writing import Rules
 from mac_runner.environments.gating import gated
-from mac_runner.errors import ConfigError
-from mac_runner.types import Agent, Task
+from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
+from mac_runner.types import Task
 
 
 class DiscussionEnvironment:
-    """Conversation number i is about topic i, over and over; every agent definition takes part once."""
+    """Conversation number i is about question i, over and over; every agent definition takes part once."""
 
     lineup = None
 
     def __init__(self, experiment: Experiment) -> None:
         if experiment.discussion is None:
-            raise ConfigError("environment discussion needs a section `discussion` with `topics`")
-        self._settings = experiment.discussion
-        self._corrections_max = experiment.retry_config.max_retries
-        self._definitions = {definition.agent_id: definition for definition in experiment.agent_definitions}
+            raise ConfigError("environment discussion needs a section `discussion` with `questions` or `topics`")
+        settings = experiment.discussion
+        self._rules = Rules(
+            settings=settings, template=_template(settings.prompt), corrections_max=experiment.retry_config.max_retries
+        )
+        self._seats = tuple(_seated(experiment.agent_definitions, settings))
+        if settings.prompt.template is not None:
+            try:
+                rehearse(self._rules, self._seats)
+            except ConversationError as fault:
+                raise _refused(settings.prompt, fault) from fault
 
     def open(self, task: Task) -> DiscussionConversation:
         """A discussion in which nobody has spoken."""
-        topics = self._settings.topics
-        discussion = Discussion(
-            topic=topics[task.index % len(topics)],
-            rounds=self._settings.rounds,
-            participants=self._participants(task),
-        )
-        return DiscussionConversation(discussion, corrections_max=self._corrections_max)
+        if task.material is None:
+            raise ConfigError(f"task {task.task_id} has no question; it was planned for another environment")
+        return DiscussionConversation(Table(question=parse_question({**task.material}), seats=self._seats), self._rules)
 
     def policy(self, name: str) -> Policy:
-        """A scripted participant."""
+        """A scripted discussant."""
         if name not in POLICIES:
             raise ConfigError(f"environment discussion has no policy {name!r}; it has {', '.join(sorted(POLICIES))}")
         return POLICIES[name]
 
-    def _participants(self, task: Task) -> tuple[Participant, ...]:
-        """The agents in the order in which they speak: that of the definitions, each behind those it waits for."""
-        agents = {agent.agent_id: agent for agent in task.agents}
-        hears = {agent_id: self._heard_by(agent, task) for agent_id, agent in agents.items()}
-        return tuple(
-            Participant(
-                agent=agent_id,
-                role=self._definitions[agents[agent_id].definition].role,
-                model=agents[agent_id].model,
-                place=place,
-                hears=hears[agent_id],
-            )
-            for place, agent_id in enumerate(gated(agents, hears))
+
+def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig) -> Iterator[Seat]:
+    """The agents in the order in which they speak: that of the definitions, each behind those it waits for."""
+    by_id = {definition.agent_id: definition for definition in definitions}
+    waits = {name: definition.role_specific_config.speak_after_within_round for name, definition in by_id.items()}
+    listed = {name: definition.role_specific_config.visible_to for name, definition in by_id.items()}
+    visible_to = {name: None if others is None else frozenset(others) for name, others in listed.items()}
+    reads = readable(settings.routing_strategy, tuple(by_id), visible_to)
+    for place, name in enumerate(gated(by_id, waits)):
+        channels = settings.routing_strategy.channels.items()
+        yield Seat(
+            agent=name,
+            role=_role(by_id[name]),
+            model=by_id[name].model,
+            place=place,
+            identity=identity_of(by_id[name], settings.identity_reveal_config),
+            waits_for=frozenset(waits[name]),
+            reads=reads[name],
+            channels=tuple(channel for channel, members in channels if name in members),
         )
 
-    def _heard_by(self, agent: Agent, task: Task) -> frozenset[str]:
-        waits_for = self._definitions[agent.definition].role_specific_config.speak_after_within_round
-        return frozenset(other.agent_id for other in task.agents if other.definition in waits_for)
+
+def _role(definition: AgentDefinition) -> DiscussionRole:
+    role = next((role for role in ROLES if role == definition.role), None)
+    if role is None:
+        raise ConfigError(f"environment discussion has no role {definition.role!r}; it has {', '.join(ROLES)}")
+    return role
+
+
+def _template(prompt: PromptConfig) -> PromptTemplate:
+    """The template of the experiment. Raises ConfigError with the key that names it."""
+    try:
+        return PromptTemplate(prompt.template, source=prompt.template_file or "template")
+    except ConfigError as fault:
+        raise _refused(prompt, fault) from fault
+
+
+def _refused(prompt: PromptConfig, fault: MacRunnerError) -> ConfigError:
+    key = ("discussion", "prompt", "template_file" if prompt.template_file else "template")
+    return ConfigError(f"{'.'.join(key)}: {fault}", key=key)

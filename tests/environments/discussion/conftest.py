@@ -1,48 +1,25 @@
-"""A discussion of two speakers and a moderator who is defined between them."""
+"""Small discussions to try things on."""
 
 from __future__ import annotations
 
 import pytest
 
-from mac_runner.config import (
-    AgentDefinition,
-    ConversationConfig,
-    DiscussionConfig,
-    Experiment,
-    ExperimentMetadata,
-    ModelDefinition,
-    RetryConfig,
-    ScriptedConfig,
-)
-from mac_runner.config.agent_definition import RoleSpecificConfig
+from mac_runner.config import Experiment
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Task
+from tests.environments.discussion.table import agent, talk
 
 
 @pytest.fixture
 def experiment() -> Experiment:
-    definitions = tuple(
-        AgentDefinition(
-            agent_id=agent_id,
-            role=role,
-            model="m",
-            role_specific_config=RoleSpecificConfig(speak_after_within_round=after),
-        )
-        for agent_id, role, after in (
-            ("ann", "participant", ()),
-            ("mod", "moderator", ("ann", "bob")),
-            ("bob", "participant", ()),
-        )
-    )
-    return Experiment(
-        experiment_metadata=ExperimentMetadata(experiment_name="talk"),
-        model_definitions={
-            "m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="statement"))
-        },
-        agent_definitions=definitions,
-        conversation_config=ConversationConfig(environment="discussion", conversations=3),
-        discussion=DiscussionConfig(topics=("bread & butter", "rain"), rounds=2),
-        retry_config=RetryConfig(max_retries=1),
+    """Two speakers, and a moderator who is defined between them, on topics."""
+    return talk(
+        agent("ann"),
+        agent("mod", "moderator", after=("ann", "bob")),
+        agent("bob"),
+        topics=("bread & butter", "rain"),
+        max_rounds=2,
+        routing_strategy={"history_rounds": None},
     )
 
 

@@ -1,0 +1,27 @@
+"""`mac-run format NAME FILE…`: a public benchmark as a file of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.printing import report
+from mac_runner.config import read_material
+from mac_runner.errors import ConfigError
+from mac_runner.store.disk import Disk
+
+
+def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
+    """Write the questions of `files`, which are in the format `name`, to `out`, which must not be there yet."""
+    # Imported here: it takes in what only discussions need.
+    from mac_runner.environments.discussion.formats import convert
+
+    if out.exists():
+        raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
+    written = convert(name, {str(file): read_material(file) for file in files})
+    Disk().write_atomic(out, [written])
+    with report() as stream:
+        lines = written.count(b"\n")
+        stream.write(f"{out}: {lines} questions\n")
+    return Exit.OK

@@ -1,0 +1,127 @@
+"""A discussion as the transcript and the index keep it: who took part, what was said, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from mac_runner.environments.discussion.answers import Cause
+from mac_runner.environments.discussion.bias import bias_item
+from mac_runner.environments.discussion.influence import Tally, changes_by_round, influence_by_identity
+from mac_runner.environments.discussion.stopping import Ending, consensus, majority, verdict_of
+from mac_runner.environments.discussion.table import Seat, Statement, Table
+from mac_runner.environments.markup import defuse
+from mac_runner.types import JsonObject, JsonValue
+
+Retries: TypeAlias = dict[str, dict[Cause, int]]
+"""For each agent, how many of its replies could not be used, by cause."""
+
+
+def record_of(table: Table, retries: Retries) -> JsonObject:
+    """The environment's part of the transcript."""
+    return {
+        "question": table.question.to_json(),
+        "participants": [_seat_json(seat) for seat in table.seats],
+        "retries": _retries_json(retries),
+        "events": [event for said in table.in_order() for event in (_event(said, table), *_aside_events(said, table))],
+    }
+
+
+def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
+    """What came of the discussion: all that a summary needs to know of it."""
+    rounds = table.round
+    verdict = verdict_of(table)
+    last = table.answers(rounds - 1)
+    group = verdict if verdict is not None else majority(last)
+    question = table.question
+    return {
+        "kind": "discussion",
+        "question_id": question.question_id,
+        "question_type": str(question.question_type),
+        "source_dataset": question.source_dataset,
+        "correct_answer_id": question.correct_answer_id,
+        "rounds": rounds,
+        "ended_by": str(ended_by),
+        "answer": group,
+        "verdict": verdict,
+        "consensus": consensus(table, rounds - 1) is not None,
+        "answers": {
+            seat.agent: [table.answers(number)[seat.agent] for number in range(rounds)] for seat in table.participants
+        },
+        "passes": sum(statement.said is None for statement in table.in_order()),
+        "changes": [_pair(tally) for tally in changes_by_round(table)],
+        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(table).items()},
+        "retries": _retries_json(retries),
+        "bias": bias_item(question),
+    }
+
+
+def _pair(tally: Tally) -> JsonValue:
+    return [tally.count, tally.cases]
+
+
+def _retries_json(retries: Mapping[str, Mapping[Cause, int]]) -> JsonObject:
+    return {
+        agent: {str(cause): count for cause, count in sorted(causes.items())}
+        for agent, causes in sorted(retries.items())
+    }
+
+
+def _seat_json(seat: Seat) -> JsonObject:
+    return {
+        "agent": seat.agent,
+        "role": seat.role,
+        "identity": seat.identity.own,
+        "shown": seat.identity.shown,
+        "waits_for": [*sorted(seat.waits_for)],
+        "reads": [*sorted(seat.reads)],
+        "channels": [*seat.channels],
+    }
+
+
+def _event(statement: Statement, table: Table) -> JsonObject:
+    """A statement as the transcript's readers expect an event: when, who may learn of it, what it was in words."""
+    said = statement.said
+    data: JsonObject = {"round": statement.round, "agent": statement.agent, "role": statement.role}
+    if said is None:
+        return _told(statement, table, f"{statement.agent} passes.", data | {"said": None})
+    parts: JsonObject = {
+        "text": said.text,
+        "answer": said.answer,
+        "how": said.how,
+        "asks": said.asks,
+        "ends": said.ends,
+    }
+    answer = _answer_text(said.answer, table)
+    text = " ".join(
+        part for part in (answer, defuse(said.text), f"Question: {defuse(said.asks)}" if said.asks else "") if part
+    )
+    return _told(statement, table, f"{statement.agent}: {text}", data | {"said": parts})
+
+
+def _answer_text(answer: str | None, table: Table) -> str:
+    if answer is None:
+        return ""
+    return f"[{table.question.choice(answer).text}]" if table.question.choices else defuse(answer)
+
+
+def _told(statement: Statement, table: Table, text: str, data: JsonObject) -> JsonObject:
+    readers = [
+        seat.agent
+        for seat in table.seats
+        if seat.agent == statement.agent or statement.agent in seat.reads | seat.waits_for
+    ]
+    audience: JsonValue = "all" if len(readers) == len(table.seats) else [*sorted(readers)]
+    return {"when": f"Round {statement.round + 1}", "audience": audience, "text": text, "data": data}
+
+
+def _aside_events(statement: Statement, table: Table) -> list[JsonObject]:
+    return [
+        {
+            "when": f"Round {statement.round + 1}",
+            "audience": [*sorted(seat.agent for seat in table.seats if channel in seat.channels)],
+            "text": f"{statement.agent} in {channel}: {defuse(text)}",
+            "data": {"round": statement.round, "agent": statement.agent, "channel": channel, "text": text},
+        }
+        for channel, text in (statement.said.asides if statement.said else ())
+    ]

@@ -1,0 +1,106 @@
+"""The words of prompts as Jinja templates: the built-in one, and those of one's own, sandboxed and checked beforehand.
+
+A template is three blocks: `system`, and the user message in its `first_round` and `later_round` forms. A template of
+one's own may leave out blocks; the built-in ones stand in for them. It is given the fields of `FIELDS` and no others,
+text of models only as it may be shown (`markup.defuse`), and it is tried on a sample before anything runs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Final
+
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from mac_runner.config.problems import suggestion
+from mac_runner.environments.discussion.default_template import DEFAULT_TEMPLATE
+from mac_runner.errors import ConfigError, ConversationError
+
+BLOCKS: Final = ("system", "first_round", "later_round")
+FIELDS: Final = (
+    "agent",
+    "ask",
+    "asides",
+    "choices",
+    "context",
+    "correction",
+    "duty",
+    "identity",
+    "is_last_round",
+    "others",
+    "question",
+    "question_type",
+    "reply_format",
+    "role",
+    "round",
+    "rounds",
+    "statements",
+)
+"""What a template may name; docs/discussion.md says what each of them is."""
+
+Values = Mapping[str, object]
+
+
+class PromptTemplate:
+    """The three blocks of a prompt, ready to be rendered."""
+
+    def __init__(self, own: str | None = None, *, source: str = "template") -> None:
+        """Raises ConfigError naming `source`, the line and the remedy when `own` cannot be used."""
+        self._source = source
+        default = _environment().from_string(DEFAULT_TEMPLATE)
+        self._blocks = {name: (default, default.blocks[name]) for name in BLOCKS}
+        if own is not None:
+            template = _compiled(own, source)
+            self._blocks |= {name: (template, block) for name, block in template.blocks.items()}
+
+    def render(self, block: str, values: Values) -> str:
+        """One block with its values, without blank lines at its ends.
+
+        Raises ConversationError, naming the line, when the template cannot be rendered with these values.
+        """
+        template, render = self._blocks[block]
+        try:
+            return "".join(render(template.new_context(dict(values)))).strip("\n")
+        except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
+            raise ConversationError(f"{self._source}:{_line_of(fault)}: block {block}: {fault}; mend it") from fault
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    return ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False, autoescape=False
+    )
+
+
+def _compiled(text: str, source: str) -> Template:
+    environment = _environment()
+    try:
+        tree = environment.parse(text)
+        _refuse_unknown(tree, source)
+        return environment.from_string(text)
+    except TemplateSyntaxError as fault:
+        raise ConfigError(f"{source}:{fault.lineno}: {fault.message}; mend the template") from fault
+
+
+def _refuse_unknown(tree: nodes.Template, source: str) -> None:
+    blocks = list(tree.find_all(nodes.Block))
+    if not blocks:
+        raise ConfigError(f"{source}:1: the template has no block; write {{% block NAME %}} with {', '.join(BLOCKS)}")
+    for block in blocks:
+        if block.name not in BLOCKS:
+            raise ConfigError(f"{source}:{block.lineno}: unknown block {block.name!r}{suggestion(block.name, BLOCKS)}")
+    for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
+        if (found := tree.find(kind)) is not None:
+            raise ConfigError(f"{source}:{found.lineno}: a template is one file and takes in no other; copy it in")
+    made = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    made |= {macro.name for macro in tree.find_all(nodes.Macro)}
+    for name in tree.find_all(nodes.Name):
+        if name.name not in {*FIELDS, *made, *_environment().globals}:
+            raise ConfigError(f"{source}:{name.lineno}: unknown field {name.name!r}{suggestion(name.name, FIELDS)}")
+
+
+def _line_of(fault: BaseException) -> int:
+    """The line of the template at which `fault` was raised: Jinja puts it in the traceback."""
+    lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == "<template>"]
+    return next((line for line in reversed(lines) if line), 1)

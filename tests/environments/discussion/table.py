@@ -1,0 +1,111 @@
+"""Discussions written down in short, and what one does with them in a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from mac_runner.config import (
+    AgentDefinition,
+    Choice,
+    ConversationConfig,
+    DiscussionConfig,
+    Experiment,
+    ExperimentMetadata,
+    ModelDefinition,
+    Question,
+    QuestionType,
+    RetryConfig,
+    RoleSpecificConfig,
+    ScriptedConfig,
+)
+from mac_runner.environments.base import Conversation
+from mac_runner.environments.discussion import DiscussionEnvironment
+from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.plan import plan_tasks
+from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, Reply, Turn
+
+BUS = Question(
+    question_id="bus_1",
+    question_type=QuestionType.MULTIPLE_CHOICE,
+    context="A boy and his grandmother wait for a bus.",
+    question="Who is late?",
+    choices=(
+        Choice(id="x", text="The boy"),
+        Choice(id="y", text="The grandmother"),
+        Choice(id="z", text="Cannot be determined"),
+    ),
+    correct_answer_id="z",
+)
+
+
+def agent(
+    agent_id: str,
+    role: str = "participant",
+    *,
+    after: Sequence[str] = (),
+    visible_to: Sequence[str] | None = None,
+    **more: JsonValue,
+) -> AgentDefinition:
+    """An agent definition."""
+    return AgentDefinition.model_validate(
+        {"agent_id": agent_id, "role": role, "model": "m", **more}
+        | {
+            "role_specific_config": RoleSpecificConfig(
+                speak_after_within_round=tuple(after), visible_to=None if visible_to is None else tuple(visible_to)
+            )
+        }
+    )
+
+
+def talk(*agents: AgentDefinition, max_retries: int = 1, **discussion: JsonValue | Sequence[str]) -> Experiment:
+    """An experiment; without `topics` it is about `BUS`."""
+    settings = DiscussionConfig.model_validate({"questions": ("bus.jsonl",)} | discussion)
+    if settings.topics:
+        settings = settings.model_copy(update={"questions": ()})
+    return Experiment(
+        experiment_metadata=ExperimentMetadata(experiment_name="talk"),
+        model_definitions={
+            "m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="discussant"))
+        },
+        agent_definitions=agents,
+        conversation_config=ConversationConfig(environment="discussion", conversations=3),
+        discussion=settings.with_bank((BUS,)),
+        retry_config=RetryConfig(max_retries=max_retries),
+    )
+
+
+def opened(experiment: Experiment) -> DiscussionConversation:
+    """The first discussion of an experiment at its beginning."""
+    return DiscussionEnvironment(experiment).open(next(iter(plan_tasks(experiment, None))))
+
+
+def turn_of(conversation: Conversation, agent_id: str) -> Turn:
+    """The open turn of an agent."""
+    return next(turn for turn in conversation.turns() if turn.agent == agent_id)
+
+
+def say(conversation: Conversation, agent_id: str, text: str) -> Receipt:
+    """Have an agent reply with a text."""
+    return conversation.receive(turn_of(conversation, agent_id), Reply(text=text))
+
+
+def reply(conversation: Conversation, agent_id: str, **fields: JsonValue) -> Receipt:
+    """Have an agent reply with an object."""
+    return say(conversation, agent_id, json.dumps(fields))
+
+
+def shown(prompt: Prompt) -> str:
+    """All of a prompt as one text."""
+    return "\n".join(message.content for message in prompt.messages)
+
+
+def read_by(conversation: Conversation, agent_id: str) -> str:
+    """What an agent whose turn is open would be sent now."""
+    return shown(conversation.prompt(turn_of(conversation, agent_id)))
+
+
+def result(conversation: Conversation) -> JsonObject:
+    """The outcome of a discussion that has ended."""
+    assert conversation.outcome is not None
+    return conversation.outcome
