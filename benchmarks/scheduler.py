@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from benchmarks.machine import row
@@ -120,6 +120,12 @@ class _Recorder:
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         pass
+
+    def death(self, task: Task, turn_key: str) -> None:
+        pass
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        return {}
 
     def publish(self, task: Task, transcript: JsonObject) -> None:
         pass

@@ -13,6 +13,7 @@
     │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
+    │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
     └── StoreError             the disk refused a write                  verdict: fail_run
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
@@ -77,15 +78,24 @@ class TransientBackendError(BackendError):
     """Worth asking again: a lost connection, a full queue, a timeout.
 
     `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
-    as a whole did not answer, whatever was asked of it.
+    as a whole did not answer, whatever was asked of it; `is_engine_death` that it died while it worked on this very
+    request, which may be why. A connection that broke is not enough to say so.
     """
 
     verdict = Verdict.RETRY
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None, is_unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_unreachable: bool = False,
+        is_engine_death: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_unreachable = is_unreachable
+        self.is_engine_death = is_engine_death
 
 
 class RequestTimeoutError(TransientBackendError):
@@ -102,6 +112,10 @@ class EngineDeadError(BackendError):
     """The engine will answer nobody any more."""
 
     verdict = Verdict.FAIL_RUN
+
+
+class EngineCrashedError(EngineDeadError):
+    """The engine broke down while it worked; what it worked on may be why."""
 
 
 class StoreError(MacRunnerError):

@@ -50,6 +50,8 @@ RETRIES_PER_SLOT = 2
 ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
+# scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
+ENGINE_DEATHS_PER_TURN_MAX = 3
 SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
 # scheduler: an engine that starts within this is not spoken of.

@@ -18,11 +18,12 @@ GROUND = ("errors", "types", "clock", "limits", "printable", "__init__")
 # are set up from the config, and an environment plays again what the caller hands it. Status reads the scheduler it
 # shows, while reports read the run directory alone and so import no room: the caller hands them its rows.
 MAY_IMPORT = {
-    "config": set[str](),
+    "nano": set[str](),
+    "config": set(),
     "plan": {"config"},
     "store": {"config", "plan"},
     "environments": {"config"},
-    "backends": {"config"},
+    "backends": {"config", "nano"},
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
@@ -37,6 +38,8 @@ READERS = {"config/loading.py", "config/materials.py", "config/schema.py"}
 """Two read the user's files, the third is a tool that writes the schema of them; none touches a run."""
 ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
+MODELS = {"nano/tokenizer.py"}
+"""Reads what lies in a model's directory; nothing else of the island touches a disk but through its libraries."""
 STREAMS = {"cli/printing.py"}
 """Opens nothing but /dev/null, in the place of a stdout that nobody takes."""
 ENDS = {"cli/commands.py"}
@@ -83,6 +86,18 @@ def test_room_imports_what_it_may(room: str) -> None:
     assert strays == set()
 
 
+def test_nano_is_an_island() -> None:
+    """It imports nothing of the package but itself, not even the ground floor; only one backend imports it."""
+    inside = {target for path in _modules() if _room(path) == "nano" for target in _imported_rooms(path)}
+    torch_users = {_room(path) for path in _modules() if "torch" in _imported_libraries(path)}
+
+    visitors = {_name(path).rpartition("/")[0] for path in _modules() if "nano" in _imported_rooms(path)}
+
+    assert inside == {"nano"}
+    assert torch_users == {"nano"}
+    assert visitors - {"nano", "nano/server"} == {"backends/nano"}
+
+
 def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
     users = {
         library: {_room(path) for path in _modules() if library in _imported_libraries(path)} for library in LIBRARIES
@@ -93,7 +108,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "click": {"cli"},
         "filelock": {"store"},
         "httpx": {"backends"},
-        "jinja2": {"environments"},
+        "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
         "ollama": {"backends"},
         "pydantic": {"config", "cli"},
@@ -126,7 +141,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | READERS | ENGINES | STREAMS
+    assert openers | by_method == DISK | READERS | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:
@@ -150,7 +165,13 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
     }
 
     # The one turns what foreign code raises into an error of ours, the other tells of a bug and ends the process.
-    assert catchers == {"errors.py: Exception", "cli/commands.py: Exception"}
+    # The island hands what its one thread meets to whoever asked, and its library raises nothing more particular.
+    island = {"nano/async_engine.py: Exception", "nano/tokenizer.py: Exception"}
+    assert catchers - island == {"cli/commands.py: Exception"}
+    # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python.
+    assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
+        "errors.py"
+    }
 
 
 def test_only_the_command_line_ends_the_process() -> None:
@@ -160,6 +181,10 @@ def test_only_the_command_line_ends_the_process() -> None:
 
 def test_only_the_command_line_prints() -> None:
     assert _users_of({"print"}) <= {"cli/printing.py"}
+
+
+def _asks_for_any_exception(call: ast.Call) -> bool:
+    return _dotted(call.func) == "isinstance" and ast.unparse(call.args[1]) in {"Exception", "BaseException"}
 
 
 @cache

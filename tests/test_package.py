@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,17 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "experiments").glob("*.yaml"))
 MODULES = sorted((ROOT / "mac_runner").rglob("*.py"))
 ROOMS = [path.parent for path in MODULES if path.name == "__init__.py"]
+NANO = (ROOT / "mac_runner" / "nano", ROOT / "mac_runner" / "backends" / "nano")
+
+
+@pytest.fixture(autouse=True)
+def torch_for_the_island(request: pytest.FixtureRequest) -> None:
+    """Of all rooms only nano, and the backend of that name, need torch, which comes with `[nano]`."""
+    asked = getattr(request.node, "callspec", None)
+    paths = asked.params.values() if asked is not None else ()
+    needs_torch = any(isinstance(path, Path) and path.is_relative_to(room) for path in paths for room in NANO)
+    if needs_torch and find_spec("torch") is None:
+        pytest.skip("torch is not installed")
 
 
 def _dotted(path: Path) -> str:

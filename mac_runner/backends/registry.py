@@ -131,11 +131,21 @@ def _vllm(order: _Order) -> Backend:
     return vllm.VllmBackend(name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock)
 
 
+def _nano(order: _Order) -> Backend:
+    config = order.definition.nano_config
+    assert config is not None
+    from mac_runner.backends import nano
+
+    nano.check_installed(order.name)
+    return nano.NanoBackend(name=order.name, config=config, traces=order.definition.record_tokens)
+
+
 _BUILDERS: dict[str, Callable[[_Order], Backend]] = {
     "scripted": _scripted,
     "openai": _openai,
     "ollama": _ollama,
     "vllm": _vllm,
+    "nano": _nano,
 }
 
 

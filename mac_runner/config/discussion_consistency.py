@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -56,7 +57,13 @@ def _routing(experiment: Experiment, routing: RoutingStrategy) -> Iterator[Probl
         yield Problem((*_ROUTING, "groups"), "is missing; name the groups and their members")
     for name, members in routing.groups.items():
         yield from _unknown((*_ROUTING, "groups", name), members, ids)
+    seen: dict[str, str] = {}
     for name, members in routing.channels.items():
+        # A reply names a channel in small letters and without punctuation.
+        plain = re.sub(r"[._-]+", "_", name.casefold())
+        if plain in seen:
+            yield Problem((*_ROUTING, "channels", name), f"reads like the channel {seen[plain]!r}; rename one of them")
+        seen[plain] = name
         yield from _unknown((*_ROUTING, "channels", name), members, ids)
         if len(set(members)) < 2:
             yield Problem(

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from mac_runner.config.latency import EngineLatency
 from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
 
-Backend: TypeAlias = Literal["scripted", "vllm", "ollama", "openai"]
+Backend: TypeAlias = Literal["scripted", "vllm", "ollama", "openai", "nano"]
 BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
 
 
@@ -95,6 +95,31 @@ class OpenaiConfig(Section):
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
 
 
+class NanoConfig(Section):
+    """The engine of mac_runner itself, in this process, on its CPU or one GPU."""
+
+    model: Annotated[Text, IDENTITY]
+    """A directory of the Hugging Face kind, or a name on the hub, which is downloaded."""
+    max_num_seqs_upper_bound: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
+    """No more requests at once than this, however many the KV cache would hold."""
+    max_model_len: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """The longest context in tokens; null leaves it to the model."""
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], IDENTITY] = "auto"
+    """The number format of the weights."""
+    device: Annotated[Literal["auto", "cpu", "cuda"], IDENTITY] = "auto"
+    """What computes; auto takes a GPU where there is one."""
+    num_threads: Annotated[int | None, IDENTITY, Field(ge=1, le=64)] = None
+    """How many threads compute on a CPU, which decides the last bits of a result; null takes all cores."""
+    kv_cache_gib: Annotated[float, RUNTIME, Field(gt=0, le=4096)] = 1.0
+    """The memory for the KV cache on a CPU."""
+    gpu_memory_utilization: Annotated[float, RUNTIME, Field(gt=0, le=1)] = 0.9
+    """The share of the GPU's memory the engine may take."""
+    max_num_batched_tokens: Annotated[int, RUNTIME, Field(ge=16, le=1_000_000)] = 512
+    """How many tokens one step computes at most; raised to what the requests at once need."""
+    chat_template_kwargs: Annotated[Mapping[str, JsonValue], IDENTITY] = {}
+    """What the model's chat template is given besides the messages, such as enable_thinking."""
+
+
 class ModelDefinition(Section):
     """One engine: which backend, and the section of that backend (and of no other)."""
 
@@ -108,6 +133,8 @@ class ModelDefinition(Section):
     """Settings of the backend `ollama`."""
     openai_config: OpenaiConfig | None = None
     """Settings of the backend `openai`."""
+    nano_config: NanoConfig | None = None
+    """Settings of the backend `nano`."""
     record_tokens: Annotated[bool, IDENTITY] = False
     """Whether each reply is recorded with its token ids and log-probabilities, for training on it later."""
     latency: EngineLatency | None = None

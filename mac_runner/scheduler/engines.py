@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.errors import EngineDeadError, MacRunnerError, RequestTimeoutError, TransientBackendError, boundary
+from mac_runner.errors import (
+    EngineCrashedError,
+    EngineDeadError,
+    MacRunnerError,
+    RequestTimeoutError,
+    TransientBackendError,
+    boundary,
+)
 from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX, START_QUIET_S
 from mac_runner.types import FinishReason, Reply, Request
 
@@ -32,7 +39,7 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float) -> 
     """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError."""
     try:
         async with asyncio.timeout(deadline_s):
-            with boundary(EngineDeadError, f"model {request.turn.model}"):
+            with boundary(EngineCrashedError, f"model {request.turn.model}"):
                 reply = await _asked(backend, request)
     except TimeoutError:
         raise RequestTimeoutError("no reply before the request's deadline") from None
@@ -115,7 +122,19 @@ async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]])
 
 
 async def _close(backends: Mapping[str, Backend]) -> None:
-    """Close all of them, each under a deadline; the first error is raised once all have been tried."""
+    """Close all of them, also when this is cancelled meanwhile: an engine left open would outlive the run."""
+    closing = asyncio.create_task(_close_each(backends))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing])
+        with suppress(EngineDeadError):  # The cancellation is what is told.
+            closing.result()
+        raise
+
+
+async def _close_each(backends: Mapping[str, Backend]) -> None:
+    """Close one after the other, each under a deadline; the first error is raised once all have been tried."""
     errors: list[EngineDeadError] = []
     for name, backend in backends.items():
         try:

@@ -41,7 +41,8 @@ class ModelReady:
 class Opened:
     """The conversation asked for by Open is there. No turns: it is over already.
 
-    `failed_at` is set for one that had failed in an earlier session, at that place.
+    `failed_at` is set for one that had failed in an earlier session, at that place; `suspects` are the keys of turns
+    that engines died on then.
     """
 
     conversation: int
@@ -49,6 +50,7 @@ class Opened:
     rounds_completed: int
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
+    suspects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """The engine did not answer `turn`; it is asked again in `delay_s` seconds, or never: the conversation fails."""
+    """The engine did not answer `turn`; it is asked again in `delay_s` seconds, or never: the conversation fails.
+
+    A suspect is asked again behind all others, and when nothing else of its model is in flight.
+    """
 
     conversation: int
     turn: Turn
     delay_s: float | None
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

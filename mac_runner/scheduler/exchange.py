@@ -15,6 +15,7 @@ from mac_runner.errors import (
     TransientBackendError,
     Verdict,
 )
+from mac_runner.scheduler import poison
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
@@ -45,6 +46,9 @@ class Exchange:
         await self._recorder.flow()
         if not live.wants(turn):  # The conversation failed meanwhile.
             return Faulted(depart.conversation, turn, None)
+        if poison.is_poison(self._recorder.deaths(live.task).get(turn.key, 0)):
+            live.fail(turn, poison.reason(turn))
+            return Faulted(depart.conversation, turn, None)
         try:
             request = live.request(turn)
         except ConversationError as fault:
@@ -53,6 +57,7 @@ class Exchange:
         sent_at_s = self._clock.monotonic_s()
         sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, self._health_of(turn.model).answers))
         sendings.charged_from_s += sent_at_s - departed_at_s
+        sendings.sent_at_s = sent_at_s
         return await self._send(live, depart, request, sent_at_s)
 
     async def _send(
@@ -80,13 +85,31 @@ class Exchange:
     def _unanswered(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> Faulted:
         turn, sendings = depart.turn, live.sendings[depart.turn.key]
         sendings.faults.append(f"{type(fault).__name__}: {fault}")
-        delay_s = self._delay_s(depart, request, fault, sendings) if live.wants(turn) else None
+        is_death = isinstance(fault, TransientBackendError) and fault.is_engine_death
+        deaths = 0
+        if is_death:
+            self._health_of(turn.model).died(sendings.sent_at_s, self._clock.monotonic_s())
+            deaths = self.blame(live, turn)
+        is_hopeless = poison.is_poison(deaths) or not live.wants(turn)
+        delay_s = None if is_hopeless else self._delay_s(depart, request, fault, sendings)
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
         self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
             # How often a request was sent depends on luck, and the reason may not: the event log tells it.
-            live.fail(turn, f"turn {turn.key} got no answer: {sendings.faults[-1]}")
-        return Faulted(depart.conversation, turn, delay_s)
+            no_answer = f"turn {turn.key} got no answer: {sendings.faults[-1]}"
+            live.fail(turn, poison.reason(turn) if poison.is_poison(deaths) else no_answer)
+        return Faulted(depart.conversation, turn, delay_s, poison.is_suspect(deaths))
+
+    def blame(self, live: LiveConversation, turn: Turn) -> int:
+        """An engine died while it worked on `turn`: how often that has happened. In a run that was told to stop, the
+        engine may have been told as well.
+        """
+        if self._wiring.stop.is_set():
+            return 0
+        self._recorder.death(live.task, turn.key)
+        deaths = self._recorder.deaths(live.task)[turn.key]
+        self._recorder.event("EVENT_ENGINE_DEATH", about(live, turn) | {"deaths": deaths})
+        return deaths
 
     def _delay_s(self, depart: Depart, request: Request, fault: BackendError, sendings: Sendings) -> float | None:
         """When to send it again, None for never. Raises EngineDeadError when the engine is lost.
@@ -103,15 +126,21 @@ class Exchange:
             raise EngineDeadError(
                 f"model {depart.turn.model} has answered nobody for a while, at last: {sendings.faults[-1]}"
             ) from fault
+        if fault.is_engine_death:  # Whose doing that was is for `poison` to find out, and no count of attempts.
+            sendings.forgiven, sendings.answers_before = depart.sending - 1, health.answers
+            sendings.charged_from_s = now_s
         delay_s = retry.decide(
             fault,
-            attempt=depart.sending,
+            attempt=depart.sending - sendings.forgiven,
             elapsed_s=now_s - sendings.charged_from_s,
             jitter=jitter(request.request_id, depart.sending),
         )
         if delay_s is None and health.is_suspect and health.answers == sendings.answers_before:
             sendings.charged_from_s = now_s + retry.backoff_s_max
             return retry.backoff_s_max
+        if delay_s is None and fault.is_unreachable:  # It was not even looked at: its time may end, not its attempts.
+            is_in_time = now_s + retry.backoff_s_max - sendings.charged_from_s < retry.request_deadline_s
+            return retry.backoff_s_max if is_in_time else None
         return delay_s if delay_s is None or health.spend_retry() else max(delay_s, retry.backoff_s_max)
 
     def _health_of(self, model: str) -> EngineHealth:

@@ -3,7 +3,8 @@
 Two questions: may another retry be sent, and is it the engine that fails, not its requests? Retries come out of a
 budget that answers fill (retry budgets: Google SRE book, "Handling Overload"), so an engine in trouble is asked at the
 pace at which it answers. An engine is under suspicion from its last answer on, when it could not be reached or when
-several conversations had no luck with it; it is waited for, for ENGINE_SILENCE_S_MAX seconds.
+several conversations had no luck with it; it is waited for, for ENGINE_SILENCE_S_MAX seconds. One that died while it
+worked had been there: it is waited for from then on, but not over and over if it dies each time and answers nobody.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 from mac_runner.limits import (
     ANSWERS_PER_RETRY,
+    ENGINE_DEATHS_PER_TURN_MAX,
     ENGINE_SILENCE_S_MAX,
     ENGINE_SUSPECT_CONVERSATIONS_MIN,
     RETRIES_MIN,
@@ -21,7 +23,10 @@ from mac_runner.limits import (
 
 @dataclass(slots=True)
 class EngineHealth:
-    """One engine. `retries_max` is the budget, of which `spent` (counted in answers) is used; `answers` are all."""
+    """One engine. `retries_max` is the budget, of which `spent` (counted in answers) is used; `answers` are all.
+
+    `deaths` are those since the last answer, `died_at_s` is when the last of them was noticed.
+    """
 
     retries_max: int
     spent: int = 0
@@ -29,6 +34,8 @@ class EngineHealth:
     silent_since_s: float | None = None
     unlucky: set[int] = field(default_factory=set)
     is_unreachable: bool = False
+    deaths: int = 0
+    died_at_s: float | None = None
 
     @classmethod
     def of(cls, capacity: int) -> EngineHealth:
@@ -42,6 +49,7 @@ class EngineHealth:
         self.silent_since_s = None
         self.unlucky.clear()
         self.is_unreachable = False
+        self.deaths = 0
 
     def faulted(self, conversation: int, now_s: float, *, is_unreachable: bool) -> None:
         """A request of `conversation` was not answered."""
@@ -50,6 +58,15 @@ class EngineHealth:
         if len(self.unlucky) < ENGINE_SUSPECT_CONVERSATIONS_MIN:
             self.unlucky.add(conversation)
         self.is_unreachable = self.is_unreachable or is_unreachable
+
+    def died(self, sent_at_s: float, now_s: float) -> None:
+        """It died over a request sent at `sent_at_s`, and maybe over others: they all tell of the same death."""
+        if self.died_at_s is not None and sent_at_s <= self.died_at_s:
+            return
+        self.deaths += 1
+        self.died_at_s = now_s
+        if self.deaths <= ENGINE_DEATHS_PER_TURN_MAX:
+            self.silent_since_s = now_s
 
     def spend_retry(self) -> bool:
         """Take one retry out of the budget; False when it is empty."""

@@ -47,6 +47,10 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
     assert pool.tokens_in_flight == charged, f"{pool.name}: {charged} tokens in flight, {pool.tokens_in_flight} counted"
     is_bounded = pool.token_budget is not None and pool.in_flight > 1
     assert not is_bounded or charged <= (pool.token_budget or 0), f"{pool.name}: more tokens in flight than fit"
+    assert pool.is_reserved == any(turn.is_suspect for turn in held if turn.pool is Pool.IN_FLIGHT), (
+        f"{pool.name}: reserved"
+    )
+    assert not pool.is_reserved or pool.in_flight == 1, f"{pool.name}: a suspect is not alone"
     assert pool.ready == len(ready), f"{pool.name}: {len(ready)} ready, {pool.ready} counted"
     assert len(living) == len(ready), f"{pool.name}: a ready turn has no entry, or two"
     assert {entry[-1] for entry in living} == ready, f"{pool.name}: the heap holds other turns than the ready ones"
@@ -70,7 +74,7 @@ def _check_conversation(conversation: OpenConversation) -> None:
         assert held.pool is not Pool.BLOCKED or is_waiting, f"{name}: turn {key} is blocked by nobody"
         if held.entry is not None:
             expected = (
-                0 if held.sendings or turn.is_followup else 1,
+                2 if held.is_suspect else 0 if held.sendings or turn.is_followup else 1,
                 -conversation.rounds_completed,
                 conversation.index,
             )

@@ -44,11 +44,15 @@ class Sendings:
     """The sendings of one turn so far, and what became of those that failed.
 
     `charged_from_s` is the moment that its deadline counts from: the first sending, put off by as long as later ones
-    waited for the disk. `answers_before` is how many requests its engine had answered by then.
+    waited for the disk. `answers_before` is how many requests its engine had answered by then. `forgiven` are the
+    sendings that do not count: those up to the last death of the engine, of which it is not known whose doing it was.
+    `sent_at_s` is the moment of the last one.
     """
 
     charged_from_s: float
     answers_before: int = 0
+    forgiven: int = 0
+    sent_at_s: float = 0.0
     faults: list[str] = field(default_factory=list)
 
 

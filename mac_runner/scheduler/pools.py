@@ -25,7 +25,9 @@ from mac_runner.scheduler.events import Needs, Place
 from mac_runner.types import Turn
 
 Entry: TypeAlias = "tuple[int, int, int, int, int, int, HeldTurn]"
-"""(0 if follow-up or retry else 1, -rounds completed, conversation, round, place, serial, turn); the least is first."""
+"""(urgency, -rounds completed, conversation, round, place, serial, turn); the least is first.
+
+The urgency is 2 of a suspect, 0 of another turn that is a follow-up or a retry, else 1."""
 
 
 class Pool(Enum):
@@ -41,7 +43,8 @@ class Pool(Enum):
 class HeldTurn:
     """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any.
 
-    `charged_tokens` is what it takes of its model's token budget while it is in flight.
+    `charged_tokens` is what it takes of its model's token budget while it is in flight. A suspect is one that engines
+    have died on: it departs behind all others and has its model for itself.
     """
 
     conversation: OpenConversation
@@ -51,6 +54,7 @@ class HeldTurn:
     ready_at_s: float = 0.0
     entry: Entry | None = None
     charged_tokens: int = 0
+    is_suspect: bool = False
 
     @property
     def needed_tokens(self) -> int:
@@ -63,7 +67,8 @@ class OpenConversation:
     """The open turns of one conversation.
 
     `speaking` names, per round, the agents with an open turn in it. `failed_at` is the place it failed at: turns
-    from there on are not wanted any more, those before it still are.
+    from there on are not wanted any more, those before it still are. `suspects` are the keys of turns that engines
+    died on in earlier sessions.
     """
 
     index: int
@@ -72,6 +77,7 @@ class OpenConversation:
     speaking: dict[int, set[str]] = field(default_factory=dict)
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
+    suspects: frozenset[str] = frozenset()
 
     def wants(self, turn: Turn) -> bool:
         """Whether `turn` still matters: it always does, unless the conversation failed at it or before it."""
@@ -85,7 +91,8 @@ class ModelPool:
     It serves `capacity` requests at once, and `lookahead` more may be in flight, which wait inside the engine.
     A model with a token budget has a slot for its next turn only while what that turn needs fits beside the tokens in
     flight. No turn overtakes one that waits for tokens, or a long one would wait for ever; a turn that alone needs
-    more than the budget departs when nothing else is in flight.
+    more than the budget departs when nothing else is in flight. So does a suspect, and while it `is_reserved` for one
+    nothing else departs.
     """
 
     name: str
@@ -96,6 +103,7 @@ class ModelPool:
     tokens_in_flight: int = 0
     ready: int = 0
     dead: int = 0
+    is_reserved: bool = False
     heap: list[Entry] = field(default_factory=list)
 
     def first(self) -> Entry | None:
@@ -108,8 +116,8 @@ class ModelPool:
 
     def next_to_depart(self) -> Entry | None:
         """The entry that a slot is free for, None when there is none."""
-        entry = self.first() if self.ready and self.in_flight < self.limit else None
-        return entry if entry is not None and self._has_tokens_for(entry[-1]) else None
+        entry = self.first() if self.ready and self.in_flight < self.limit and not self.is_reserved else None
+        return entry if entry is not None and self._has_room_for(entry[-1]) else None
 
     @property
     def limit(self) -> int:
@@ -118,18 +126,25 @@ class ModelPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be in flight, as far as tokens can be told: what is not ready yet is taken to fit."""
-        return self.in_flight < self.limit and not self._lacks_tokens
+        """Whether one more may be in flight, as far as tokens can be told: what is not ready yet is taken to fit.
+
+        A suspect that waits for the model to be free takes no room: others may go before it.
+        """
+        return self.in_flight < self.limit and not self.is_reserved and not self._lacks_tokens
 
     @property
     def effective_capacity(self) -> int:
-        """How many requests are served at once as things stand: those in flight, when the next one lacks tokens."""
-        return min(self.in_flight, self.capacity) if self._lacks_tokens else self.capacity
+        """How many requests are served at once as things stand: those in flight, when the next one has to wait."""
+        is_held_up = self.is_reserved or self._lacks_tokens
+        return min(self.in_flight, self.capacity) if is_held_up else self.capacity
 
     @property
     def _lacks_tokens(self) -> bool:
         entry = self.first() if self.token_budget is not None and self.in_flight < self.limit else None
         return entry is not None and not self._has_tokens_for(entry[-1])
+
+    def _has_room_for(self, held: HeldTurn) -> bool:
+        return self._has_tokens_for(held) and not (held.is_suspect and self.in_flight)
 
     def _has_tokens_for(self, held: HeldTurn) -> bool:
         budget = self.token_budget
@@ -175,6 +190,7 @@ class Pools:
             held.charged_tokens = held.needed_tokens
             pool.tokens_in_flight += held.charged_tokens
             pool.in_flight += 1
+            pool.is_reserved = held.is_suspect
             self.in_flight += 1
         elif to is Pool.BLOCKED:
             self.blocked[held] = None
@@ -190,7 +206,7 @@ class Pools:
             pool.bury()
         self._serial += 1
         held.entry = (
-            0 if held.sendings or turn.is_followup else 1,
+            _urgency(held),
             -conversation.rounds_completed,
             conversation.index,
             turn.round,
@@ -210,8 +226,15 @@ class Pools:
             pool = self.model(held.turn.model)
             pool.tokens_in_flight -= held.charged_tokens
             pool.in_flight -= 1
+            pool.is_reserved = False
             self.in_flight -= 1
         elif held.pool is Pool.BLOCKED:
             del self.blocked[held]
         elif held.pool is Pool.BACKING_OFF:
             del self.backing_off[held]
+
+
+def _urgency(held: HeldTurn) -> int:
+    if held.is_suspect:
+        return 2
+    return 0 if held.sendings or held.turn.is_followup else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from mac_runner.errors import StoreError
@@ -28,6 +28,14 @@ class Recorder(Protocol):
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         """A reply that was paid for."""
+        ...
+
+    def death(self, task: Task, turn_key: str) -> None:
+        """An engine died while it worked on this turn."""
+        ...
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """How often an engine died on each turn of a conversation that is not over, in all sessions."""
         ...
 
     def publish(self, task: Task, transcript: JsonObject) -> None:

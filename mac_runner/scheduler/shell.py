@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from mac_runner.clock import iso
-from mac_runner.errors import EngineDeadError, MacRunnerError
+from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
 from mac_runner.limits import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.scheduler import poison
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.engines import first_error
 from mac_runner.scheduler.events import (
@@ -93,6 +95,7 @@ class Shell:
             if capacity < 1:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
             self._accounting.open(name, capacity)
+        for name, capacity in capacities.items():
             self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
 
     def _conclude(self) -> None:
@@ -151,7 +154,9 @@ class Shell:
             self._accounting.typical_prompt_tokens if self._budgeted else None,
         )
         self._live[task.index] = live
-        return live.open(replies)
+        opened = live.open(replies)
+        deaths = self._recorder.deaths(task)
+        return replace(opened, suspects=poison.suspects(deaths)) if deaths else opened
 
     def _feed(self, event: Event) -> None:
         """Hand the scheduler an event, and perform the actions that it answers with."""
@@ -193,16 +198,28 @@ class Shell:
 
     async def _serve(self, depart: Depart) -> None:
         """Carry out a departure, and go on with the first of those that its answer brings."""
-        while True:
-            event = await self._exchange.carry_out(self._live[depart.conversation], depart)
-            following = self._handle(event)
-            for other in following[1:]:
-                self._spawn(partial(self._serve, other))
-            if not following:
-                return
-            depart = following[0]
-            # An engine that answers at once would keep everybody else from the loop.
-            await self._clock.sleep(0)
+        try:
+            while True:
+                event = await self._exchange.carry_out(self._live[depart.conversation], depart)
+                following = self._handle(event)
+                for other in following[1:]:
+                    self._spawn(partial(self._serve, other))
+                if not following:
+                    return
+                depart = following[0]
+                # An engine that answers at once would keep everybody else from the loop.
+                await self._clock.sleep(0)
+        except EngineCrashedError:
+            self._blame(depart.turn.model)
+            raise
+
+    def _blame(self, model: str) -> None:
+        """The engine of `model` took the run with it: remember what it worked on, once."""
+        if self._fatal is None:
+            for conversation, turn in self._scheduler.flying(model):
+                live = self._live[conversation]
+                if turn.key in live.sendings:
+                    self._exchange.blame(live, turn)
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:
         ending = live.settle()

@@ -9,6 +9,7 @@ Promises:
   and the run as a whole have a free slot; among those that may, the least priority departs (see `pools.Entry`);
 - the heads of all models are compared, so a full model never holds up another;
 - of a model with a token budget no more departs than its tokens allow (see `pools.ModelPool`);
+- a turn that engines died on departs behind all others, and alone on its model;
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and never more than
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
@@ -89,6 +90,15 @@ class RequestScheduler:
         """How many requests of `model` are served at once as things stand: its capacity, or what its tokens allow."""
         return self._pools.model(model).effective_capacity
 
+    def flying(self, model: str) -> list[tuple[int, Turn]]:
+        """The turns of `model` in flight, with their conversations; O(open turns)."""
+        return [
+            (conversation.index, held.turn)
+            for conversation in self._pools.conversations.values()
+            for held in conversation.turns.values()
+            if held.pool is Pool.IN_FLIGHT and held.turn.model == model
+        ]
+
     @property
     def open_conversations(self) -> int:
         """How many conversations are open."""
@@ -149,7 +159,9 @@ class RequestScheduler:
         if event.conversation in self._pools.conversations:
             raise self._invalid(event.conversation, "was opened twice")
         self._open_outstanding = False
-        conversation = OpenConversation(event.conversation, failed_at=event.failed_at, needs=event.needs)
+        conversation = OpenConversation(
+            event.conversation, failed_at=event.failed_at, needs=event.needs, suspects=event.suspects
+        )
         self._pools.conversations[event.conversation] = conversation
         self._adopt(conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(conversation, actions)
@@ -168,6 +180,7 @@ class RequestScheduler:
             return
         if conversation.wants(turn):
             conversation.turns[turn.key] = held
+            held.is_suspect = held.is_suspect or event.is_suspect
             self._pools.move(held, Pool.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
         self._settle_if_over(conversation, actions)
@@ -208,7 +221,7 @@ class RequestScheduler:
             key = turn.key
             held = before.pop(key, None)
             if held is None:
-                held = HeldTurn(conversation, turn)
+                held = HeldTurn(conversation, turn, is_suspect=key in conversation.suspects)
             if key in after:
                 raise self._invalid(conversation.index, f"turn {key} is open twice")
             after[key] = held

@@ -122,6 +122,8 @@ class Disk:
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System() if system is None else system
+        self.operations = 0
+        """Grows whenever the disk has read, written or synced something: a disk that gets nothing done shows by it."""
 
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
@@ -142,6 +144,7 @@ class Disk:
                 return
             try:
                 while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
+                    self.operations += 1
                     yield chunk
             finally:
                 self._system.close(descriptor)
@@ -209,6 +212,7 @@ class Disk:
         """Make durable what was appended."""
         with _naming("sync", file.path):
             self._system.fsync(file.descriptor)
+            self.operations += 1
 
     def close(self, file: OpenFile) -> None:
         """Close a file."""
@@ -263,6 +267,7 @@ class Disk:
                 for piece in pieces:
                     self._write(descriptor, piece)
                 self._system.fsync(descriptor)
+                self.operations += 1
             finally:
                 self._system.close(descriptor)
         return temporary
@@ -271,6 +276,7 @@ class Disk:
         rest = memoryview(data)
         while rest:
             written = self._system.write(descriptor, rest)
+            self.operations += 1
             if written <= 0:
                 raise OSError(errno.EIO, "the system wrote nothing")
             rest = rest[written:]

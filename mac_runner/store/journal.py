@@ -8,6 +8,7 @@ Records, by `kind`:
 - `session`: number, start and format version; the first of each segment.
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
+- `death`: an engine died while it worked on a turn of a task. They count until the task is done.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
@@ -57,6 +58,11 @@ def session_frame(session: int, *, started_at: str) -> bytes:
 def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
     """The frame of the `n`-th reply of a task."""
     return encode_frame({"id": task_id, "kind": "reply", "n": n, **recorded_json(recorded)})
+
+
+def death_frame(task_id: str, turn_key: str) -> bytes:
+    """The frame of a death of an engine over one turn."""
+    return encode_frame({"id": task_id, "kind": "death", "turn": turn_key})
 
 
 def done_frame(row: JsonObject) -> bytes:
@@ -121,6 +127,20 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
             if n <= len(known):
                 del known[n:]
                 known.append(_reply(path, record))
+    return found
+
+
+def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:
+    """How often an engine died on each turn, of the tasks that are not done."""
+    found: dict[str, Counter[str]] = {}
+    # Deaths are rare, and without any the endings tell nothing.
+    has_any = next(marks(disk, layout, "death"), None) is not None
+    for record in marks(disk, layout, "death", "done") if has_any else ():
+        task_id = str(record["id"])
+        if record["kind"] == "done":
+            found.pop(task_id, None)
+        else:
+            found.setdefault(task_id, Counter())[entry(record, "turn", str)] += 1
     return found
 
 

@@ -13,6 +13,7 @@ Nothing here depends on how the last session ended; it looks at what stands on t
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,11 +57,15 @@ class Repairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have."""
+    """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have.
+
+    `deaths` tells, of the tasks that are left, how often an engine died on each turn.
+    """
 
     manifest: Manifest
     left: int
     replies: dict[str, list[RecordedReply]]
+    deaths: dict[str, Counter[str]]
 
 
 class _Ended(NamedTuple):
@@ -98,7 +103,7 @@ def recover(disk: Disk, layout: Layout, tasks: Plan, *, log: OpenFile, repairs: 
     del ended
     left = sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
-    return Recovered(manifest=manifest, left=left, replies=replies)
+    return Recovered(manifest=manifest, left=left, replies=replies, deaths=journal.deaths(disk, layout))
 
 
 def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:

@@ -7,7 +7,8 @@ durable, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
 from mac_runner.store.session import (
     AccountingItem,
+    DeathItem,
     EventItem,
     Item,
     ReplyItem,
@@ -41,6 +43,8 @@ from mac_runner.types import JsonObject, RecordedReply, Task
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 
+_NO_DEATHS: Mapping[str, int] = {}
+
 
 class Run:
     """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
@@ -49,6 +53,7 @@ class Run:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
+        self._deaths = recovered.deaths
         self._next_reply: dict[str, int] = {}
         self._tasks = tasks
         self._lock = lock
@@ -95,10 +100,20 @@ class Run:
         self._writer.submit(ReplyItem(task.task_id, n, recorded))
         self._next_reply[task.task_id] = n + 1
 
+    def death(self, task: Task, turn_key: str) -> None:
+        """Note that an engine died while it worked on this turn."""
+        self._writer.submit(DeathItem(task.task_id, turn_key))
+        self._deaths.setdefault(task.task_id, Counter())[turn_key] += 1
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        """How often an engine died on each turn of a conversation that is not over, in all sessions."""
+        return self._deaths.get(task.task_id, _NO_DEATHS)
+
     def publish(self, task: Task, transcript: JsonObject) -> None:
         """Publish the transcript of an ended conversation; it counts as done once it is `written`."""
         self._writer.submit(TranscriptItem(task.task_id, transcript))
         self._next_reply.pop(task.task_id, None)
+        self._deaths.pop(task.task_id, None)
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log, with the time."""

@@ -42,6 +42,14 @@ class ReplyItem:
 
 
 @dataclass(frozen=True, slots=True)
+class DeathItem:
+    """An engine died while it worked on a turn of a task."""
+
+    task_id: str
+    turn_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TranscriptItem:
     """An ended conversation."""
 
@@ -76,7 +84,7 @@ class SummaryItem:
 
 _LINES_PER_WRITE = 1_000
 
-Item: TypeAlias = ReplyItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
+Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
@@ -123,6 +131,11 @@ class Session:
         """Seconds since the session began."""
         return self.clock.monotonic_s() - self._started_s
 
+    @property
+    def operations(self) -> int:
+        """What the disk has got done so far, counted."""
+        return self.disk.operations
+
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch, in the order drawn above."""
         self._log_frames(self._frames(items))
@@ -150,6 +163,7 @@ class Session:
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
+        frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
             frames.append(self._checkpoint(item.elapsed_s))

@@ -29,6 +29,11 @@ THREAD_NAME = "mac-runner-writer"
 class Committer(Protocol[Accepted]):
     """What the thread does with a batch; all raise StoreError and are called on the thread only."""
 
+    @property
+    def operations(self) -> int:
+        """Grows with all that gets done, also inside the other calls; may be asked from any thread."""
+        ...
+
     def commit(self, items: Sequence[Accepted]) -> None:
         """Write a batch."""
         ...
@@ -102,9 +107,12 @@ class Writer(Generic[Item]):
     def drain(self) -> None:
         """Block until everything handed over so far is written. Raises StoreError when it cannot be."""
         while self._is_busy():
+            done_before = self._committer.operations
             self._progress.clear()
             # Looked at again, now that the thread's next sign cannot be missed.
-            if self._is_busy() and not self._progress.wait(limits.WRITER_STALL_S_MAX):
+            if not self._is_busy() or self._progress.wait(limits.WRITER_STALL_S_MAX):
+                continue
+            if self._committer.operations == done_before:
                 self._fail(_stalled(self.backlog))
         self._check()
 
@@ -118,10 +126,17 @@ class Writer(Generic[Item]):
             self._closing.set()
             self._queue.put(None)
         self.drain()
-        self._thread.join(limits.WRITER_STALL_S_MAX)
-        if self._thread.is_alive():
-            self._fail(_stalled(self.backlog))
+        self._join()
         self._check()
+
+    def _join(self) -> None:
+        """Wait for the thread to end: as long as it takes, unless nothing gets done."""
+        while self._thread.is_alive():
+            done_before = self._committer.operations
+            self._thread.join(limits.WRITER_STALL_S_MAX)
+            if self._thread.is_alive() and self._committer.operations == done_before:
+                return self._fail(_stalled(self.backlog))
+        return None
 
     def _check(self) -> None:
         if self._failure is not None:

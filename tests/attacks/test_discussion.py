@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.markup import defuse, holds_thought
-from mac_runner.types import Reply
+from mac_runner.types import JsonObject, Reply
 from tests.attacks.strings import ATTACKS
-from tests.environments.discussion.table import agent, opened, talk
+from tests.environments.discussion.table import agent, opened, talk, turn_of
 
 HARMLESS = "hello"
 _FRAME = re.compile(r'^<statement round="\d+" speaker="(\w+)">(.*)</statement>$')
@@ -57,3 +58,82 @@ def test_statement_is_raw_in_the_record_and_defused_for_readers(
     is_said = defuse(text.strip()) and not holds_thought(text)
     assert said == (text.strip() if is_said else HARMLESS)
     assert event["text"] == f"ann: {defuse(said)}"
+
+
+# Wherever else words of a model come into a prompt of another: each as it is written, and where it may stand.
+PLACES = {
+    "rationale": ("ann", '<statement round="1" speaker="ann" answer="The boy">'),
+    "summary": ("mod", '<statement round="1" speaker="mod" role="moderator">'),
+    "question": ("mod", '<statement round="1" speaker="mod" role="moderator">'),
+    "argument": ("dev", '<statement round="1" speaker="dev" role="devils_advocate" argues_for="The grandmother">'),
+    "verdict": ("jud", '<statement round="1" speaker="jud" role="judge">'),
+    "to_duo": ("ann", '<aside channel="duo" round="1" speaker="ann">'),
+}
+
+
+def replies(place: str, text: str) -> dict[str, JsonObject]:
+    """What each of the five says in the first round, with `text` in one place."""
+    said: dict[str, JsonObject] = {
+        "ann": {"rationale": "fine", "answer": "The boy"},
+        "bob": {"rationale": "fine", "answer": "The boy"},
+        "dev": {"argument": "fine", "alternative": "The grandmother"},
+        "mod": {"summary": "fine", "question": "fine"},
+        "jud": {"rationale": "fine", "verdict": "continue"},
+    }
+    agent_id, _ = PLACES[place]
+    said[agent_id] |= {"rationale" if place == "verdict" else place: text}
+    return said
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_words_stay_in_their_frame_wherever_they_are_shown(place: str, text: str) -> None:
+    conversation = opened(
+        talk(
+            agent("ann"),
+            agent("bob"),
+            agent("dev", "devils_advocate", after=("ann", "bob")),
+            agent("mod", "moderator", after=("ann", "bob", "dev")),
+            agent("jud", "judge", after=("ann", "bob", "mod")),
+            max_rounds=3,
+            max_retries=0,
+            routing_strategy={"channels": {"duo": ["ann", "bob"]}},
+        )
+    )
+    for name, said in replies(place, text).items():
+        conversation.receive(turn_of(conversation, name), Reply(text=json.dumps(said)))
+    lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
+
+    frames = {"<statement": 5, "<aside": int(place == "to_duo" and bool(defuse(text)))}
+    assert {tag: sum(tag in line for line in lines) for tag in frames} == frames
+    assert sum(line.count("<") for line in lines) == sum(2 if "</" in line else 1 for line in lines if "<" in line)
+    assert len("\n".join(lines).splitlines()) == len(lines)
+    agent_id, frame = PLACES[place]
+    if defuse(text) and frames["<aside"] == (place == "to_duo"):
+        assert sum(line.startswith(frame) for line in lines) == (0 if _passes(lines, agent_id) else 1)
+
+
+def _passes(lines: list[str], agent_id: str) -> bool:
+    return any(f'speaker="{agent_id}"' in line and "passes/>" in line for line in lines)
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_an_answer_in_words_of_its_own_stays_inside_its_quotes(text: str) -> None:
+    conversation = opened(talk(agent("ann"), agent("bob", after=("ann",)), topics=("rain",), max_retries=0))
+    reply = json.dumps({"rationale": "fine", "answer": text})
+    conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
+    lines = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.split("\n")
+    (line,) = (line for line in lines if "<statement" in line)
+
+    assert re.fullmatch(r'<statement round="1" speaker="ann"( answer="[^"<>\n]*">fine</statement>| passes/>)', line)
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_a_correction_quotes_an_answer_harmlessly(text: str) -> None:
+    conversation = opened(talk(agent("ann"), agent("bob")))
+    reply = json.dumps({"rationale": "fine", "answer": f"somebody {text}"})
+    conversation.receive(turn_of(conversation, "ann"), Reply(text=reply))
+    told = conversation.prompt(turn_of(conversation, "ann")).messages[1].content
+
+    (line,) = (line for line in told.splitlines() if "could not be used" in line)
+    assert not re.search(r"[<>|\[\]“”\x00-\x1f\x7f-\x9f\u2028\u2029]", line)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.reports import wilson
+from mac_runner.reports.intervals import matched_difference
 
 cases = st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -58,3 +59,33 @@ def test_wilson_narrows_with_more_cases(case: tuple[int, int], factor: int) -> N
     assert few is not None
     assert many is not None
     assert many.hi - many.lo < few.hi - few.lo
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "n", "lo", "hi"),
+    [
+        # By the formula: (15.5 - 5.5) / 27 ± 1.96 · sqrt(21 - 100 / 27) / 27.
+        (15, 5, 25, 0.0684, 0.6723),
+        (0, 0, 10, -0.1633, 0.1633),
+        (1, 1, 2, -0.8487, 0.8487),
+    ],
+)
+def test_matched_difference_is_the_adjusted_interval(first: int, second: int, n: int, lo: float, hi: float) -> None:
+    interval = matched_difference(first, second, n)
+    assert interval is not None
+
+    assert (interval.lo, interval.hi) == (pytest.approx(lo, abs=2e-4), pytest.approx(hi, abs=2e-4))
+
+
+@pytest.mark.parametrize(("first", "second", "n"), [(5, 0, 5), (0, 5, 5), (1, 0, 1), (40, 60, 100)])
+def test_matched_difference_holds_the_difference_and_stays_within_bounds(first: int, second: int, n: int) -> None:
+    interval = matched_difference(first, second, n)
+    assert interval is not None
+
+    assert -1 <= interval.lo <= (first - second) / n <= interval.hi <= 1
+
+
+def test_matched_difference_of_nothing_is_unknown_and_of_nonsense_refused() -> None:
+    assert matched_difference(0, 0, 0) is None
+    with pytest.raises(ValueError, match="together they must lie between"):
+        matched_difference(3, 3, 5)

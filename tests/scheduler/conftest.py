@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,7 +29,7 @@ class Stage:
     loop_seed: int = 0
     stop_at_s: float | None = None
     progress: Progress = field(default_factory=lambda: Progress(planned=0))
-    beside: Callable[[], Awaitable[None]] | None = None
+    fails_at_s: float | None = None
     ended_at_s: float = 0.0
     said: list[str] = field(default_factory=list)
 
@@ -41,13 +41,16 @@ class Stage:
 
     def play(self) -> RunResult:
         """Run it to its end."""
-        return simulate(self._program, seed=self.loop_seed)
+        return simulate(self.program, seed=self.loop_seed)
 
-    async def _program(self) -> RunResult:
+    async def program(self) -> RunResult:
+        """The run, for whoever has a simulated loop to run it on."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         if self.stop_at_s is not None:
             loop.call_later(self.stop_at_s, stop.set)
+        if self.fails_at_s is not None:
+            loop.call_later(self.fails_at_s, self.recorder.fail)
         if not self.backends:
             self.engines()
         try:

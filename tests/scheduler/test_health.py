@@ -52,3 +52,23 @@ def test_an_answer_clears_the_engine_of_suspicion() -> None:
     assert not health.is_suspect
     health.faulted(0, 100.0, is_unreachable=True)
     assert not health.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+
+
+def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
+    """Each death is told of by all that were in flight; an answer in between and they count anew."""
+    health = EngineHealth.of(capacity=4)
+    lost: list[bool] = []
+    for death in range(1, 6):
+        now_s = 50.0 * death
+        for conversation in range(4):
+            health.faulted(conversation, now_s, is_unreachable=True)
+            health.died(now_s - 1.0, now_s)
+        lost.append(health.is_lost(now_s + 20.0))
+
+    assert lost == [False, False, False, True, True]
+    assert health.deaths == 5
+    health.answered()
+    health.faulted(0, 300.0, is_unreachable=True)
+    health.died(299.0, 300.0)
+    assert health.deaths == 1
+    assert not health.is_lost(300.0)

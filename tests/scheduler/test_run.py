@@ -616,7 +616,7 @@ def test_cancelling_anywhere_leaks_nothing_and_loses_nothing(block: int) -> None
         engines = stage.engines(capacity=2, dice=number, fault_rate=0.2)
 
         async def program(stage: Stage = stage, number: int = number) -> None:
-            run = asyncio.create_task(stage._program())
+            run = asyncio.create_task(stage.program())
             await asyncio.sleep(0.4 * number)
             run.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
@@ -23,7 +22,8 @@ from mac_runner.scheduler.events import (
     TasksExhausted,
 )
 from mac_runner.types import Turn
-from tests.sim.workload import Shape, World
+from tests.sim.seeds import told
+from tests.sim.workload import Shape, World, play
 
 
 def turn(seat: int, *, round: int = 0, model: str = "m", step: int = 0, attempt: int = 0, after: str = "") -> Turn:
@@ -46,28 +46,10 @@ def scheduler() -> Iterator[RequestScheduler]:
 
 @pytest.mark.parametrize("block", range(8))
 def test_scheduler_keeps_its_invariants_and_finishes_in_any_world(block: int) -> None:
+    """And stopped at any moment it lets nothing depart, and finishes when the air is clear."""
     for seed in range(block * 50, block * 50 + 50):
-        world = World(seed)
-        try:
-            world.run()
-        except AssertionError as broken:
-            raise AssertionError(f"seed {seed}, {world.shape}") from broken
-
-        assert sorted(world.settled) == list(range(world.shape.conversations)), f"seed {seed}"
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_stop_lets_nothing_depart_and_finishes_when_the_air_is_clear(seed: int) -> None:
-    world = World(seed, Shape(conversations=30))
-    for _ in range(Random(seed).randint(1, 60)):
-        if not world.is_finished:
-            world.step()
-    if not world.is_finished:
-        world.stop()
-        world.run()
-
-    assert world.is_finished
-    assert not world.flying
+        with told("world", seed):
+            play(seed)
 
 
 def test_same_world_gives_the_same_trace() -> None:

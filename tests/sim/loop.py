@@ -1,7 +1,10 @@
 """An asyncio loop whose time is a number: timers jump, the order of what is ready is drawn from a seed.
 
 Hours pass in milliseconds, two runs of one seed are the same run, and a program in which everybody waits for nobody is
-an error at once. No sockets, no executor, no signals: a test that needs one of them is not for this loop.
+an error at once. No sockets, no executor, no signals: whoever asks for one of them is told that it has none.
+
+It stands on private parts of asyncio: `_ready`, and `_process_events`, called once per turn of the loop, behind a
+selector that is asked to wait for the next timer. `test_loop.py` holds each version of Python to them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import selectors
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -22,11 +25,16 @@ class DeadlockError(AssertionError):
     """Nothing is ready and no timer runs: nobody will ever go on."""
 
 
+class ForbiddenError(AssertionError):
+    """Something was asked for that knows real time: a socket, a thread, a signal."""
+
+
 class _JumpingSelector(selectors.BaseSelector):
-    """Instead of waiting, it moves the time of its loop."""
+    """Instead of waiting, it moves the time of its loop. Once sealed it takes no more files."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.is_sealed = False
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
@@ -35,6 +43,8 @@ class _JumpingSelector(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        if self.is_sealed:
+            raise ForbiddenError(f"no sockets in simulated time: {fileobj}")
         return selectors.SelectorKey(fileobj, -1, events, data)
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
@@ -48,22 +58,38 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """`asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed))` runs a program on it."""
+    """`asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed))` runs a program on it.
+
+    `at_turn` is called with the number of each turn of the loop, before what is ready runs: no task of the program is
+    running then, each is at one of its awaits.
+    """
 
     def __init__(self, seed: int) -> None:
         self._jumping = _JumpingSelector()
         self._random = Random(seed)
+        self.at_turn: Callable[[int], None] | None = None
+        self.turns = 0
         super().__init__(self._jumping)
+        self._jumping.is_sealed = True  # What it has now is the pipe by which other threads wake it.
 
     def time(self) -> float:
         return self._jumping.now_s
 
     def _process_events(self, event_list: list[object]) -> None:
         # Called once per turn of the loop, between the waiting and the running: the moment to shuffle what is ready.
+        self.turns += 1
+        if self.at_turn is not None:
+            self.at_turn(self.turns)
         ready = list(self._ready)  # type: ignore[attr-defined]
         self._random.shuffle(ready)
         self._ready.clear()  # type: ignore[attr-defined]
         self._ready.extend(ready)  # type: ignore[attr-defined]
+
+    def run_in_executor(self, *call: object) -> NoReturn:
+        raise ForbiddenError(f"no threads in simulated time: {call}")
+
+    def add_signal_handler(self, *handler: object) -> NoReturn:
+        raise ForbiddenError(f"no signals in simulated time: {handler}")
 
 
 class SimulatedClock:

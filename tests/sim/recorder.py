@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from mac_runner.errors import StoreError
 from mac_runner.store.transcripts import without_timing
@@ -15,6 +16,7 @@ class MemoryRecorder:
 
     def __init__(self, *, fails_after: int | None = None) -> None:
         self.replies: dict[str, list[RecordedReply]] = {}
+        self.dead: dict[str, Counter[str]] = {}
         self.transcripts: dict[str, JsonObject] = {}
         self.events: list[tuple[str, JsonObject]] = []
         self.checkpoints: list[JsonObject] = []
@@ -37,6 +39,12 @@ class MemoryRecorder:
                 raise self.failure
         self.replies.setdefault(task.task_id, []).append(recorded)
 
+    def death(self, task: Task, turn_key: str) -> None:
+        self.dead.setdefault(task.task_id, Counter())[turn_key] += 1
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        return self.dead.get(task.task_id, {})
+
     def publish(self, task: Task, transcript: JsonObject) -> None:
         assert task.task_id not in self.transcripts, f"{task.task_id} was published twice"
         self.transcripts[task.task_id] = transcript
@@ -48,6 +56,12 @@ class MemoryRecorder:
 
     def checkpoint(self, accounting: JsonObject) -> None:
         self.checkpoints.append(accounting)
+
+    def fail(self) -> None:
+        """What the writer's thread does when a write fails."""
+        self.failure = StoreError("no space left on device")
+        for callback in self.callbacks:
+            callback(self.failure)
 
     async def flow(self) -> None:
         if self.failure is not None:

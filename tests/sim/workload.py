@@ -42,6 +42,7 @@ class Shape:
     concurrency: int | None = None
     followup_rate: float = 0.2
     fault_rate: float = 0.2
+    suspect_rate: float = 0.0
     failure_rate: float = 0.05
 
     @staticmethod
@@ -58,8 +59,25 @@ class Shape:
             concurrency=random.choice([None, 1, 2, 5, 100]),
             followup_rate=random.choice([0.0, 0.3]),
             fault_rate=random.choice([0.0, 0.2, 0.6]),
+            suspect_rate=random.choice([0.0, 0.2]),
             failure_rate=random.choice([0.0, 0.02, 0.2]),
         )
+
+
+def play(seed: int) -> Shape:
+    """Play a world to its end; every conversation in it ends once, and a stop stops it. What it was like."""
+    world = World(seed)
+    world.run()
+    assert sorted(world.settled) == list(range(world.shape.conversations)), "a conversation is lost"
+    stopped = World(seed)
+    for _ in range(Random(seed).randint(1, 40)):
+        if not stopped.is_finished:
+            stopped.step()
+    if not stopped.is_finished:
+        stopped.stop()
+        stopped.run()
+    assert not stopped.flying, "a request was left in flight"
+    return world.shape
 
 
 @dataclass
@@ -169,7 +187,9 @@ class World:
             return
         index, self.opened = self.opened, self.opened + 1
         self.asking[index] = asking = self._new()
-        self.send(Opened(index, tuple(asking.open.values()), 0, needs=self._needs(asking)))
+        turns = tuple(asking.open.values())
+        suspects = frozenset(turn.key for turn in turns if self.random.random() < self.shape.suspect_rate)
+        self.send(Opened(index, turns, 0, needs=self._needs(asking), suspects=suspects))
 
     def _new(self) -> Asking:
         random, shape = self.random, self.shape
@@ -204,7 +224,7 @@ class World:
             self.failed.add(conversation)
             self.send(Faulted(conversation, turn, None))
         elif random.random() < shape.fault_rate:
-            self.send(Faulted(conversation, turn, random.random()))
+            self.send(Faulted(conversation, turn, random.random(), random.random() < shape.suspect_rate))
         else:
             asking = self.asking[conversation]
             asking.answer(turn, goes_on=random.random() < shape.followup_rate)

@@ -80,6 +80,24 @@ def test_replies_recorded_in_many_sessions_come_back_in_order(player: ModuleType
     assert verify_run(run_dir, rebuild=player.rebuild).ok
 
 
+def test_deaths_are_remembered_over_sessions_until_the_task_is_done(player: ModuleType, run_dir: Path) -> None:
+    first, second = player.plan(2)()
+    for session in range(3):
+        with player.open_toy(run_dir, 2) as run:
+            assert run.deaths(first) == ({"1/Ann/0/0": session, "0/Ann/0/0": session} if session else {})
+            assert run.deaths(second) == {}
+            run.death(first, "1/Ann/0/0")
+            run.death(first, "0/Ann/0/0")
+            assert run.deaths(first)["1/Ann/0/0"] == session + 1
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run)
+        assert run.deaths(first) == {}
+    with player.open_toy(run_dir, 2) as run:
+        assert run.deaths(first) == {}
+
+    assert verify_run(run_dir, rebuild=player.rebuild).ok
+
+
 def test_unfinished_tasks_are_made_one_by_one_and_done_ones_never(
     player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from ollama import AsyncClient, ProcessResponse
 
 from mac_runner.backends.ollama.pulling import follow_pull
-from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, verdicts
+from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
 from mac_runner.backends.ollama.wire import Wire, client_at, version_at
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
 from mac_runner.clock import Clock
 from mac_runner.config import OllamaConfig
-from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import BackendError, ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_LOAD_S_MAX
 from mac_runner.types import FinishReason, Reply, Request
 
@@ -100,6 +100,10 @@ class OllamaBackend:
                 )
         except PromptTooLongError:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        except TransientBackendError as error:
+            if is_cut_off(error):
+                error.is_engine_death = not await self._is_there()
+            raise
         return reply_of(response, request, context_tokens=self._context_tokens)
 
     async def close(self) -> None:
@@ -107,6 +111,17 @@ class OllamaBackend:
         wire, self._wire, self._client = self._wire, None, None
         if wire is not None:
             await wire.aclose()
+
+    async def _is_there(self) -> bool:
+        """Whether the server answers at all."""
+        if self._wire is None:
+            return True  # We have gone away ourselves, which says nothing of the server.
+        try:
+            async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
+                await version_at(self._config.host, self._wire)
+        except (TimeoutError, BackendError):
+            return False
+        return True
 
     @asynccontextmanager
     async def _starting(self, limit_s: float | None) -> AsyncIterator[None]:

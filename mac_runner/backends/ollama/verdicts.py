@@ -3,6 +3,7 @@
 | what happened | what becomes of it |
 |---|---|
 | no connection, or one that broke; 502, 503, 504 | asked again; the server counts as unreachable |
+| 500 because the model's runner has ended | asked again; this request may be why it ended |
 | 503 because its queue is full; 408, 429, other 5xx | asked again, after Retry-After where it is given |
 | an answer that is none: no JSON, wrong types | asked again |
 | 400 and the like because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
@@ -29,6 +30,7 @@ _AGAIN: Final = frozenset({408, 429})
 _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
 """What a pull of a model says that nobody has published."""
+_RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
 _TOO_LONG: Final = ("exceed", "longer than", "too long", "too large")
 
 
@@ -68,7 +70,16 @@ def _refusal(status: int, text: str, host: str) -> BackendError:
         return EngineDeadError(words)
     if 400 <= status < 500 and status not in _AGAIN:
         return RequestRefusedError(words)
-    return TransientBackendError(words, is_unreachable=status in _GATEWAY and _BUSY not in text)
+    return TransientBackendError(
+        words,
+        is_unreachable=status in _GATEWAY and _BUSY not in text,
+        is_engine_death=any(mark in text for mark in _RUNNER_ENDED),
+    )
+
+
+def is_cut_off(error: TransientBackendError) -> bool:
+    """Whether the connection broke while the server worked; whether the server died is for another question to tell."""
+    return isinstance(error.__cause__, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
 
 
 def _words(error: Exception) -> str:

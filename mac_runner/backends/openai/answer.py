@@ -5,6 +5,7 @@
 | 200 with a completion | the reply |
 | 400 and the like about the context length | a reply with FinishReason.OVERFLOW |
 | 408, 409, 425, 429, 500 and other 5xx | asked again, after Retry-After where it is given |
+| 500 of a server whose engine has ended | asked again; a canary tells whether the endpoint died over this request |
 | 502, 503, 504; a malformed 200; a redirect | asked again, and the endpoint is held to be shaky |
 | 401, 402, 403, 404; no quota left | the endpoint is doubtful: a canary tells whether it refuses everybody |
 | any other 4xx | this request is refused for good |
@@ -37,6 +38,8 @@ OVERFLOW_TEXTS: Final = (
     "longer than the model's context length",  # SGLang
     "exceeds the available context size",  # llama.cpp
 )
+ENGINE_ENDED: Final = "EngineCore encountered an issue"
+"""What vLLM's server says to everybody once its engine has ended, until it ends itself."""
 STILL_RUNNING: Final = "already running"
 """What vLLM says of a request id whose first sending it has not yet noticed to be given up."""
 
@@ -74,7 +77,9 @@ def fault_of(answer: Answer, complaint: Complaint, now: datetime) -> SendingErro
     text = f"status {status}" + (f": {complaint.text}" if complaint.text else "")
     if status in _DENIED or NO_QUOTA in complaint.codes:
         return SendingError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
-    if status in _GATEWAY or not 400 <= status < 600:
+    if status >= 500 and ENGINE_ENDED in complaint.text:
+        standing = Standing.CUT_OFF
+    elif status in _GATEWAY or not 400 <= status < 600:
         standing = Standing.SHAKY
     elif status in _AGAIN or status >= 500 or STILL_RUNNING in complaint.text:
         standing = Standing.SOUND

@@ -102,7 +102,8 @@ class OpenaiBackend:
             reply = await self._send(endpoint, request)
         except SendingError as fault:
             await self._judge(endpoint, fault)
-            raise self._error(endpoint, fault) from fault
+            is_death = fault.standing is Standing.CUT_OFF and not endpoint.is_up
+            raise self._error(endpoint, fault, is_death=is_death) from fault
         self._endpoints.answered(endpoint)
         return reply
 
@@ -153,6 +154,10 @@ class OpenaiBackend:
                 self._endpoints.set_aside(endpoint, now_s)
             case Standing.DOUBTFUL:
                 await self._probe(endpoint)
+            case Standing.CUT_OFF:
+                # All that it had breaks off at once: one canary is enough to tell that it is dead.
+                if endpoint.is_up:
+                    await self._probe(endpoint)
 
     async def _probe(self, endpoint: Endpoint) -> None:
         """Send a canary, and set the endpoint up or aside by it; who comes meanwhile shares its result."""
@@ -179,7 +184,7 @@ class OpenaiBackend:
             return fault
         return None
 
-    def _error(self, endpoint: Endpoint, fault: SendingError) -> BackendError:
+    def _error(self, endpoint: Endpoint, fault: SendingError, *, is_death: bool) -> BackendError:
         """What the scheduler is told."""
         text = f"{endpoint.url}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN:
@@ -189,7 +194,10 @@ class OpenaiBackend:
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
         return TransientBackendError(
-            text, retry_after_s=fault.retry_after_s, is_unreachable=not self._endpoints.is_any_up
+            text,
+            retry_after_s=fault.retry_after_s,
+            is_unreachable=not self._endpoints.is_any_up,
+            is_engine_death=is_death,
         )
 
     def _nobody(self) -> BackendError:

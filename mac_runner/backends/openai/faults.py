@@ -23,6 +23,8 @@ class Standing(Enum):
     """Nobody is there: it is set aside at once."""
     DOUBTFUL = "doubtful"
     """Only a small request of our own can tell whether it answers anybody."""
+    CUT_OFF = "cut off"
+    """It broke off while it worked: a small request of our own tells whether it died of it."""
 
 
 class SendingError(Exception):

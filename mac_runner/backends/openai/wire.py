@@ -66,7 +66,7 @@ class Wire:
             raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from fault
         except (aiohttp.ClientError, OSError) as fault:
             text = f"{type(fault).__name__}: {clipped(str(fault))}"
-            raise SendingError(f"the connection broke: {text}", standing=Standing.SHAKY) from fault
+            raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
 
     async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
         body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Protocol
 
-from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import ConfigError, EngineCrashedError, RequestRefusedError, TransientBackendError
 from mac_runner.types import JsonValue
 
 OLDEST: Final = (0, 31)
@@ -151,7 +151,7 @@ class Library:
         try:
             yield
         except self.dead_error as fault:
-            raise EngineDeadError(f"vLLM's engine process has ended; what it printed is in {log}") from fault
+            raise EngineCrashedError(f"vLLM's engine process has ended; what it printed is in {log}") from fault
         except self.client_error as fault:
             raise RequestRefusedError(f"vLLM refuses the request: {fault}") from fault
         except self.error as fault:

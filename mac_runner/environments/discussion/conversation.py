@@ -33,11 +33,12 @@ class DiscussionConversation:
         self._writer = PromptWriter(table, rules)
         self._retries: Retries = {}
         self._ending: Ending | None = None
+        self._outcome: JsonObject | None = None
 
     @property
     def outcome(self) -> JsonObject | None:
         """What was answered, once it has ended."""
-        return None if self._ending is None else outcome_of(self._table, self._ending, self._retries)
+        return self._outcome
 
     @property
     def rounds_completed(self) -> int:
@@ -103,6 +104,8 @@ class DiscussionConversation:
         if self._table.round > before:
             settings = self._rules.settings
             self._ending = ending(self._table, settings.max_rounds, settings.stopping)
+            if self._ending is not None:
+                self._outcome = outcome_of(self._table, self._ending, self._retries)
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)

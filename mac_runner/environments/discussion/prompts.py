@@ -8,11 +8,12 @@ words. An agent's earlier words are its own ("You said"), everybody else's are u
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mac_runner.config import Question
-from mac_runner.environments.discussion.answers.words import folded
 from mac_runner.environments.discussion.roles import Field, Moment, Role
 from mac_runner.environments.discussion.roles.base import words_field
 from mac_runner.environments.discussion.table import Seat, Statement
@@ -20,6 +21,8 @@ from mac_runner.environments.discussion.visibility import Aside, Known
 from mac_runner.environments.markup import defuse
 from mac_runner.limits import ASIDE_CHARS_MAX
 from mac_runner.types import JsonObject
+
+_PUNCTUATION: Final = re.compile(r"[._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ def all_fields(role: Role, moment: Moment, channels: Sequence[str]) -> tuple[Fie
 
 def aside_field(channel: str) -> str:
     """The name under which a reply carries words for a private channel."""
-    return f"to_{folded(channel).replace('-', '_')}"
+    return f"to_{_PUNCTUATION.sub('_', channel.casefold())}"
 
 
 def reply_format(fields: Sequence[Field]) -> str:

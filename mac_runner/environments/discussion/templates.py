@@ -40,6 +40,9 @@ FIELDS: Final = (
 )
 """What a template may name; docs/discussion.md says what each of them is."""
 
+_IMPLIED: Final = ("loop", "caller", "varargs", "kwargs")
+"""What Jinja itself defines inside loops and macros."""
+
 Values = Mapping[str, object]
 
 
@@ -64,7 +67,9 @@ class PromptTemplate:
         try:
             return "".join(render(template.new_context(dict(values)))).strip("\n")
         except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
-            raise ConversationError(f"{self._source}:{_line_of(fault)}: block {block}: {fault}; mend it") from fault
+            raise ConversationError(
+                f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it"
+            ) from fault
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -96,11 +101,11 @@ def _refuse_unknown(tree: nodes.Template, source: str) -> None:
     made = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
     made |= {macro.name for macro in tree.find_all(nodes.Macro)}
     for name in tree.find_all(nodes.Name):
-        if name.name not in {*FIELDS, *made, *_environment().globals}:
+        if name.name not in {*FIELDS, *made, *_environment().globals, *_IMPLIED}:
             raise ConfigError(f"{source}:{name.lineno}: unknown field {name.name!r}{suggestion(name.name, FIELDS)}")
 
 
-def _line_of(fault: BaseException) -> int:
-    """The line of the template at which `fault` was raised: Jinja puts it in the traceback."""
+def _line_of(fault: BaseException, template: Template) -> int:
+    """The line of the template at which `fault` was raised, from the line of the code that Jinja made of it."""
     lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == "<template>"]
-    return next((line for line in reversed(lines) if line), 1)
+    return template.get_corresponding_lineno(lines[-1] or 1) if lines else 1

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -261,6 +262,25 @@ def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault)
     assert not error.is_unreachable
 
 
+@pytest.mark.parametrize(
+    ("broken", "is_death"),
+    [
+        (said("model runner has unexpectedly stopped, this may be due to resource limitations", 500), True),
+        (said("llama runner process has terminated: signal: killed", 500), True),
+        (said("out of memory", 500), False),
+        (said("draining", 503), False),
+        # The connection broke, and the server is there.
+        (reset, False),
+        (cut_off(20), False),
+    ],
+)
+def test_death_of_the_engine_is_told_from_other_faults(stub: OllamaStub, broken: Fault, is_death: bool) -> None:
+    error = fault(stub, broken)
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_engine_death == is_death
+
+
 def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
     error = fault(stub, said("invalid format", 400))
 
@@ -312,6 +332,31 @@ def test_server_that_went_away_is_unreachable() -> None:
             return raised.value
 
         assert using(backend, program).is_unreachable
+
+
+def test_server_that_dies_while_it_works_is_told_as_a_death() -> None:
+    with OllamaStub() as stub:
+        backend = backend_at(stub.host)
+        working = threading.Event()
+
+        async def work(_writer: asyncio.StreamWriter) -> bool:
+            working.set()
+            await asyncio.Event().wait()
+            return False
+
+        async def program(backend: OllamaBackend) -> TransientBackendError:
+            stub.faults.append(work)
+            asking = asyncio.create_task(backend.generate(request()))
+            await asyncio.to_thread(working.wait)
+            await asyncio.to_thread(stub.stop)
+            with pytest.raises(TransientBackendError) as raised:
+                await asking
+            return raised.value
+
+        error = using(backend, program)
+
+    assert error.is_unreachable
+    assert error.is_engine_death
 
 
 def test_backend_that_was_not_started_says_so() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.faults import SendingError, Standing
-from mac_runner.backends.openai.retry_after import retry_after_s
+from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonValue
 

@@ -244,6 +244,57 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
     run(program, first, second)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int) -> None:
+    """Every request that it had tells of it, those of another server do not; one canary is sent for all of them."""
+    caught: list[TransientBackendError] = []
+    all_there, all_told = asyncio.Event(), asyncio.Event()
+
+    def hang(_received: Received) -> Hang:
+        if sum(one.requests for one in servers) == 6:
+            all_there.set()
+        return Hang()
+
+    servers = [OpenaiServer(script=hang) for _ in range(1 + others)]
+    server = servers[0]
+
+    async def program(backend: OpenaiBackend) -> None:
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(expect(backend, f"c-{number}")) for number in range(6)]
+            await all_there.wait()
+            await server.die()
+            await all_told.wait()
+            for task in asking:
+                task.cancel()
+
+    async def expect(backend: OpenaiBackend, conversation: str) -> None:
+        with pytest.raises(TransientBackendError) as fault:
+            await backend.generate(request(conversation=conversation))
+        caught.append(fault.value)
+        if len(caught) == server.requests:
+            all_told.set()
+
+    run(program, *servers)
+    assert len(caught) == server.requests == 6 // (1 + others)
+    assert all(fault.is_engine_death for fault in caught)
+
+
+@pytest.mark.parametrize("behaviour", [Reset(), failure(500, "EngineCore encountered an issue. See stack trace")])
+def test_server_that_breaks_off_and_answers_a_canary_has_not_died(behaviour: Behaviour) -> None:
+    error = error_of(OpenaiServer(script=only(behaviour)))
+
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_engine_death
+
+
+def test_server_whose_engine_has_ended_is_dead() -> None:
+    error = error_of(OpenaiServer(script=lambda received: failure(500, "EngineCore encountered an issue. See")))
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_engine_death
+    assert error.is_unreachable
+
+
 def test_nobody_left_is_told_as_an_engine_that_is_gone() -> None:
     server = OpenaiServer()
 

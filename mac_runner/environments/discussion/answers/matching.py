@@ -44,6 +44,7 @@ _LEAD: Final = re.compile(
     r"|it\s+(?:is|was|must\s+be|has\s+to\s+be)\b|it's\b)\s*",
     re.IGNORECASE,
 )
+_BETWEEN_LABELS: Final = frozenset({"or", "and", "either", "both", "option", "options", "choice", "choices"})
 _REASON: Final = re.compile(
     r"\b(?:because|since|given that|due to|as (?:the|it|he|she|they|there|we)|for the reason)\b"
 )
@@ -100,6 +101,8 @@ class Matcher:
         for text in dict.fromkeys((answer, bare)):
             if text and (found := self._whole(text)) is not None:
                 return found
+        if (refused := self._only_labels(bare)) is not None:
+            return refused
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
 
     def _whole(self, answer: str) -> Match | Problem | None:
@@ -117,6 +120,16 @@ class Matcher:
         # `2` may be the second choice or the choice `2`; where numbers are not how choices are listed, it is the text.
         return _ambiguous(answer) if answer.casefold() in self._shown else told
 
+    def _only_labels(self, answer: str) -> Problem | None:
+        """Why an answer that is nothing but labels and words between them names no choice: `A or B`, `not C`."""
+        said = [word for word in words(answer) if word not in _BETWEEN_LABELS]
+        named = [self._labels[word] for word in said if word in self._labels]
+        if not named or len(named) + negations(tuple(said)) < len(said):
+            return None
+        if len(named) < len(said):
+            return _negated(answer)
+        return _ambiguous(answer) if len(set(named)) > 1 else None
+
     def _told(self, answer: str) -> Match | None:
         exact = [choice for choice in self._choices if choice.text == answer]
         if exact:
@@ -129,19 +142,20 @@ class Matcher:
 
     def _labelled(self, answer: str) -> Match | Problem | None:
         """A label alone, or one set off from what follows, which may not name another choice."""
-        text = folded(answer)
+        text = _REASON.split(folded(answer))[0]
         label = _LABEL.match(text)
         choice_id = self._labels.get(label.group(1)) if label else None
         end = _LABEL_END.match(text, label.end()) if label else None
         if choice_id is None or end is None:
             return None
-        rest = _REASON.split(text[end.end() :])[0].strip()
+        rest = text[end.end() :].strip()
         named = {choice.id for choice in self._choices if places(choice.words, telling(words(rest)))}
         if named - {choice_id}:
             return _ambiguous(answer)
         if named or not rest:
             return Match(choice_id, "label") if not self._turns_down(rest, choice_id) else None
-        other = self._near(rest) if len(words(rest)) <= len(words(self._choice(choice_id).text)) + 2 else None
+        is_short = len(words(rest)) <= len(words(self._choice(choice_id).text)) + 2
+        other = (self._partial(rest) or self._near(rest)) if is_short else None
         if isinstance(other, Match):
             return Match(choice_id, "label") if other.choice_id == choice_id else _ambiguous(answer)
         return None
@@ -165,7 +179,9 @@ class Matcher:
         if any(name != choice_id for name, _ in outer):
             return _ambiguous(answer)
         outside = [word for position, word in enumerate(claim) if not any(position in place for _, place in outer)]
-        if any(word in NEGATIONS or word in EXCEPTIONS for word in outside):
+        # `No, the loan should not be granted` says no to the question, not to the choice.
+        is_a_no = self._choice(choice_id).words == ("no",) and outer[0][1].start == 0
+        if any(word in NEGATIONS or word in EXCEPTIONS for word in outside) and not is_a_no:
             return _negated(answer)
         return Match(choice_id, "mentioned")
 

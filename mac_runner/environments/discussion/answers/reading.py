@@ -20,7 +20,7 @@ from mac_runner.limits import ANSWER_CHARS_MAX, REPAIR_CHARS_MAX, REPLY_CHARS_MA
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 _FENCE: Final = re.compile(r"```[ \t]*(?:[A-Za-z0-9_-]*)[ \t]*\r?\n?(.*?)(?:```|\Z)", re.DOTALL)
-_KEY_MARKS: Final = re.compile(r"[\s_*\-]+")
+_KEY_MARKS: Final = re.compile(r"[\s_*.\-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,10 @@ class Found:
 
 def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
     """What a reply says under the names `wanted`, the decisive one first; without any of them, its prose."""
-    said = after_thoughts(reply.text[:REPLY_CHARS_MAX])
+    said = reply.text[:REPLY_CHARS_MAX].strip()
+    # In a reply that is an object from end to end, what looks like a thought is a part of a text.
+    if not said.startswith("{") or not said.endswith("}"):
+        said = after_thoughts(said)
     is_cut = reply.finish_reason is FinishReason.LENGTH
     if opens_thought(said):
         reason = "it was cut off inside its thoughts; think less" if is_cut else "its thoughts were never closed"

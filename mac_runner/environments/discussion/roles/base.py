@@ -78,7 +78,8 @@ def answer_of(found: Found, name: str, moment: Moment) -> Said | Problem:
     given = found.get(name)
     if name not in found.fields:
         is_short = len(found.prose) <= SHORT_ANSWER_CHARS_MAX and "\n" not in found.prose
-        if not found.prose or (moment.matcher is not None and not is_short):
+        is_object = found.prose.startswith(("{", "["))
+        if not found.prose or is_object or (moment.matcher is not None and not is_short):
             return NO_OBJECT
         given = found.prose
     if moment.matcher is None:

@@ -1,0 +1,75 @@
+"""One model served by nano, behind the contract of a backend.
+
+Nothing of the engine is imported before `start`: it brings torch, which takes seconds and much memory. Whatever
+touches it is in `loaded.py` and `sampling.py`. What would hold up the event loop is done on a thread: the import, and
+rendering and tokenising prompts. The engine itself takes its steps on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from mac_runner.config import NanoConfig
+from mac_runner.errors import EngineDeadError
+from mac_runner.types import Reply, Request
+
+if TYPE_CHECKING:
+    from mac_runner.backends.nano.loaded import LoadedEngine
+
+SLOTS_PER_LOOKAHEAD: Final = 8
+
+
+class NanoBackend:
+    """Serves model `name`."""
+
+    def __init__(self, *, name: str, config: NanoConfig, traces: bool) -> None:
+        self._name = name
+        self._config = config
+        self._traces = traces
+        self._thread: ThreadPoolExecutor | None = None
+        self._engine: LoadedEngine | None = None
+
+    @property
+    def capacity(self) -> int:
+        """As configured: the engine has a seat for each; what the KV cache holds, `token_budget` tells."""
+        return self._config.max_num_seqs_upper_bound
+
+    @property
+    def token_budget(self) -> int | None:
+        """The tokens of the engine's KV cache."""
+        return None if self._engine is None else self._engine.cache_tokens
+
+    @property
+    def lookahead(self) -> int:
+        """What the engine is handed to keep waiting, so that the step in which one request ends can begin the next."""
+        return 0 if self._engine is None else -(-self.capacity // SLOTS_PER_LOOKAHEAD)
+
+    async def start(self) -> None:
+        """Load the engine, and the model into it."""
+        await self.close()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._name}")
+        engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
+        self._engine = await engine_class.open(self._name, self._config, self._thread)
+
+    async def generate(self, request: Request) -> Reply:
+        """One reply. A prompt that leaves no room for a single token is not given to the engine."""
+        if self._engine is None:
+            raise EngineDeadError(f"model {self._name}: the engine is not running")
+        return await self._engine.generate(request, traces=self._traces)
+
+    async def close(self) -> None:
+        """End the engine and give its memory back."""
+        engine, self._engine = self._engine, None
+        thread, self._thread = self._thread, None
+        if engine is not None:
+            await engine.close()
+        if thread is not None:
+            thread.shutdown(wait=False)
+
+
+def _load() -> type[LoadedEngine]:
+    from mac_runner.backends.nano.loaded import LoadedEngine
+
+    return LoadedEngine

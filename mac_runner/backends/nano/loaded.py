@@ -1,0 +1,163 @@
+"""The engine once it is loaded. Importing this module imports the island, and torch with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, Self
+
+from mac_runner.backends.chat import with_thought
+from mac_runner.backends.nano.rendering import Renderer, renderer_of
+from mac_runner.backends.nano.sampling import params_of
+from mac_runner.config import NanoConfig
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+    boundary,
+)
+from mac_runner.nano import (
+    AsyncEngine,
+    EngineConfig,
+    EngineStoppedError,
+    NanoError,
+    QueueFullError,
+    RequestError,
+    SamplingParams,
+    TrainingSample,
+    recommended_sampling,
+)
+from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
+
+_REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+_PIECE_TOKENS: Final = 16
+_NO_BOUND_TOKENS: Final = 1 << 24
+"""A context that no model has: the model's own is the bound."""
+
+
+class LoadedEngine:
+    """A running engine and what belongs to it."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        renderer: Renderer,
+        defaults: SamplingParams,
+        *,
+        cache_tokens: int,
+        thread: ThreadPoolExecutor,
+    ) -> None:
+        self.cache_tokens = cache_tokens
+        self._engine = engine
+        self._renderer = renderer
+        self._defaults = defaults
+        self._thread = thread
+        # What a request may grow to: the model's window, or the whole cache where that is smaller.
+        self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
+
+    @classmethod
+    async def open(cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor) -> Self:
+        """Load the model of entry `name`. Raises ConfigError or EngineDeadError."""
+        key = ("model_definitions", name, "nano_config")
+        try:
+            with boundary(EngineDeadError, f"model {name}: nano did not start"):
+                engine = AsyncEngine(engine_config(config))
+                await engine.start()
+        except EngineDeadError as error:
+            if isinstance(error.__cause__, NanoError):
+                raise ConfigError(f"{'.'.join(key)}: {error.__cause__}", key=key) from error
+            raise
+        try:
+            return await cls._equipped(engine, config, key, thread)
+        except BaseException:
+            await engine.shutdown()
+            raise
+
+    @classmethod
+    async def _equipped(
+        cls, engine: AsyncEngine, config: NanoConfig, key: tuple[str, ...], thread: ThreadPoolExecutor
+    ) -> Self:
+        tokenizer = engine.engine.tokenizer
+        if tokenizer is None:
+            raise ConfigError(f"{'.'.join(key)}.model: {config.model} has no tokenizer.json", key=(*key, "model"))
+        try:
+            defaults = recommended_sampling(engine.engine.directory)
+        except NanoError as error:
+            raise ConfigError(f"{'.'.join(key)}.model: {error}", key=(*key, "model")) from error
+        stats = await engine.stats()
+        return cls(
+            engine,
+            renderer_of(tokenizer, config.chat_template_kwargs),
+            defaults,
+            cache_tokens=stats.num_blocks * engine.config.block_size,
+            thread=thread,
+        )
+
+    async def generate(self, request: Request, *, traces: bool) -> Reply:
+        """The reply to `request`; cancelled, it leaves the engine. Raises a BackendError."""
+        loop = asyncio.get_running_loop()
+        text, ids = await loop.run_in_executor(self._thread, self._renderer.render, request.prompt.messages)
+        room = self._context_tokens - len(ids)
+        if room <= 0:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        with verdicts():
+            params = params_of(request.sampling, request.prompt, defaults=self._defaults, room_tokens=room)
+            (sample,) = await self._engine.generate(ids, params)
+        return reply_of(sample, text, traces=traces)
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self._engine.shutdown()
+
+
+def engine_config(config: NanoConfig) -> EngineConfig:
+    """What the engine is told."""
+    seats = config.max_num_seqs_upper_bound
+    return EngineConfig(
+        model_path=config.model,
+        max_batch_size=seats,
+        # A step that is full of running requests must still have room for a piece of a prompt.
+        max_tokens_per_batch=max(config.max_num_batched_tokens, seats + _PIECE_TOKENS),
+        max_model_len=config.max_model_len or _NO_BOUND_TOKENS,
+        dtype=config.dtype,
+        device=config.device,
+        num_threads=config.num_threads,
+        kv_cache_bytes=int(config.kv_cache_gib * (1 << 30)),
+        gpu_memory_utilization=config.gpu_memory_utilization,
+    )
+
+
+@contextmanager
+def verdicts() -> Iterator[None]:
+    """Turn what the engine refuses into a BackendError."""
+    try:
+        yield
+    except EngineStoppedError as error:
+        raise EngineDeadError(f"nano: {error}") from error
+    except QueueFullError as error:
+        raise TransientBackendError(f"nano: {error}") from error
+    except RequestError as error:
+        raise RequestRefusedError(f"nano: {error}") from error
+
+
+def reply_of(sample: TrainingSample, prompt_text: str, *, traces: bool) -> Reply:
+    """The reply. Raises TransientBackendError when the engine ended the request without finishing it."""
+    reason = _REASONS.get(sample.finish_reason)
+    if reason is None:
+        raise TransientBackendError(f"nano ended the request unfinished: {sample.finish_reason}")
+    trace = TokenTrace(
+        prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
+    )
+    return Reply(
+        text=with_thought(prompt_text, sample.text or ""),
+        finish_reason=reason,
+        tokens=TokenCount(
+            prompt=len(sample.prompt_tokens),
+            cached=sample.num_cached_tokens,
+            completion=len(sample.completion_tokens),
+        ),
+        trace=trace if traces else None,
+    )

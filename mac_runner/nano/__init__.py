@@ -1,0 +1,110 @@
+"""nano: a small inference engine, exact, deterministic and readable. It imports torch, and nothing of mac_runner.
+
+    with InferenceEngine(EngineConfig(model_path="Qwen/Qwen2.5-0.5B")) as engine:
+        samples = engine.generate(prompts, SamplingParams(temperature=0.7, max_tokens=256), num_samples_per_prompt=4)
+
+**Whole.** `engine.generate(prompts, sampling_params, num_samples_per_prompt)` takes texts or token ids, and gives
+`TrainingSample`s: prompt and completion tokens, a log-probability each, the finish reason, the version of the
+weights.
+
+**Step by step.** `add_request(prompt, params, num_samples=1, *, stream=False) -> request_id`, `step() -> finished
+samples`, `step_deltas() -> every token of those that stream`, `has_pending()`, `abort(request_id)`.
+
+**Weights.** `update_weights(state_dict, blocking=False, version=None)` is applied between two steps;
+`get_weight_version()`, `flush_cache()`, `pause("abort" | "wait" | "keep")`, `resume()`, `sleep(drop_weights=False)`,
+`wake()`, `shutdown()`.
+
+**Many callers.** `AsyncEngine(config)`, `await start()`, then `async for delta in engine.stream(prompt, params,
+num_samples)`, `await engine.generate(…)`, or `handle = await engine.submit(…)` with `handle.cancel()`; weights,
+pauses and `stats()` as above, awaited; `engine.engine` has the `tokenizer` (`encode`, `decode`,
+`encode_chat(messages)`), `model_config` and `max_model_len`. All errors are `NanoError`s.
+
+**Parts.** `schedule(waiting, running, cache, config)`, `sample_with_logprobs(logits, temperatures)`,
+`model_forward(model, batch, store)` and `compute_block_hash(token_ids, prefix_hash)` are functions of their own.
+
+What is exact: on a CPU, in `exact` mode, a request's tokens and log-probabilities have the same bits alone and in any
+crowd, with and without a prefix found in the cache, and however its prompt was cut. They may differ between machines,
+between versions of torch, and between numbers of threads; and on a GPU.
+"""
+
+from __future__ import annotations
+
+# First, for it decides how torch is loaded.
+from mac_runner.nano import threads as _threads  # noqa: F401
+from mac_runner.nano.async_engine import AsyncEngine, RequestStream
+from mac_runner.nano.config import EngineConfig, SchedulerConfig
+from mac_runner.nano.engine import EngineState, InferenceEngine
+from mac_runner.nano.errors import (
+    ConfigError,
+    ConstraintError,
+    EngineStoppedError,
+    InvalidRequestError,
+    MissingTensorError,
+    ModelError,
+    ModelNotFoundError,
+    NanoError,
+    NonFiniteLogitsError,
+    PromptTooLongError,
+    QueueFullError,
+    RequestError,
+    UnexpectedTensorError,
+    UnknownArchitectureError,
+    WrongShapeError,
+)
+from mac_runner.nano.model import model_forward
+from mac_runner.nano.outputs import (
+    CacheAllocation,
+    Delta,
+    EngineStats,
+    SchedulerOutput,
+    TokenLogprob,
+    TrainingSample,
+    VersionSpan,
+)
+from mac_runner.nano.paged import PagedKVCache, compute_block_hash
+from mac_runner.nano.radix import RadixKVCache
+from mac_runner.nano.recommended import recommended_sampling
+from mac_runner.nano.sampler import sample_with_logprobs
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.scheduler import schedule
+from mac_runner.nano.tokenizer import Tokenizer
+
+__all__ = [
+    "AsyncEngine",
+    "CacheAllocation",
+    "ConfigError",
+    "ConstraintError",
+    "Delta",
+    "EngineConfig",
+    "EngineState",
+    "EngineStats",
+    "EngineStoppedError",
+    "InferenceEngine",
+    "InvalidRequestError",
+    "MissingTensorError",
+    "ModelError",
+    "ModelNotFoundError",
+    "NanoError",
+    "NonFiniteLogitsError",
+    "PagedKVCache",
+    "PromptTooLongError",
+    "QueueFullError",
+    "RadixKVCache",
+    "RequestError",
+    "RequestStream",
+    "SamplingParams",
+    "SchedulerConfig",
+    "SchedulerOutput",
+    "TokenLogprob",
+    "Tokenizer",
+    "TrainingSample",
+    "UnexpectedTensorError",
+    "UnknownArchitectureError",
+    "VersionSpan",
+    "WrongShapeError",
+    "compute_block_hash",
+    "model_forward",
+    "recommended_sampling",
+    "sample_with_logprobs",
+    "schedule",
+]

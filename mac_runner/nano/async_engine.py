@@ -1,0 +1,311 @@
+"""The engine for many callers at once: one thread takes the steps, any number of tasks submit, stream and cancel.
+
+Everything that touches the engine happens in its thread, between two steps, in the order in which it was asked for.
+What a step has brought is handed to the event loop in one go. If a step fails the engine is given up: everybody who
+waits is told why, and so is everybody who comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
+
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.engine import EngineState, InferenceEngine, PauseMode
+from mac_runner.nano.errors import EngineStoppedError
+from mac_runner.nano.intake import Prompt
+from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.weights import StateDict
+
+Result = TypeVar("Result")
+
+
+class RequestStream:
+    """What becomes of one request, as it comes: iterate over it; it ends with the last sample.
+
+    An error of the request is raised where the next piece would have come.
+    """
+
+    def __init__(self, num_samples: int, cancel: Callable[[RequestStream], None]) -> None:
+        self.request_id = -1
+        self._cancel = cancel
+        self._num_open = num_samples
+        self._num_coming = num_samples  # Of the engine's thread.
+        self._arrived = asyncio.Queue[Delta | EngineStoppedError]()
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self
+
+    async def __anext__(self) -> Delta:
+        if self._num_open == 0:
+            raise StopAsyncIteration
+        arrived = await self._arrived.get()
+        if isinstance(arrived, EngineStoppedError):
+            self._num_open = 0
+            raise arrived
+        if arrived.sample is not None:
+            self._num_open -= 1
+            if arrived.sample.error is not None:
+                self.cancel()
+                raise arrived.sample.error
+        return arrived
+
+    def cancel(self) -> None:
+        """End the request if it has not ended; nothing more comes of it."""
+        if self._num_open:
+            self._num_open = 0
+            self._cancel(self)
+
+    def is_last(self, delta: Delta) -> bool:
+        """Count a finished sample; whether it was the last. Called in the engine's thread."""
+        self._num_coming -= delta.sample is not None
+        return self._num_coming == 0
+
+    def push(self, arrived: Delta | EngineStoppedError) -> None:
+        """Add what has come; called in the event loop."""
+        self._arrived.put_nowait(arrived)
+
+
+class AsyncEngine:
+    """An `InferenceEngine` in a thread of its own, for the tasks of one event loop."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self._mailbox = SimpleQueue[Callable[[], None]]()
+        self._streams = dict[int, RequestStream]()  # Of the engine's thread, like the next.
+        self._draining = list[asyncio.Future[None]]()  # Whom to tell when it has paused.
+        self._engine: InferenceEngine | None = None
+        self._thread: Thread | None = None
+        self._stopped: EngineStoppedError | None = EngineStoppedError("the engine was not started")
+        self._failure: EngineStoppedError | None = None
+        self._is_closing = False
+
+    async def start(self) -> None:
+        """Load the model."""
+        self._loop = asyncio.get_running_loop()
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
+        self._stopped = None
+        self._thread = Thread(target=self._live, name="nano-engine", daemon=True)
+        self._thread.start()
+        try:
+            await self._ask(self._load)
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def shutdown(self) -> None:
+        """End all requests and give everything back; may be called twice."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        closed: asyncio.Future[None] = self._loop.create_future()
+        self._mailbox.put(lambda: self._close(closed))
+        self._stopped = EngineStoppedError("the engine was shut down")
+        try:
+            await closed
+        finally:
+            thread.join()
+            self._builder.shutdown()
+
+    @property
+    def engine(self) -> InferenceEngine:
+        """The engine itself, for what never changes: its tokenizer, its model's configuration, its directory."""
+        if self._engine is None:
+            raise EngineStoppedError("the engine was not started")
+        return self._engine
+
+    async def submit(
+        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = True
+    ) -> RequestStream:
+        """Queue a request; what is wrong with it is raised here. Without `stream` only finished samples come."""
+        handle = RequestStream(num_samples, self._cancel)
+
+        def add() -> RequestStream:
+            handle.request_id = self.engine.add_request(prompt, params, num_samples, stream=stream)
+            self._streams[handle.request_id] = handle
+            return handle
+
+        try:
+            return await self._ask(add)
+        except asyncio.CancelledError:
+            handle.cancel()
+            raise
+
+    async def generate(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> list[TrainingSample]:
+        """Complete a prompt, so many times; cancelled with its task."""
+        handle = await self.submit(prompt, params, num_samples, stream=False)
+        try:
+            samples = [delta.sample async for delta in handle if delta.sample is not None]
+        finally:
+            handle.cancel()
+        return sorted(samples, key=lambda sample: sample.sample_index)
+
+    async def stream(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> AsyncIterator[Delta]:
+        """Complete a prompt piece by piece; cancelled when the iteration is closed."""
+        handle = await self.submit(prompt, params, num_samples)
+        try:
+            async for delta in handle:
+                yield delta
+        finally:
+            handle.cancel()
+
+    async def update_weights(self, state_dict: StateDict, version: int | None = None) -> int:
+        """Compute with these weights, from between two steps on; the version they have then. See `InferenceEngine`."""
+        prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
+        await self._ask(lambda: self.engine.install_weights(prepared, version))
+        return await self.get_weight_version()
+
+    async def get_weight_version(self) -> int:
+        """The version of the weights in use."""
+        return await self._ask(lambda: self.engine.get_weight_version())
+
+    async def flush_cache(self) -> None:
+        """Forget every prefix."""
+        await self._ask(lambda: self.engine.flush_cache())
+
+    async def pause(self, mode: PauseMode = "keep") -> None:
+        """Stop between two steps: after ending all requests, after finishing those that run, or as it is."""
+        paused: asyncio.Future[None] = self._loop.create_future()
+
+        def begin() -> None:
+            if mode == "abort":
+                self._deliver(self.engine.abort_deltas())
+            self.engine.begin_pause("wait" if mode == "wait" else "keep")
+            self._draining.append(paused)
+
+        await self._ask(begin)
+        await paused
+
+    async def resume(self) -> None:
+        """Go on after a pause."""
+        await self._ask(lambda: self.engine.resume())
+
+    async def sleep(self, *, drop_weights: bool = False) -> None:
+        """Give memory back; nothing may be running."""
+        await self._ask(lambda: self.engine.sleep(drop_weights=drop_weights))
+
+    async def wake(self) -> None:
+        """Be ready again after a sleep."""
+        await self._ask(lambda: self.engine.wake())
+
+    async def stats(self) -> EngineStats:
+        """How busy it is."""
+        return await self._ask(lambda: self.engine.stats())
+
+    def _cancel(self, handle: RequestStream) -> None:
+        def abort() -> None:
+            if self._streams.pop(handle.request_id, None) is not None:
+                self.engine.abort(handle.request_id)
+
+        if self._stopped is None:
+            self._mailbox.put(abort)
+
+    async def _ask(self, action: Callable[[], Result]) -> Result:
+        """Have something done in the engine's thread."""
+        if self._stopped is not None:
+            raise self._stopped
+        answer: asyncio.Future[Result] = self._loop.create_future()
+        self._mailbox.put(lambda: self._perform(action, answer))
+        return await answer
+
+    # What follows runs in the engine's thread.
+
+    def _live(self) -> None:
+        while not self._is_closing:
+            self._perform_commands()
+            if self._is_stepping():
+                try:
+                    self._deliver(self.engine.step_deltas())
+                except Exception as error:  # noqa: BLE001  A bug or the machine's: told to everybody who asks.
+                    self._give_up(error)
+            if self._draining and self.engine.state is not EngineState.DRAINING:
+                self._tell_paused()
+
+    def _is_stepping(self) -> bool:
+        if self._is_closing or self._failure is not None or self._engine is None or not self._engine.has_pending():
+            return False
+        return self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
+
+    def _perform_commands(self) -> None:
+        """Do all that was asked for; wait for something to do if there is no step to take."""
+        if not self._is_stepping():
+            self._mailbox.get()()
+        while not self._is_closing:
+            try:
+                command = self._mailbox.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _perform(self, action: Callable[[], Result], answer: asyncio.Future[Result]) -> None:
+        if self._failure is not None:
+            self._post(_refuse, answer, self._failure)
+            return
+        try:
+            result = action()
+        except Exception as error:  # noqa: BLE001  It is the caller's.
+            self._post(_refuse, answer, error)
+        else:
+            self._post(_answer, answer, result)
+
+    def _load(self) -> None:
+        self._engine = InferenceEngine(self.config)
+
+    def _close(self, closed: asyncio.Future[None]) -> None:
+        self._is_closing = True
+        self._dismiss(EngineStoppedError("the engine was shut down"))
+        if self._engine is not None:
+            self._engine.shutdown()
+        self._post(_answer, closed, None)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failure = EngineStoppedError(f"the engine failed in a step: {error!r}")
+        self._failure.__cause__ = error
+        self._dismiss(self._failure)
+
+    def _dismiss(self, reason: EngineStoppedError) -> None:
+        for handle in self._streams.values():
+            self._post(handle.push, reason)
+        self._streams.clear()
+        self._tell_paused()
+
+    def _tell_paused(self) -> None:
+        for paused in self._draining:
+            self._post(_answer, paused, None)
+        self._draining.clear()
+
+    def _deliver(self, deltas: list[Delta]) -> None:
+        news = [(handle, delta) for delta in deltas if (handle := self._streams.get(delta.request_id)) is not None]
+        for handle, delta in news:
+            if handle.is_last(delta):
+                del self._streams[handle.request_id]
+        if news:
+            self._post(_push_all, news)
+
+    def _post(self, function: Callable[..., None], *arguments: object) -> None:
+        """Have something done in the event loop."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop was closed before the engine was shut down, so nobody is left who could ask for anything.
+            self._is_closing = True
+
+
+def _answer(answer: asyncio.Future[Result], result: Result) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _refuse(answer: asyncio.Future[Result], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _push_all(news: list[tuple[RequestStream, Delta]]) -> None:
+    for handle, delta in news:
+        handle.push(delta)

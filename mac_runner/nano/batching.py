@@ -1,0 +1,214 @@
+"""Continuous batching: the requests under way, and one step of all of them.
+
+A step is: schedule, make room, compute, choose tokens, see who is finished. Requests join and leave between steps.
+What is wrong with one request ends that one; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+
+from mac_runner.nano.config import SchedulerConfig
+from mac_runner.nano.errors import NonFiniteLogitsError, RequestError
+from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
+from mac_runner.nano.kv_cache import KVCache
+from mac_runner.nano.outputs import Delta, FinishReason, SchedulerOutput
+from mac_runner.nano.sampler import Choice, Row, choose
+from mac_runner.nano.scheduler import schedule
+from mac_runner.nano.sequence import Sequence
+from mac_runner.nano.tokenizer import Tokenizer
+
+Forward = Callable[[ForwardBatch], torch.Tensor]
+
+
+class Counters:
+    """What has been done since the engine began."""
+
+    __slots__ = ("cached_prompt_tokens", "completion_tokens", "preemptions", "prompt_tokens", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.prompt_tokens = 0
+        self.cached_prompt_tokens = 0
+        self.completion_tokens = 0
+        self.preemptions = 0
+
+
+class ContinuousBatch:
+    """Sequences that wait and sequences that run, each in order of precedence."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        config: SchedulerConfig,
+        forward: Forward,
+        tokenizer: Tokenizer | None,
+        *,
+        shares_completions: bool,
+    ) -> None:
+        self.cache = cache
+        self.counters = Counters()
+        self.waiting = OrderedDict[int, Sequence]()
+        self.running = OrderedDict[int, Sequence]()
+        self._config = config
+        self._forward = forward
+        self._tokenizer = tokenizer
+        self._shares_completions = shares_completions
+
+    def add(self, sequences: Iterable[Sequence]) -> None:
+        """Let sequences wait for their turn."""
+        self.waiting.update((sequence.seq_id, sequence) for sequence in sequences)
+
+    def step(self, version: int, *, admits: bool = True) -> list[Delta]:
+        """Compute some tokens of some sequences; `version` is that of the weights it is done with."""
+        plan = schedule(self.waiting.values() if admits else (), list(self.running.values()), self.cache, self._config)
+        if not plan.work:
+            return []
+        self._make_room(plan)
+        batch = make_batch(self._pieces(plan), self._config.block_size)
+        logits = self._forward(batch)
+        self.counters.steps += 1
+        return self._advance(plan, logits, version)
+
+    def abort(self, request_id: int | None, version: int) -> list[Delta]:
+        """End a request, or all of them, with what they have."""
+        ended = [
+            sequence
+            for group in (self.running, self.waiting)
+            for sequence in group.values()
+            if request_id is None or sequence.request_id == request_id
+        ]
+        return [self._finish(sequence, "abort", version, text=sequence.stopping.end()) for sequence in ended]
+
+    def _make_room(self, plan: SchedulerOutput) -> None:
+        """Move sequences between waiting and running as planned, and give each its blocks."""
+        for seq_id in plan.preempted_seqs:
+            sequence = self.running.pop(seq_id)
+            self.cache.release(seq_id)
+            sequence.num_computed_tokens = 0
+            self.waiting[seq_id] = sequence
+            self.waiting.move_to_end(seq_id, last=False)
+            self.counters.preemptions += 1
+        for seq_id in plan.decode_seqs:
+            self.cache.extend(seq_id, self.running[seq_id].num_tokens)
+        for seq_id in plan.admitted_seqs:
+            sequence = self.waiting.pop(seq_id)
+            reserved = sequence.num_tokens_max if self._config.admission == "reserve" else sequence.num_tokens
+            found = self.cache.acquire(seq_id, sequence.tokens, reserved)
+            sequence.num_computed_tokens = found.cached_length
+            if not sequence.logprobs:
+                sequence.num_cached_tokens = found.cached_length
+                self.counters.prompt_tokens += sequence.num_prompt_tokens
+                self.counters.cached_prompt_tokens += found.cached_length
+            self.running[seq_id] = sequence
+
+    def _pieces(self, plan: SchedulerOutput) -> Iterable[Piece]:
+        for seq_id, num_tokens in plan.work:
+            sequence = self.running[seq_id]
+            yield Piece(sequence.tokens, sequence.num_computed_tokens, num_tokens, self.cache.block_ids(seq_id))
+
+    def _advance(self, plan: SchedulerOutput, logits: torch.Tensor, version: int) -> list[Delta]:
+        """Take note of what was computed; whoever caught up gets a token."""
+        caught_up = list[Sequence]()
+        for seq_id, num_tokens in plan.work:
+            sequence = self.running[seq_id]
+            sequence.num_computed_tokens += num_tokens
+            if sequence.num_uncomputed_tokens == 0:
+                caught_up.append(sequence)
+        choices = choose(logits, [_row(sequence, logits.shape[-1]) for sequence in caught_up]) if caught_up else []
+        self._register(plan)
+        self.counters.completion_tokens += len(choices)
+        given = zip(caught_up, choices, strict=True)
+        return [delta for sequence, choice in given if (delta := self._give(sequence, choice, version)) is not None]
+
+    def _register(self, plan: SchedulerOutput) -> None:
+        """Let others find what was computed. What was generated has other bits than the same tokens in a prompt."""
+        if not self._config.prefix_caching:
+            return
+        for seq_id, _ in plan.work:
+            sequence = self.running[seq_id]
+            known = sequence.num_computed_tokens
+            if not self._shares_completions:
+                known = min(known, sequence.num_prompt_tokens)
+            self.cache.register(seq_id, sequence.tokens, known)
+
+    def _give(self, sequence: Sequence, choice: Choice, version: int) -> Delta | None:
+        """Add a token to a sequence; what there is to tell about it."""
+        try:
+            if not math.isfinite(choice.logprob):
+                # Nobody shall find what was computed on the way there.
+                self.cache.flush()
+                raise NonFiniteLogitsError(
+                    f"the model computed no numbers for token {sequence.num_tokens} of this request"
+                )
+            if sequence.constraint is not None:
+                sequence.constraint.accept(choice.token_id)
+        except RequestError as error:
+            return self._finish(sequence, "error", version, text=sequence.stopping.end(), error=error)
+        sequence.append(choice.token_id, choice.logprob, choice.top, version)
+        text, reason, stop_reason = sequence.stopping.push(choice.token_id, is_full=sequence.is_full)
+        if reason != "stop" and sequence.constraint is not None and sequence.constraint.is_complete:
+            reason, text = "stop", text + sequence.stopping.end()
+        if reason is not None:
+            return self._finish(sequence, reason, version, text=text, stop_reason=stop_reason, choice=choice)
+        if not sequence.is_streamed:
+            return None
+        return _delta(sequence, choice, text)
+
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        version: int,
+        *,
+        text: str,
+        stop_reason: int | str | None = None,
+        choice: Choice | None = None,
+        error: RequestError | None = None,
+    ) -> Delta:
+        """Take a sequence out, and tell what it has come to."""
+        if self.running.pop(sequence.seq_id, None) is not None:
+            self.cache.release(sequence.seq_id)
+        self.waiting.pop(sequence.seq_id, None)
+        sample = sequence.finished(
+            reason, version=version, text=self._text(sequence, reason), stop_reason=stop_reason, error=error
+        )
+        return replace(_delta(sequence, choice, text), sample=sample)
+
+    def _text(self, sequence: Sequence, reason: FinishReason) -> str | None:
+        """All the text of a finished completion."""
+        if sequence.stopping.stream is not None:
+            return sequence.stopping.shown
+        if self._tokenizer is None:
+            return None
+        said = sequence.tokens[sequence.num_prompt_tokens :]
+        is_ended_by_token = reason == "stop" and sequence.stopping.is_final(said[-1])
+        return self._tokenizer.decode(said[:-1] if is_ended_by_token else said)
+
+
+def _row(sequence: Sequence, vocab_size: int) -> Row:
+    """How a sequence's next token is chosen. Whoever takes the likeliest draws no number."""
+    params = sequence.params
+    return Row(
+        params=params,
+        uniform=0.0 if params.is_greedy else sequence.random.random(),
+        prompt=sequence.tokens[: sequence.num_prompt_tokens] if params.repetition_penalty != 1.0 else (),
+        said=sequence.said,
+        allowed=sequence.constraint.allowed(vocab_size) if sequence.constraint is not None else None,
+    )
+
+
+def _delta(sequence: Sequence, choice: Choice | None, text: str) -> Delta:
+    return Delta(
+        request_id=sequence.request_id,
+        sample_index=sequence.sample_index,
+        token_ids=(choice.token_id,) if choice else (),
+        logprobs=(choice.logprob,) if choice else (),
+        top_logprobs=(choice.top,) if choice and sequence.params.top_logprobs else (),
+        text=text,
+    )

@@ -1,0 +1,275 @@
+"""The engine: one model, served to many requests at once.
+
+It owns what has to be given back, the weights and the memory of the KV cache, and the requests under way.
+Single-threaded: all calls come from one thread. `AsyncEngine` is the front for many callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from enum import StrEnum
+from types import TracebackType
+from typing import Literal, Self
+
+from mac_runner.nano.architecture import read_model_config
+from mac_runner.nano.batching import ContinuousBatch
+from mac_runner.nano.config import EXACT_MULTIPLE, EngineConfig
+from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, QueueFullError
+from mac_runner.nano.hub import find_model
+from mac_runner.nano.intake import Intake, Prompt
+from mac_runner.nano.kv_cache import KVCache
+from mac_runner.nano.model import Model
+from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
+from mac_runner.nano.paged import PagedKVCache
+from mac_runner.nano.radix import RadixKVCache
+from mac_runner.nano.runner import ModelRunner
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.threads import pin_threads
+from mac_runner.nano.tokenizer import load_tokenizer
+from mac_runner.nano.weight_sync import WeightSync
+from mac_runner.nano.weights import StateDict, read_state_dict
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class EngineState(StrEnum):
+    """What an engine does with its requests."""
+
+    RUNNING = "running"
+    DRAINING = "draining"  # Those that run are finished, nobody is admitted.
+    PAUSED = "paused"
+    ASLEEP = "asleep"  # Paused, and without memory for KV.
+    STOPPED = "stopped"
+
+
+class InferenceEngine:
+    """Give it requests, and take steps while there are any."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.num_threads = pin_threads(config.num_threads)
+        self.directory = find_model(config.model_path)
+        self.model_config = read_model_config(self.directory)
+        self.tokenizer = load_tokenizer(self.directory)
+        self._runner = ModelRunner(config, self.model_config, read_state_dict(self.directory))
+        self.max_model_len = self._runner.max_model_len
+        self._intake = Intake(
+            config,
+            self.tokenizer,
+            vocab_size=self.model_config.vocab_size,
+            eos_token_ids=self.model_config.eos_token_ids,
+            max_model_len=self.max_model_len,
+            num_blocks=self._runner.num_blocks,
+        )
+        self._batch = ContinuousBatch(
+            make_cache(config, self._runner.num_blocks),
+            config.scheduling(self.max_model_len),
+            self._runner.forward,
+            self.tokenizer,
+            shares_completions=not config.exact,
+        )
+        self._sync = WeightSync(self._runner, self.model_config, on_install=self._batch.cache.set_version)
+        self._unfetched = list[TrainingSample]()
+        self.state = EngineState.RUNNING
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def generate(
+        self, prompts: Ordered[Prompt], sampling_params: SamplingParams, num_samples_per_prompt: int = 1
+    ) -> list[TrainingSample]:
+        """Complete prompts, each so many times; the samples are in the order of the prompts.
+
+        Raises the first error of any of them.
+        """
+        if self.state is not EngineState.RUNNING:
+            raise ConfigError(f"the engine is {self.state}: resume it before generating")
+        order = [self.add_request(prompt, sampling_params, num_samples_per_prompt) for prompt in prompts]
+        place = {request_id: index for index, request_id in enumerate(order)}
+        found, others = list[TrainingSample](), list[TrainingSample]()
+        while len(found) < len(order) * num_samples_per_prompt:
+            for sample in self.step():
+                (found if sample.request_id in place else others).append(sample)
+        # Requests that were added one by one are told of by the next step.
+        self._unfetched = others
+        found.sort(key=lambda sample: (place[sample.request_id], sample.sample_index))
+        for sample in found:
+            if sample.error is not None:
+                raise sample.error
+        return found
+
+    def add_request(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False) -> int:
+        """Queue a prompt, given as text or tokens; its number.
+
+        With `stream` every token is told by `step_deltas`, with its text.
+        """
+        self._require_alive()
+        if len(self._batch.waiting) + num_samples > self.config.max_waiting:
+            raise QueueFullError(
+                f"{len(self._batch.waiting)} requests wait, {self.config.max_waiting} may: try again later"
+            )
+        sequences = self._intake.sequences(prompt, params, num_samples, stream)
+        self._batch.add(sequences)
+        return sequences[0].request_id
+
+    def step(self) -> list[TrainingSample]:
+        """Compute some tokens of some requests; the samples that were finished by it."""
+        unfetched, self._unfetched = self._unfetched, []
+        return unfetched + _samples(self.step_deltas())
+
+    def step_deltas(self) -> list[Delta]:
+        """Like `step`, with all there is to tell of requests that stream."""
+        self._require_alive()
+        self._sync.poll()
+        if self.state not in (EngineState.RUNNING, EngineState.DRAINING):
+            return []
+        deltas = self._batch.step(self._sync.version, admits=self.state is EngineState.RUNNING)
+        self._settle()
+        return deltas
+
+    def has_pending(self) -> bool:
+        """Whether any request is unfinished, or a finished one not told of."""
+        return bool(self._batch.waiting or self._batch.running or self._unfetched)
+
+    def abort(self, request_id: int) -> list[TrainingSample]:
+        """End a request now; its samples as far as they had come, none if it was finished already."""
+        return _samples(self.abort_deltas(request_id))
+
+    def abort_deltas(self, request_id: int | None = None) -> list[Delta]:
+        """End a request, or all of them, with all there is to tell of those that stream."""
+        deltas = self._batch.abort(request_id, self._sync.version)
+        self._settle()
+        return deltas
+
+    def update_weights(self, state_dict: StateDict, blocking: bool = False, version: int | None = None) -> None:
+        """Compute with these weights: from now on, or from a coming step on, when they are ready (`blocking=False`).
+
+        They are the whole model's, by the names of its checkpoint. Until `get_weight_version` tells that they are in,
+        they must not be changed. Requests under way go on, and say in `version_spans` which weights made what; what
+        the cache has of other weights is never found again. `version` is the last one plus 1, unless it is given.
+        """
+        self._require_alive()
+        if blocking:
+            self._sync.update(state_dict, version)
+        else:
+            self._sync.begin(state_dict, version)
+
+    def prepare_weights(self, state_dict: StateDict) -> Model:
+        """Check weights and make them ready to be put in; the one call that another thread may make beside a step."""
+        return self._sync.prepare(state_dict)
+
+    def install_weights(self, prepared: Model, version: int | None = None) -> None:
+        """Compute with prepared weights from now on."""
+        self._require_alive()
+        self._sync.install(prepared, version)
+
+    def get_weight_version(self) -> int:
+        """The version of the weights in use; 0 are those of the model's directory."""
+        self._sync.poll()
+        return self._sync.version
+
+    def flush_cache(self) -> None:
+        """Forget every prefix. Not needed after an update: what other weights computed is never found."""
+        self._batch.cache.flush()
+
+    def pause(self, mode: PauseMode = "keep") -> list[TrainingSample]:
+        """Stop between two steps: after ending all requests, after finishing those that run, or as it is.
+
+        The samples of requests that this has ended.
+        """
+        self._require_alive()
+        found = list[TrainingSample]()
+        if mode == "abort":
+            found += _samples(self.abort_deltas())
+        self.begin_pause("keep" if mode == "abort" else mode)
+        while self.state is EngineState.DRAINING:
+            found += self.step()
+        return found
+
+    def begin_pause(self, mode: Literal["wait", "keep"]) -> None:
+        """Pause in the course of the coming steps: `state` tells when."""
+        self._require_alive()
+        if self.state is not EngineState.ASLEEP:
+            self.state = EngineState.PAUSED if mode == "keep" else EngineState.DRAINING
+            self._settle()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._require_alive()
+        if self.state is EngineState.ASLEEP:
+            raise ConfigError("the engine is asleep: wake it up")
+        self.state = EngineState.RUNNING
+
+    def sleep(self, *, drop_weights: bool = False) -> None:
+        """Give memory back: that of the KV cache, and of the weights if so told. Nothing may be running."""
+        self._require_alive()
+        if self._batch.running:
+            raise ConfigError(f"{len(self._batch.running)} requests are running: pause with 'wait' or 'abort' first")
+        self.state = EngineState.ASLEEP
+        self._batch.cache.flush()
+        self._runner.drop_store()
+        if drop_weights:
+            self._runner.drop_weights()
+
+    def wake(self) -> None:
+        """Be ready again. Weights that were dropped are read again, or must have been updated if they ever were."""
+        self._require_alive()
+        self._sync.poll(wait=True)
+        if not self._runner.has_weights:
+            if self._sync.version:
+                raise ModelError(
+                    f"weights of version {self._sync.version} were dropped: update_weights before waking up"
+                )
+            self._runner.replace(self._runner.build(read_state_dict(self.directory)))
+        self._runner.restore_store()
+        self.state = EngineState.RUNNING
+
+    def stats(self) -> EngineStats:
+        """How busy it is."""
+        counts, counters = self._batch.cache.counts(), self._batch.counters
+        return EngineStats(
+            num_waiting=len(self._batch.waiting),
+            num_running=len(self._batch.running),
+            num_blocks=self._batch.cache.num_blocks,
+            num_free_blocks=counts.free,
+            num_cached_blocks=counts.cached,
+            num_steps=counters.steps,
+            num_prompt_tokens=counters.prompt_tokens,
+            num_cached_prompt_tokens=counters.cached_prompt_tokens,
+            num_completion_tokens=counters.completion_tokens,
+            num_preemptions=counters.preemptions,
+            weight_version=self._sync.version,
+        )
+
+    def shutdown(self) -> None:
+        """Give everything back; requests under way are dropped. May be called twice."""
+        self._sync.close()
+        self._batch.abort(None, self._sync.version)
+        self._runner.drop_store()
+        self._runner.drop_weights()
+        self.state = EngineState.STOPPED
+
+    def _settle(self) -> None:
+        if self.state is EngineState.DRAINING and not self._batch.running:
+            self.state = EngineState.PAUSED
+
+    def _require_alive(self) -> None:
+        if self.state is EngineState.STOPPED:
+            raise EngineStoppedError("the engine was shut down: make another one")
+
+
+def _samples(deltas: list[Delta]) -> list[TrainingSample]:
+    return [delta.sample for delta in deltas if delta.sample is not None]
+
+
+def make_cache(config: EngineConfig, num_blocks: int) -> KVCache:
+    """The prefix cache that a configuration asks for."""
+    multiple = EXACT_MULTIPLE if config.exact else 1
+    if config.cache_type == "paged":
+        return PagedKVCache(num_blocks, config.block_size, multiple=multiple)
+    return RadixKVCache(num_blocks, config.block_size, multiple=multiple)

@@ -1,0 +1,207 @@
+"""A prefix cache that finds blocks by a hash of all tokens up to their end.
+
+Each full block's key is the hash of its own tokens and its predecessor's key, the first predecessor being the version
+of the weights. A hit is believed only when the tokens are the same too. Equal blocks that were computed side by side
+are not merged: the first one registered is found, the other stays with its sequence, so a table never changes but at
+its end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain
+from math import lcm
+
+from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
+from mac_runner.nano.outputs import CacheAllocation, CacheHit
+
+_KEY_BYTES = 16
+HashFunction = Callable[[Sequence[int], int], int]
+
+
+def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = 0) -> int:
+    """The key of a block: of its own tokens and, through `prefix_hash`, of all before them."""
+    digest = blake2b(prefix_hash.to_bytes(_KEY_BYTES, "little"), digest_size=_KEY_BYTES)
+    digest.update(array("q", token_ids).tobytes())
+    return int.from_bytes(digest.digest(), "little")
+
+
+@dataclass(slots=True)
+class _Block:
+    """What is known of one block. `key` is None while it cannot be found."""
+
+    num_holders: int = 0
+    key: int | None = None
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Table:
+    """One sequence's blocks, and up to where their keys are known; `key` is None if it may register nothing."""
+
+    block_ids: list[int] = field(default_factory=list)
+    num_keyed: int = 0
+    key: int | None = None
+
+
+class PagedKVCache:
+    """Blocks found by hash. Every operation is O(blocks concerned); a block that is found again is revived in O(1)."""
+
+    def __init__(
+        self, num_blocks: int, block_size: int, *, multiple: int = 1, hash_block: HashFunction = compute_block_hash
+    ) -> None:
+        self._block_size = block_size
+        self._multiple = lcm(block_size, multiple)
+        self._hash_block = hash_block
+        self._blocks = [_Block() for _ in range(num_blocks)]
+        self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
+        self._cached = OrderedDict[int, None]()  # The longest unused first.
+        self._index: dict[int, int] = {}
+        self._tables: dict[int, _Table] = {}
+        self._root = 0
+        self.set_version(0)
+
+    @property
+    def block_size(self) -> int:  # noqa: D102
+        return self._block_size
+
+    @property
+    def num_blocks(self) -> int:  # noqa: D102
+        return len(self._blocks)
+
+    @property
+    def num_available(self) -> int:  # noqa: D102
+        return len(self._free) + len(self._cached)
+
+    def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
+        found = self._find(tokens)
+        idle = sum(block_id in self._cached for block_id in found)
+        return CacheHit(len(found) * self._block_size, idle)
+
+    def num_held(self, seq_id: int) -> int:  # noqa: D102
+        table = self._tables.get(seq_id)
+        return len(table.block_ids) if table else 0
+
+    def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
+        return sum(self._blocks[block_id].num_holders == 1 for block_id in self.block_ids(seq_id))
+
+    def block_ids(self, seq_id: int) -> list[int]:  # noqa: D102
+        return self._tables[seq_id].block_ids
+
+    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
+        assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
+        found = self._find(tokens)
+        idle = sum(block_id in self._cached for block_id in found)
+        if blocks_for(num_tokens, self._block_size) - len(found) + idle > self.num_available:
+            raise NoBlocksError(f"sequence {seq_id} asks for {num_tokens} tokens, {self.num_available} blocks are left")
+        for block_id in found:
+            self._cached.pop(block_id, None)
+            self._blocks[block_id].num_holders += 1
+        key = self._blocks[found[-1]].key if found else self._root
+        self._tables[seq_id] = _Table(block_ids=found, num_keyed=len(found), key=key)
+        cached_length = len(found) * self._block_size
+        self.extend(seq_id, num_tokens)
+        return CacheAllocation(block_ids=tuple(found), cached_length=cached_length)
+
+    def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
+        table = self._tables[seq_id].block_ids
+        while len(table) < blocks_for(num_tokens, self._block_size):
+            table.append(self._take(table[-1] + 1 if table else -1))
+
+    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
+        table = self._tables[seq_id]
+        while table.key is not None and (table.num_keyed + 1) * self._block_size <= num_tokens:
+            start = table.num_keyed * self._block_size
+            block_id = table.block_ids[table.num_keyed]
+            table.key = self._register_block(block_id, tuple(tokens[start : start + self._block_size]), table.key)
+            table.num_keyed += 1
+
+    def release(self, seq_id: int) -> None:  # noqa: D102
+        table = self._tables.pop(seq_id).block_ids
+        for block_id in table:
+            self._blocks[block_id].num_holders -= 1
+        idle = [block_id for block_id in table if self._blocks[block_id].num_holders == 0]
+        self._free.update((block_id, None) for block_id in idle if self._blocks[block_id].key is None)
+        # From the end, so that of a prefix its end is the longest unused.
+        self._cached.update((block_id, None) for block_id in reversed(idle) if self._blocks[block_id].key is not None)
+
+    def set_version(self, version: int) -> None:  # noqa: D102
+        self._root = compute_block_hash((version,))
+        for table in self._tables.values():
+            table.key = None
+
+    def flush(self) -> None:  # noqa: D102
+        self._free.update(self._cached)
+        self._cached.clear()
+        for block_id in self._index.values():
+            self._blocks[block_id].key = None
+        self._index.clear()
+        for table in self._tables.values():
+            table.key = None
+
+    def counts(self) -> BlockCounts:  # noqa: D102
+        free, cached = len(self._free), len(self._cached)
+        return BlockCounts(free=free, cached=cached, held=self.num_blocks - free - cached)
+
+    def check(self) -> None:  # noqa: D102
+        holders = [0] * self.num_blocks
+        for block_id in chain.from_iterable(table.block_ids for table in self._tables.values()):
+            holders[block_id] += 1
+        assert [block.num_holders for block in self._blocks] == holders
+        states = [*self._free, *self._cached, *(i for i, count in enumerate(holders) if count)]
+        assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
+        assert all(count <= 1 for block, count in zip(self._blocks, holders, strict=True) if block.key is None)
+        keyed = {block.key: i for i, block in enumerate(self._blocks) if block.key is not None}
+        assert keyed == self._index
+        assert all(self._blocks[i].key is not None for i in self._cached)
+        assert all(self._blocks[i].key is None for i in self._free)
+
+    def _find(self, tokens: Sequence[int]) -> list[int]:
+        """The blocks of the longest prefix that is there."""
+        found = list[int]()
+        for block_id in self._chain(tokens[: hit_limit(len(tokens), self._multiple)]):
+            if block_id is None:
+                break
+            found.append(block_id)
+        return found[: len(found) * self._block_size // self._multiple * self._multiple // self._block_size]
+
+    def _chain(self, tokens: Sequence[int]) -> Iterator[int | None]:
+        key = self._root
+        for start in range(0, len(tokens), self._block_size):
+            part = tuple(tokens[start : start + self._block_size])
+            key = self._hash_block(part, key)
+            block_id = self._index.get(key)
+            yield block_id if block_id is not None and self._blocks[block_id].tokens == part else None
+
+    def _register_block(self, block_id: int, tokens: tuple[int, ...], prefix_key: int) -> int | None:
+        """The key under which a block with these tokens is found; None if another's key is in the way."""
+        key = self._hash_block(tokens, prefix_key)
+        known = self._index.get(key)
+        if known is not None:
+            return key if self._blocks[known].tokens == tokens else None
+        self._index[key] = block_id
+        self._blocks[block_id].key = key
+        self._blocks[block_id].tokens = tokens
+        return key
+
+    def _take(self, wanted: int) -> int:
+        """A block for a sequence that alone may write it: `wanted` if it is free, for neighbours are read faster."""
+        if wanted in self._free:
+            block_id = wanted
+            del self._free[wanted]
+        elif self._free:
+            block_id, _ = self._free.popitem(last=False)
+        elif self._cached:
+            block_id, _ = self._cached.popitem(last=False)
+            key = self._blocks[block_id].key
+            assert key is not None
+            del self._index[key]
+            self._blocks[block_id].key = None
+        else:
+            raise NoBlocksError("no block is left")
+        self._blocks[block_id].num_holders = 1
+        return block_id

@@ -1,0 +1,302 @@
+"""A prefix cache that finds blocks in a tree of token sequences.
+
+Each edge of the tree carries the tokens of one or more whole blocks; sequences that begin alike share the way from
+the root, and an edge is split where they part. The version of the weights chooses the root. A sequence locks the way
+to what it uses of the tree; what no sequence locks is given up leaf by leaf, the longest unused first, and of a leaf
+its end first. With blocks of one token prefixes are shared to the token.
+
+As in the paged cache equal blocks computed side by side are not merged: one is in the tree, the other stays its
+sequence's own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+
+from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
+from mac_runner.nano.outputs import CacheAllocation, CacheHit
+
+Key = tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """The blocks on the edge that leads here: `keys[i]` are the tokens of `block_ids[i]`."""
+
+    parent: _Node | None
+    keys: list[Key] = field(default_factory=list)
+    block_ids: list[int] = field(default_factory=list)
+    children: dict[Key, _Node] = field(default_factory=dict)
+    num_locks: int = 0
+    last_used: int = 0
+    is_offered: bool = False
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it is the next of its branch to be given up."""
+        return self.parent is not None and not self.children and self.num_locks == 0
+
+
+@dataclass(slots=True)
+class _Table:
+    """One sequence's blocks; the first `num_walked` lead from the root to `node`, None if it may register nothing."""
+
+    block_ids: list[int]
+    node: _Node | None
+    locked: _Node
+    num_walked: int
+    own: set[int] = field(default_factory=set)
+    """Blocks that are in no tree: fresh ones, and doubles."""
+
+
+class RadixKVCache:
+    """Blocks found by walking a tree. Every operation is O(blocks concerned + log nodes)."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, multiple: int = 1) -> None:
+        self._block_size = block_size
+        self._num_blocks = num_blocks
+        self._multiple = lcm(block_size, multiple)
+        self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
+        self._num_cached = 0
+        self._tables: dict[int, _Table] = {}
+        self._roots: dict[int, _Node] = {}
+        self._version = 0
+        self._uses = 0
+        self._spare: list[tuple[int, int, _Node]] = []  # A heap, each node in it once at most.
+        self._num_pushed = 0
+
+    @property
+    def block_size(self) -> int:  # noqa: D102
+        return self._block_size
+
+    @property
+    def num_blocks(self) -> int:  # noqa: D102
+        return self._num_blocks
+
+    @property
+    def num_available(self) -> int:  # noqa: D102
+        return len(self._free) + self._num_cached
+
+    def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
+        found = 0
+        idle = 0
+        for node, count in self._walk(self._wanted(tokens)):
+            found += count
+            idle += count if node.num_locks == 0 else 0
+        usable = self._usable(found)
+        # The end that cannot be used hangs on the last nodes, which are the first to be idle.
+        return CacheHit(usable * self._block_size, max(idle - (found - usable), 0))
+
+    def num_held(self, seq_id: int) -> int:  # noqa: D102
+        table = self._tables.get(seq_id)
+        return len(table.block_ids) if table else 0
+
+    def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
+        table = self._tables[seq_id]
+        return len(table.own) + sum(len(node.block_ids) for node in _way_up(table.locked) if node.num_locks == 1)
+
+    def block_ids(self, seq_id: int) -> list[int]:  # noqa: D102
+        return self._tables[seq_id].block_ids
+
+    def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
+        assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
+        hit = self.lookup(tokens)
+        num_found = hit.num_tokens // self._block_size
+        if blocks_for(num_tokens, self._block_size) - num_found + hit.num_idle_blocks > self.num_available:
+            raise NoBlocksError(f"sequence {seq_id} asks for {num_tokens} tokens, {self.num_available} blocks are left")
+        node, found = self._descend(self._wanted(tokens)[:num_found])
+        self._lock(node)
+        table = _Table(block_ids=list(found), node=node, locked=node, num_walked=num_found)
+        self._tables[seq_id] = table
+        self.extend(seq_id, num_tokens)
+        return CacheAllocation(block_ids=tuple(found), cached_length=hit.num_tokens)
+
+    def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
+        table = self._tables[seq_id]
+        while len(table.block_ids) < blocks_for(num_tokens, self._block_size):
+            block_id = self._take(table.block_ids[-1] + 1 if table.block_ids else -1)
+            table.block_ids.append(block_id)
+            table.own.add(block_id)
+
+    def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
+        table = self._tables[seq_id]
+        first, last = table.num_walked, num_tokens // self._block_size
+        if table.node is None or first >= last:
+            return
+        keys = self._keys(tokens, first, last)
+        below, there = self._descend(keys, table.node)
+        new = table.block_ids[first + len(there) : last]
+        if new:
+            below = self._append(below, keys[len(there) :], new)
+            table.own.difference_update(new)
+        self._lock(below)
+        self._unlock(table.locked)
+        table.node = table.locked = below
+        table.num_walked = last
+
+    def release(self, seq_id: int) -> None:  # noqa: D102
+        table = self._tables.pop(seq_id)
+        self._unlock(table.locked)
+        self._free.update((block_id, None) for block_id in table.block_ids if block_id in table.own)
+
+    def set_version(self, version: int) -> None:  # noqa: D102
+        self._version = version
+        self._roots = {known: root for known, root in self._roots.items() if root.children}
+        for table in self._tables.values():
+            table.node = None
+
+    def flush(self) -> None:  # noqa: D102
+        for table in self._tables.values():
+            table.node = None
+        while self._num_cached:
+            self._evict()
+        # What is left is locked. It stays until its sequences let go, below roots where nobody looks.
+        self._roots = {-1 - index: root for index, root in enumerate(self._roots.values()) if root.children}
+
+    def counts(self) -> BlockCounts:  # noqa: D102
+        free, cached = len(self._free), self._num_cached
+        return BlockCounts(free=free, cached=cached, held=self._num_blocks - free - cached)
+
+    def check(self) -> None:  # noqa: D102
+        locks = dict[_Node, int]()
+        for table in self._tables.values():
+            for node in _way_up(table.locked):
+                locks[node] = locks.get(node, 0) + 1
+        nodes = [node for root in self._roots.values() for node in _below(root)]
+        assert all(node.num_locks == locks.get(node, 0) for node in nodes), "a lock is wrong"
+        assert set(locks) <= {*nodes, *(table.locked for table in self._tables.values())}
+        assert all(node.parent is None or node.block_ids for node in nodes), "an edge without blocks"
+        assert all(child.keys[0] == key for node in nodes for key, child in node.children.items())
+        cached = [block_id for node in nodes if not node.num_locks for block_id in node.block_ids]
+        assert len(cached) == self._num_cached
+        shared = [block_id for node in nodes if node.num_locks for block_id in node.block_ids]
+        own = [block_id for table in self._tables.values() for block_id in table.own]
+        states = [*self._free, *cached, *shared, *own]
+        assert sorted(states) == list(range(self._num_blocks)), "a block is not in exactly one state"
+        held = {block_id for table in self._tables.values() for block_id in table.block_ids}
+        assert held <= {*shared, *own}, "a table points to a block it does not hold"
+
+    def _keys(self, tokens: Sequence[int], first: int, last: int) -> list[Key]:
+        size = self._block_size
+        return [tuple(tokens[index * size : (index + 1) * size]) for index in range(first, last)]
+
+    def _wanted(self, tokens: Sequence[int]) -> list[Key]:
+        return self._keys(tokens, 0, hit_limit(len(tokens), self._multiple) // self._block_size)
+
+    def _usable(self, num_found: int) -> int:
+        return num_found * self._block_size // self._multiple * self._multiple // self._block_size
+
+    def _walk(self, keys: list[Key], start: _Node | None = None) -> Iterator[tuple[_Node, int]]:
+        """The nodes on the way of these keys, each with how many of its blocks are on it."""
+        node = start or self._roots.get(self._version)
+        done = 0
+        while node is not None and done < len(keys) and (child := node.children.get(keys[done])) is not None:
+            count = 0
+            while count < len(child.keys) and done < len(keys) and child.keys[count] == keys[done]:
+                count, done = count + 1, done + 1
+            yield child, count
+            node = child if count == len(child.keys) else None
+
+    def _descend(self, keys: list[Key], start: _Node | None = None) -> tuple[_Node, list[int]]:
+        """Go as far as these keys lead, splitting the last edge if need be; the node there and the blocks passed."""
+        self._uses += 1
+        node = start or self._roots.setdefault(self._version, _Node(parent=None))
+        passed = list[int]()
+        for child, count in list(self._walk(keys, node)):
+            node = self._split(child, count) if count < len(child.keys) else child
+            node.last_used = self._uses
+            passed += node.block_ids
+        return node, passed
+
+    def _split(self, node: _Node, count: int) -> _Node:
+        """Part an edge after `count` blocks; the new node is the upper one, so whoever locks the lower locks both."""
+        assert node.parent is not None
+        upper = _Node(
+            parent=node.parent,
+            keys=node.keys[:count],
+            block_ids=node.block_ids[:count],
+            num_locks=node.num_locks,
+            last_used=node.last_used,
+        )
+        node.parent.children[upper.keys[0]] = upper
+        node.keys, node.block_ids, node.parent = node.keys[count:], node.block_ids[count:], upper
+        upper.children[node.keys[0]] = node
+        return upper
+
+    def _append(self, parent: _Node, keys: list[Key], block_ids: list[int]) -> _Node:
+        """Hang blocks below a node; they count as unlocked until somebody locks them."""
+        node = _Node(parent=parent, keys=keys, block_ids=block_ids, last_used=self._uses)
+        parent.children[keys[0]] = node
+        self._num_cached += len(block_ids)
+        return node
+
+    def _lock(self, node: _Node) -> None:
+        for each in _way_up(node):
+            each.num_locks += 1
+            if each.num_locks == 1:
+                self._num_cached -= len(each.block_ids)
+
+    def _unlock(self, node: _Node) -> None:
+        for each in _way_up(node):
+            each.num_locks -= 1
+            if each.num_locks == 0:
+                self._num_cached += len(each.block_ids)
+                self._offer(each)
+
+    def _offer(self, node: _Node) -> None:
+        if node.is_spare and not node.is_offered:
+            node.is_offered = True
+            self._num_pushed += 1
+            heapq.heappush(self._spare, (node.last_used, self._num_pushed, node))
+
+    def _take(self, wanted: int) -> int:
+        """A block for a sequence that alone may write it: `wanted` if it is free, for neighbours are read faster."""
+        if wanted in self._free:
+            del self._free[wanted]
+            return wanted
+        if not self._free:
+            self._evict()
+        return self._free.popitem(last=False)[0]
+
+    def _evict(self) -> None:
+        """Free the last block of the leaf that is the longest unused."""
+        node = self._longest_unused()
+        key = node.keys.pop()
+        self._free[node.block_ids.pop()] = None
+        self._num_cached -= 1
+        if node.keys:
+            self._offer(node)
+        elif node.parent is not None:
+            del node.parent.children[key]
+            self._offer(node.parent)
+
+    def _longest_unused(self) -> _Node:
+        """Take the spare leaf from the heap that has been unused longest."""
+        while self._spare:
+            last_used, _, node = heapq.heappop(self._spare)
+            node.is_offered = False
+            if node.is_spare and node.last_used == last_used:
+                return node
+            # If it is idle again after another use, its place is further back.
+            self._offer(node)
+        raise NoBlocksError("no block is left")
+
+
+def _way_up(node: _Node) -> Iterator[_Node]:
+    """The node and all above it."""
+    current: _Node | None = node
+    while current is not None:
+        yield current
+        current = current.parent
+
+
+def _below(node: _Node) -> Iterator[_Node]:
+    """The node and all below it."""
+    waiting = [node]
+    while waiting:
+        waiting.extend((current := waiting.pop()).children.values())
+        yield current

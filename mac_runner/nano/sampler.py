@@ -1,0 +1,152 @@
+"""From logits to tokens.
+
+A request draws one uniform number a token and takes the first token whose cumulative probability exceeds it. So a
+token depends on the request's own numbers and logits and on nothing beside it, and a draw costs no noise for the
+whole vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from mac_runner.nano.outputs import TokenLogprob
+from mac_runner.nano.sampling_params import SamplingParams
+
+_LIKELY = 1024
+"""So many of the likeliest tokens nearly always hold what `top_p` keeps; all are sorted only if they do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """How the token of one row of logits is chosen. `uniform` is in [0, 1)."""
+
+    params: SamplingParams
+    uniform: float = 0.0
+    prompt: Sequence[int] = ()
+    said: Mapping[int, int] = field(default_factory=dict)
+    allowed: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A chosen token. Where the logits were no numbers `logprob` is none either."""
+
+    token_id: int
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+
+
+def sample_with_logprobs(
+    logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A token for each row of `logits` [rows, vocabulary], and its log-probability at temperature 1.
+
+    A row whose temperature is 0 takes its likeliest token. Without `uniforms`, numbers in [0, 1), torch's own
+    generator draws them.
+    """
+    logits = logits.float()
+    if uniforms is None:
+        uniforms = torch.rand(len(logits), dtype=torch.float64)
+    is_greedy = temperatures == 0
+    scaled = logits / temperatures.masked_fill(is_greedy, 1.0).unsqueeze(-1)
+    tokens = torch.where(is_greedy, logits.argmax(-1), _draw(scaled, uniforms))
+    logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+    return tokens, logprobs
+
+
+def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
+    """The next token of each row. Log-probabilities are those of `logits` as they are."""
+    adjusted = _adjust(logits, rows)
+    temperatures = torch.tensor([row.params.temperature for row in rows], device=logits.device)
+    uniforms = torch.tensor([row.uniform for row in rows], dtype=torch.float64, device=logits.device)
+    tokens = adjusted.argmax(-1)
+    # Rows that cut nothing off are drawn together, those that do one by one.
+    plain = [i for i, row in enumerate(rows) if not row.params.is_greedy and not row.params.has_filters]
+    if plain:
+        tokens[plain] = _draw(adjusted[plain] / temperatures[plain].unsqueeze(-1), uniforms[plain])
+    for index, row in enumerate(rows):
+        if row.params.has_filters and not row.params.is_greedy:
+            tokens[index] = _draw_filtered(adjusted[index], row)
+    normalizers = logits.logsumexp(-1)
+    logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - normalizers
+    return [
+        Choice(token_id=token_id, logprob=logprob, top=_top(logits[index], normalizers[index], row.params.top_logprobs))
+        for index, (row, token_id, logprob) in enumerate(zip(rows, tokens.tolist(), logprobs.tolist(), strict=True))
+    ]
+
+
+def _draw(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Each row's first token whose cumulative probability exceeds the row's number.
+
+    The sum is kept in float64, where a large vocabulary does not wear off the unlikely tokens. A number so near to 1
+    that its product rounds up to the sum would lead past the end, and takes the last possible token instead.
+    """
+    cumulative = torch.softmax(logits, -1).cumsum(-1, dtype=torch.float64)
+    total = cumulative[..., -1]
+    below = torch.minimum(uniforms.to(total.device) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # Of logits that are no numbers nothing can be drawn; any token does, for the request is about to fail.
+    return torch.searchsorted(cumulative, below.unsqueeze(-1), right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+
+
+def _draw_filtered(logits: torch.Tensor, row: Row) -> torch.Tensor:
+    """Draw from what `min_p`, `top_k` and `top_p` leave over, which is the likeliest token at least."""
+    params, scaled = row.params, logits / row.params.temperature
+    # Where nothing was cut off before, the mass of which `top_p` is a share is that of all tokens.
+    mass = scaled.logsumexp(-1) if params.top_k == 0 and params.min_p == 0.0 else None
+    values, ids = scaled.topk(min(params.top_k or _LIKELY, len(scaled)))
+    if params.top_k == 0 and not _holds_all(values, mass, params):
+        values, ids = scaled.sort(descending=True)
+    if params.min_p > 0.0:
+        values = values[values >= values[0] + math.log(params.min_p)]
+    probabilities = (values - (values.logsumexp(-1) if mass is None else mass)).double().exp()
+    is_kept = probabilities.cumsum(-1) - probabilities < params.top_p
+    is_kept[0] = True
+    uniform = torch.tensor(row.uniform, dtype=torch.float64, device=logits.device)
+    return ids[_draw(values[is_kept], uniform)]
+
+
+def _holds_all(values: torch.Tensor, mass: torch.Tensor | None, params: SamplingParams) -> bool:
+    """Whether no token behind these, the likeliest, could be kept."""
+    if params.min_p > 0.0:
+        return bool(values[-1] < values[0] + math.log(params.min_p))
+    return bool((values - mass).double().exp().sum() >= params.top_p)
+
+
+def _adjust(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """The logits after penalties and constraints; those given are left as they are."""
+    changed = [i for i, row in enumerate(rows) if row.params.has_penalties or row.allowed is not None]
+    if not changed:
+        return logits
+    adjusted = logits.clone()
+    for index in changed:
+        row = rows[index]
+        if row.params.has_penalties:
+            _penalize(adjusted[index], row)
+        if row.allowed is not None:
+            adjusted[index].masked_fill_(~row.allowed.to(logits.device), float("-inf"))
+    return adjusted
+
+
+def _penalize(logits: torch.Tensor, row: Row) -> None:
+    """Make tokens less likely, in place: by a factor if they occurred at all, by a sum if the completion said them."""
+    params = row.params
+    if params.repetition_penalty != 1.0 and (seen := sorted({*row.prompt, *row.said})):
+        ids = torch.tensor(seen, device=logits.device)
+        found = logits[ids]
+        factor = params.repetition_penalty
+        logits[ids] = torch.where(found > 0, found / factor, found * factor)
+    if row.said:
+        ids = torch.tensor(list(row.said), device=logits.device)
+        counts = torch.tensor(list(row.said.values()), dtype=logits.dtype, device=logits.device)
+        logits[ids] -= params.presence_penalty + params.frequency_penalty * counts
+
+
+def _top(logits: torch.Tensor, normalizer: torch.Tensor, count: int) -> tuple[TokenLogprob, ...]:
+    if count == 0:
+        return ()
+    values, ids = logits.topk(min(count, logits.shape[-1]))
+    return tuple(map(TokenLogprob, ids.tolist(), (values - normalizer).tolist()))

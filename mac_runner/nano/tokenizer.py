@@ -1,0 +1,167 @@
+"""Text to tokens and back: a thin layer over the `tokenizers` library, and the model's chat template in a sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer as FastTokenizer
+
+from mac_runner.nano.errors import InvalidRequestError, ModelError
+
+REPLACEMENT = "\ufffd"
+_CHARACTER_TOKENS_MAX = 8
+"""What does not make a character after so many tokens never will; a character has at most four bytes."""
+
+
+class Tokenizer:
+    """A model's tokenizer."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.definition = (directory / "tokenizer.json").read_text(encoding="utf-8")
+        try:
+            self._fast = FastTokenizer.from_str(self.definition)
+        except Exception as error:  # The library raises nothing more particular.
+            raise ModelError(f"{directory / 'tokenizer.json'} is no tokenizer that can be read: {error}") from error
+        self._settings = read_json(directory / "tokenizer_config.json")
+        self._source = _read_template(directory, self._settings)
+        self._template: Template | None = None  # Compiled when it is first used: a broken one hurts nobody else.
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, added ones included."""
+        return int(self._fast.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of a text."""
+        return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of some tokens. A character that is not complete comes out as U+FFFD."""
+        return str(self._fast.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def token_id(self, token: str) -> int | None:
+        """The number of a token given as its text."""
+        found = self._fast.token_to_id(token)
+        return None if found is None else int(found)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether there is a way to write messages; a base model often has none."""
+        return self._source is not None
+
+    def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
+        """A conversation as the model was trained to see it, ready for its answer."""
+        if self._source is None:
+            raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
+        known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables}
+        try:
+            self._template = self._template or _sandbox().from_string(self._source)
+            return self._template.render(messages=messages, **known)
+        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise InvalidRequestError(
+                f"the chat template of {self.directory} refuses these messages: {error}"
+            ) from error
+
+    def encode_chat(self, messages: Sequence[Mapping[str, object]], **variables: object) -> list[int]:
+        """The tokens of `chat_text`, which holds all special tokens itself."""
+        return self.encode(self.chat_text(messages, **variables), add_special_tokens=False)
+
+
+class TextStream:
+    """The text of a growing list of tokens, piece by piece.
+
+    Some tokens end in the middle of a character, and some tokenizers write a token differently at the start of a
+    text. So a few tokens are decoded again with every new one, and a piece is kept back while it ends in half a
+    character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._num_given = 0
+
+    def push(self, token_id: int) -> str:
+        """The text this token completes; often none."""
+        self._tokens.append(token_id)
+        before = self._tokenizer.decode(self._tokens[: self._num_given])
+        text = self._tokenizer.decode(self._tokens)
+        is_half = text.endswith(REPLACEMENT) and len(self._tokens) - self._num_given < _CHARACTER_TOKENS_MAX
+        if is_half or len(text) <= len(before):
+            return ""
+        # What was given out stays as context for what follows; what stood before that is done with.
+        del self._tokens[: self._num_given]
+        self._num_given = len(self._tokens)
+        return text[len(before) :]
+
+    def finish(self) -> str:
+        """The text of what was kept back."""
+        before = self._tokenizer.decode(self._tokens[: self._num_given])
+        text = self._tokenizer.decode(self._tokens)
+        self._num_given = len(self._tokens)
+        return text[len(before) :]
+
+
+def load_tokenizer(directory: Path) -> Tokenizer | None:
+    """The tokenizer of a model's directory, if there is one: an engine that is fed with token ids needs none."""
+    return Tokenizer(directory) if (directory / "tokenizer.json").is_file() else None
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object in a JSON file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} holds no JSON object")
+    return content
+
+
+def _read_template(directory: Path, settings: Mapping[str, object]) -> str | None:
+    if (file := directory / "chat_template.jinja").is_file():
+        return file.read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        # Several templates by name; the one for talking is called `default`.
+        named = {entry["name"]: entry["template"] for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _special_tokens(settings: Mapping[str, object]) -> dict[str, str]:
+    """`bos_token` and its like, which templates write out."""
+    found = {}
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        value = settings.get(name)
+        value = value.get("content") if isinstance(value, dict) else value
+        if isinstance(value, str):
+            found[name] = value
+    return found
+
+
+def _sandbox() -> ImmutableSandboxedEnvironment:
+    """Where templates run: they come with a model from anywhere, and must neither reach out nor change their input.
+
+    Nor are they told what day it is, which would make a prompt another one every day: pass `date_string` for that.
+    """
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    return environment
+
+
+def _to_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)

@@ -1,0 +1,161 @@
+"""The section `discussion`: what is refused at load with file, line and remedy, and what makes a run another one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mac_runner.config import Loaded, differences
+from mac_runner.errors import ConfigError
+
+Load = Callable[..., Loaded]
+Refusal = Callable[..., list[str]]
+
+QUESTION = json.dumps({"question_id": "q", "question_type": "binary", "question": "Now?"})
+TALK = """\
+experiment_metadata: {experiment_name: talk}
+conversation_config: {environment: discussion, conversations: 2}
+discussion:
+  topics: [bridges]
+model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
+agent_definitions:
+  - {agent_id: ann, role: participant, model: m}
+  - {agent_id: bob, role: participant, model: m}
+  - agent_id: jud
+    role: judge
+    model: m
+    role_specific_config: {speak_after_within_round: [ann]}
+"""
+ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  topics: [bridges]", "  max_rounds: 3", "trial.yaml:3: discussion.questions: is missing"),
+        ("topics: [bridges]", "{topics: [x], questions: [q.jsonl]}", "discussion.topics: stands beside questions"),
+        ("topics: [bridges]", "questions: [none.jsonl]", "trial.yaml:4: discussion.questions.0: none.jsonl: cannot"),
+        ("role: judge", "role: jugde", "trial.yaml:10: agent_definitions.2.role: the environment 'discussion' has no"),
+        ("[ann]", "[]", "trial.yaml:12: agent_definitions.2.role_specific_config.speak_after_within_round: names no"),
+        ("[ann]", "[anne]", "there is no agent 'anne'; allowed: ann, bob, jud (did you mean 'ann'?)"),
+        ("agent_id: bob", "agent_id: ann", "trial.yaml:8: agent_definitions.1.agent_id: 'ann' is taken"),
+        ("bob, role: participant", "bob, role: judge", "'bob' is the judge already"),
+        (
+            "topics: [bridges]",
+            "{topics: [x], stopping: {min_rounds: 9}}",
+            "discussion.stopping.min_rounds: is more than max_rounds, which is 2",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {topology: star}}",
+            "discussion.routing_strategy.hub: is missing; a star needs",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {topology: star, hub: anna}}",
+            "discussion.routing_strategy.hub: there is no agent 'anna'",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {topology: groups}}",
+            "discussion.routing_strategy.groups: is missing",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {groups: {g: [ann, bo]}}}",
+            "discussion.routing_strategy.groups.g.1: there is no agent 'bo'",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {channels: {duo: [ann]}}}",
+            "discussion.routing_strategy.channels.duo: has fewer than two members",
+        ),
+        (
+            "topics: [bridges]",
+            "{topics: [x], routing_strategy: {channels: {duo: [ann, bob], Duo: [ann, bob]}}}",
+            "discussion.routing_strategy.channels.Duo: reads like the channel 'duo'",
+        ),
+        (
+            "speak_after_within_round: [ann]",
+            "speak_after_within_round: [ann], visible_to: [amm]",
+            "agent_definitions.2.role_specific_config.visible_to.0: there is no agent 'amm'",
+        ),
+    ],
+)
+def test_bad_discussion_is_refused_with_line_and_remedy(refusal: Refusal, old: str, new: str, told: str) -> None:
+    assert old in TALK
+    text = TALK.replace(f"  {old}" if new.startswith("{") else old, f"  {new}" if new.startswith("{") else new)
+
+    assert any(told in line for line in refusal(text)), refusal(text)
+
+
+def test_a_discussion_needs_a_participant(refusal: Refusal) -> None:
+    messages = refusal(TALK.replace("role: participant", "role: moderator"))
+
+    assert any("hold no agent with the role 'participant'" in message for message in messages)
+
+
+def test_bad_questions_are_told_by_their_own_file_and_line(load: Load) -> None:
+    Path("q.jsonl").write_text(f"{QUESTION}\n{QUESTION}\n")
+
+    with pytest.raises(ConfigError, match=r"^q.jsonl:2: question_id 'q' is taken already at q.jsonl:1"):
+        load(ASKING)
+
+
+def test_questions_are_named_relative_to_the_experiment_file(load: Load) -> None:
+    Path("q.jsonl").write_text(QUESTION)
+    discussion = load(ASKING).experiment.discussion
+    assert discussion is not None
+
+    assert [discussion.question_at(index).question_id for index in range(2)] == ["q", "q"]
+
+
+def test_the_content_of_the_questions_is_part_of_the_identity_and_their_place_is_not(load: Load) -> None:
+    Path("q.jsonl").write_text(QUESTION)
+    first = load(ASKING).resolved
+    Path("moved.jsonl").write_text(QUESTION)
+    moved = differences(first, load(ASKING.replace("q.jsonl", "moved.jsonl")).resolved)
+    Path("q.jsonl").write_text(QUESTION.replace("Now", "Then"))
+    changed = differences(first, load(ASKING).resolved)
+
+    assert ([d.path for d in moved.identity], [d.path for d in moved.runtime]) == ([], ["discussion.questions"])
+    assert [d.path for d in changed.identity] == ["discussion.questions_sha256"]
+
+
+def test_a_digest_that_is_given_is_held_to(load: Load, refusal: Refusal) -> None:
+    Path("q.jsonl").write_text(QUESTION)
+    right = hashlib.sha256(QUESTION.encode()).hexdigest()
+    pinned = ASKING.replace("[q.jsonl]", f"[q.jsonl]\n  questions_sha256: {right}")
+    assert load(pinned).resolved == load(ASKING).resolved
+
+    Path("q.jsonl").write_text(QUESTION + "\n")
+    (message,) = refusal(pinned)
+    assert message.startswith("trial.yaml:5: discussion.questions_sha256: the files have the digest")
+
+
+def test_the_text_of_a_template_is_part_of_the_identity_and_its_place_is_not(load: Load) -> None:
+    text = TALK.replace("topics: [bridges]", "topics: [bridges]\n  prompt: {template_file: t.jinja}")
+    Path("t.jinja").write_text("{% block system %}one{% endblock %}")
+    first = load(text).resolved
+    Path("u.jinja").write_text("{% block system %}one{% endblock %}")
+    moved = differences(first, load(text.replace("t.jinja", "u.jinja")).resolved)
+    Path("t.jinja").write_text("{% block system %}two{% endblock %}")
+    changed = differences(first, load(text).resolved)
+
+    assert ([d.path for d in moved.identity], len(moved.runtime)) == ([], 1)
+    assert [d.path for d in changed.identity] == ["discussion.prompt.template"]
+
+
+@pytest.mark.parametrize(("data", "told"), [(b"", "0 characters"), (b"\xff", "not UTF-8"), (None, "cannot be read")])
+def test_a_template_that_cannot_be_read_is_refused(refusal: Refusal, data: bytes | None, told: str) -> None:
+    text = TALK.replace("topics: [bridges]", "topics: [bridges]\n  prompt: {template_file: t.jinja}")
+    if data is not None:
+        Path("t.jinja").write_bytes(data)
+
+    (message,) = refusal(text)
+    assert message.startswith("trial.yaml:5: discussion.prompt.template_file: t.jinja")
+    assert told in message

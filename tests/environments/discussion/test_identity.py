@@ -1,0 +1,124 @@
+"""Agents in grammatical words: for themselves, and as far as they are shown, for the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.config import IdentityRevealConfig
+from mac_runner.environments.discussion.identity import article, identity_of, phrase
+from mac_runner.types import JsonValue
+from tests.environments.discussion.table import agent, opened, read_by, reply, talk
+
+
+@pytest.mark.parametrize(
+    ("persona", "demographics", "told"),
+    [
+        ("economist", {"age": "elderly"}, "an elderly economist"),
+        ("economist", {}, "an economist"),
+        ("an economist", {"age": "young"}, "a young economist"),
+        ("retired judge", {"age": 72}, "a 72-year-old retired judge"),
+        ("nurse", {"age": 81}, "an 81-year-old nurse"),
+        ("nurse", {"age": 18}, "an 18-year-old nurse"),
+        ("nurse", {"age": 11}, "an 11-year-old nurse"),
+        ("nurse", {"age": 110}, "a 110-year-old nurse"),
+        ("nurse", {"gender": "woman"}, "a female nurse"),
+        ("nurse", {"gender": "man", "age": "elderly"}, "an elderly male nurse"),
+        ("nurse", {"gender": "non-binary"}, "a non-binary nurse"),
+        (None, {"gender": "woman", "age": "elderly", "race": "Black"}, "an elderly Black woman"),
+        (None, {"gender": "male"}, "a man"),
+        (None, {"gender": "non-binary"}, "a non-binary person"),
+        (None, {"gender": "trans woman"}, "a trans woman"),
+        (None, {"religion": "Hindu"}, "a Hindu person"),
+        (None, {"nationality": "Irish", "occupation": "actor"}, "an Irish actor"),
+        ("parent", {"occupation": "actor"}, "a parent (occupation: actor)"),
+        ("economist", {"education": "PhD", "home_town": "Oslo"}, "an economist (education: PhD; home town: Oslo)"),
+        (None, {"income": "low"}, "a person (income: low)"),
+        (None, {}, ""),
+        ("You value fairness above all.", {"age": "elderly"}, "an elderly person"),
+    ],
+)
+def test_an_identity_is_a_grammatical_phrase(
+    persona: str | None, demographics: dict[str, str | int], told: str
+) -> None:
+    assert phrase(persona, demographics) == told
+
+
+@pytest.mark.parametrize(
+    ("an", "words"),
+    [
+        ("an", "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old"),
+        ("a", "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old"),
+    ],
+)
+def test_the_article_goes_by_the_sound(an: str, words: str) -> None:
+    assert {word: article(word) for word in words.split()} == dict.fromkeys(words.split(), an)
+
+
+def test_an_agent_is_told_its_id_and_who_it_is() -> None:
+    conversation = opened(talk(agent("ann", persona="economist", demographics={"age": "elderly"}), agent("bob")))
+    system = conversation.prompt(conversation.turns()[0]).messages[0]
+
+    assert (system.role, "You are ann, an elderly economist." in system.content) == ("system", True)
+    assert "You are bob. You are a participant" in read_by(conversation, "bob")
+
+
+@pytest.mark.parametrize(
+    ("as_human", "told"),
+    [(True, "You take part as a human and speak as one."), (False, "You take part as an AI"), (None, "")],
+)
+def test_an_agent_is_told_what_it_takes_part_as(as_human: bool | None, told: str) -> None:
+    own = identity_of(agent("ann", if_as_human=as_human), IdentityRevealConfig()).own
+
+    assert told in own
+    assert ("take part" in own) == bool(told)
+
+
+def test_a_persona_in_sentences_stands_by_itself() -> None:
+    who = agent("ann", persona="You value fairness. You speak little.", demographics={"age": "elderly"})
+
+    assert identity_of(who, IdentityRevealConfig()).own == (
+        "You are ann, an elderly person. You value fairness. You speak little."
+    )
+
+
+@pytest.mark.parametrize(
+    ("reveal", "shown"),
+    [
+        ({}, ""),
+        ({"persona": True}, "an economist"),
+        ({"demographics": True}, "an elderly person"),
+        ({"persona": True, "demographics": True}, "an elderly economist"),
+        ({"presence_mode": "as_declared"}, "a human"),
+        ({"presence_mode": "all_ai", "persona": True}, "an economist, an AI"),
+        ({"presence_mode": "all_human"}, "a human"),
+    ],
+)
+def test_others_see_of_an_agent_what_is_revealed(reveal: dict[str, JsonValue], shown: str) -> None:
+    who = agent("ann", persona="economist", demographics={"age": "elderly"}, if_as_human=True)
+    config = IdentityRevealConfig.model_validate(reveal)
+
+    assert identity_of(who, config).shown == shown
+
+
+def test_with_everything_hidden_others_see_ids_only() -> None:
+    hidden = agent("ann", persona="economist", demographics={"age": "elderly"}, if_as_human=True)
+    conversation = opened(talk(hidden, agent("bob")))
+    for name in ("ann", "bob"):
+        assert ("elderly" in read_by(conversation, name)) == (name == "ann")
+        reply(conversation, name, rationale="r", answer="The boy")
+
+    prompt = read_by(conversation, "bob")
+    assert "\n- ann\n" in prompt
+    assert '<statement round="1" speaker="ann" answer="The boy">' in prompt
+    assert not any(word in prompt for word in ("elderly", "economist", "human", "identity="))
+
+
+def test_what_is_revealed_stands_with_every_statement_and_in_the_list_of_others() -> None:
+    people = (agent("ann", persona='the "best" <b>economist'), agent("bob"))
+    conversation = opened(talk(*people, identity_reveal_config={"persona": True}))
+    for name in ("ann", "bob"):
+        reply(conversation, name, rationale="r", answer="The boy")
+
+    prompt = read_by(conversation, "bob")
+    assert '\n- ann, a "best" <b>economist\n' in prompt
+    assert 'speaker="ann" identity="a \'best\' ‹b›economist" answer=' in prompt

@@ -1,0 +1,43 @@
+"""Who changed its answer, and after whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mac_runner.environments.discussion.influence import NOT_SHOWN
+from mac_runner.types import JsonObject, JsonValue
+from tests.environments.discussion.table import agent, opened, reply, result, talk
+
+BOY, GRAN, OPEN = "The boy", "The grandmother", "Cannot be determined"
+
+
+def outcome(rounds: Sequence[tuple[str, ...]], **discussion: JsonValue) -> JsonObject:
+    people = (agent("ann", persona="nurse"), agent("bob", persona="economist"), agent("cat", persona="nurse"))
+    conversation = opened(talk(*people, max_rounds=len(rounds), max_retries=0, **discussion))
+    for answers in rounds:
+        for name, answer in zip(("ann", "bob", "cat"), answers, strict=True):
+            reply(conversation, name, rationale="r", answer=answer)
+    return result(conversation)
+
+
+def test_changes_are_counted_by_round_and_who_passed_is_no_case() -> None:
+    rounds = [(BOY, BOY, BOY), (GRAN, BOY, ""), (GRAN, GRAN, GRAN)]
+
+    assert outcome(rounds)["changes"] == [[1, 2], [1, 2]]
+
+
+def test_following_is_counted_by_the_identity_shown() -> None:
+    # In the second round ann follows bob; cat, who had read both, follows nobody.
+    rounds = [(BOY, GRAN, OPEN), (GRAN, GRAN, OPEN)]
+    told = outcome(rounds, identity_reveal_config={"persona": True})["influence"]
+
+    # Of an economist were read: ann (followed), cat. Of nurses: ann by bob and cat, cat by ann and bob.
+    assert told == {"an economist": [1, 2], "a nurse": [0, 4]}
+    assert outcome(rounds)["influence"] == {NOT_SHOWN: [1, 6]}
+
+
+def test_an_answer_that_was_not_read_was_not_followed() -> None:
+    rounds = [(BOY, GRAN, OPEN), (GRAN, GRAN, OPEN)]
+    routing: JsonValue = {"topology": "groups", "groups": {"g": ["ann", "cat"]}}
+
+    assert outcome(rounds, routing_strategy=routing)["influence"] == {NOT_SHOWN: [0, 2]}

@@ -1,0 +1,175 @@
+"""The same as Transformers in float32: tokens equal, log-probabilities within 1e-4, whatever happens on the way.
+
+The reference is a forward over all tokens at once, whose logits nothing has touched: `generate` applies what a
+model's generation configuration asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Literal, NamedTuple, Protocol
+
+import pytest
+import torch
+
+from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams, TrainingSample
+from tests.nano.tiny_models import KINDS, VOCAB_SIZE, ModelMaker
+
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-4
+LENGTHS = (1, 5, 15, 16, 17, 33, 50, 100)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=16, ignore_eos=True)
+
+Cache = Literal["paged", "radix"]
+
+
+class Reference(Protocol):
+    """A model of Transformers: from token ids to an object with logits."""
+
+    def __call__(self, tokens: torch.Tensor) -> SimpleNamespace: ...
+
+
+@cache
+def reference(directory: Path) -> Reference:
+    found: Reference = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    return found
+
+
+def logits_of(directory: Path, tokens: list[int]) -> torch.Tensor:
+    """Log-probabilities of every place, by Transformers."""
+    with torch.no_grad():
+        return torch.log_softmax(reference(directory)(torch.tensor([tokens])).logits[0].float(), -1)
+
+
+def assert_same(directory: Path, samples: list[TrainingSample]) -> None:
+    """Each token is the likeliest there, and as likely as the reference says."""
+    for sample in samples:
+        tokens = [*sample.prompt_tokens, *sample.completion_tokens]
+        expected = logits_of(directory, tokens)[len(sample.prompt_tokens) - 1 : -1]
+        assert tuple(expected.argmax(-1).tolist()) == sample.completion_tokens
+        assert torch.tensor(sample.logprobs).sub(expected.amax(-1)).abs().max() < TOLERANCE
+
+
+def engine_config(**settings: object) -> EngineConfig:
+    """One thread, so that the tests that run beside this one take nothing from it."""
+    return EngineConfig(num_threads=1, **settings)  # type: ignore[arg-type]
+
+
+def prompts(*lengths: int, seed: int = 1) -> list[list[int]]:
+    chance = Random(seed)
+    return [[chance.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
+
+
+@pytest.mark.parametrize("cache_type", ["paged", "radix"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_batch_equals_transformers(model: ModelMaker, kind: str, cache_type: Cache) -> None:
+    config = engine_config(
+        model_path=str(model(kind)), cache_type=cache_type, max_batch_size=6, max_tokens_per_batch=64
+    )
+
+    with InferenceEngine(config) as engine:
+        first = engine.generate(prompts(*LENGTHS), GREEDY)
+        again = engine.generate(prompts(*LENGTHS), GREEDY)
+
+    assert_same(model(kind), first)
+    assert [sample.completion_tokens for sample in again] == [sample.completion_tokens for sample in first]
+    assert sum(sample.num_cached_tokens for sample in again) > 0
+
+
+class Setting(NamedTuple):
+    """How a request is handled on its way."""
+
+    name: str
+    config: Callable[[str], EngineConfig]
+
+
+SETTINGS = [
+    Setting("pieces of 16", lambda path: engine_config(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
+    Setting(
+        "pieces of any size",
+        lambda path: engine_config(model_path=path, max_batch_size=4, max_tokens_per_batch=23, exact=False),
+    ),
+    Setting(
+        "preempted",
+        lambda path: engine_config(
+            model_path=path, admission="preempt", exact=False, num_blocks=16, max_batch_size=8, block_size=8
+        ),
+    ),
+    Setting(
+        "preempted, radix",
+        lambda path: engine_config(
+            model_path=path,
+            admission="preempt",
+            exact=False,
+            num_blocks=130,
+            max_batch_size=8,
+            block_size=1,
+            cache_type="radix",
+        ),
+    ),
+    Setting(
+        "radix by the token", lambda path: engine_config(model_path=path, cache_type="radix", block_size=1, exact=False)
+    ),
+    Setting("no prefix cache", lambda path: engine_config(model_path=path, prefix_caching=False)),
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("kind", ["llama", "qwen2-window", "qwen3"])
+def test_handling_on_the_way_changes_nothing(model: ModelMaker, kind: str, setting: Setting) -> None:
+    shared = prompts(40, seed=7)[0]
+    asked = [shared[:length] + rest for length, rest in zip((10, 20, 37, 40), prompts(3, 30, 1, 60), strict=True)]
+
+    with InferenceEngine(setting.config(str(model(kind)))) as engine:
+        samples = engine.generate(asked, GREEDY) + engine.generate(asked, GREEDY)
+        stats = engine.stats()
+
+    assert_same(model(kind), samples)
+    assert (stats.num_preemptions > 0) == setting.name.startswith("preempted")
+
+
+def test_sampled_tokens_have_the_logprobs_of_the_unscaled_distribution(model: ModelMaker) -> None:
+    params = SamplingParams(
+        temperature=0.7, top_p=0.9, repetition_penalty=1.3, presence_penalty=0.5, max_tokens=20, seed=4, top_logprobs=3
+    )
+
+    with InferenceEngine(engine_config(model_path=str(model("qwen2")))) as engine:
+        samples = engine.generate(prompts(9, 30), params, num_samples_per_prompt=2)
+
+    for sample in samples:
+        tokens = [*sample.prompt_tokens, *sample.completion_tokens]
+        expected = logits_of(model("qwen2"), tokens)[len(sample.prompt_tokens) - 1 : -1]
+        said = torch.tensor(sample.completion_tokens).unsqueeze(-1)
+        assert torch.tensor(sample.logprobs).sub(expected.gather(-1, said).squeeze(-1)).abs().max() < TOLERANCE
+        assert sample.top_logprobs is not None
+        for place, top in zip(expected, sample.top_logprobs, strict=True):
+            assert [token.token_id for token in top] == place.topk(3).indices.tolist()
+            assert torch.tensor([token.logprob for token in top]).sub(place.topk(3).values).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_bfloat16_is_as_near_to_float32_as_transformers_is(model: ModelMaker, kind: str) -> None:
+    """Mean error of log-probabilities against float32 with the same, rounded, weights."""
+    asked = prompts(20, 60, 100)
+    rounded = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).eval()
+    exact = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).float().eval()
+
+    with InferenceEngine(engine_config(model_path=str(model(kind)), dtype="bfloat16")) as engine:
+        samples = engine.generate(asked, GREEDY)
+
+    ours, theirs = list[float](), list[float]()
+    for sample in samples:
+        tokens = torch.tensor([[*sample.prompt_tokens, *sample.completion_tokens]])
+        said = torch.tensor(sample.completion_tokens).unsqueeze(-1)
+        places = slice(len(sample.prompt_tokens) - 1, -1)
+        with torch.no_grad():
+            wanted = torch.log_softmax(exact(tokens).logits[0, places], -1).gather(-1, said).squeeze(-1)
+            found = torch.log_softmax(rounded(tokens).logits[0, places].float(), -1).gather(-1, said).squeeze(-1)
+        ours += torch.tensor(sample.logprobs).sub(wanted).abs().tolist()
+        theirs += found.sub(wanted).abs().tolist()
+    assert sum(ours) / len(ours) <= 1.1 * sum(theirs) / len(theirs)

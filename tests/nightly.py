@@ -1,0 +1,157 @@
+"""The large figures: what the tests show in small, over a night.
+
+    python -m tests.nightly --minutes 30
+
+Each figure is played by the very functions that the tests use, with other seeds or more of them. The minutes are
+shared out; a figure that does not get through in its share says how far it got. The report at the end has a line for
+each: what was promised, how much of it was seen, and whether it held. Whatever did not hold is told with the command
+that shows it again, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import count
+from multiprocessing import get_context
+
+from tests.sim.seeds import PLAYS, told
+
+CHUNK = 50
+SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`promised` plays from seeds `first` on, for which it gets `share` of the time."""
+
+    id: str
+    what: str
+    kind: str
+    promised: int
+    share: float
+    first: int = 0
+
+
+FIGURES = (
+    Figure(
+        id="C1 C2",
+        what="storms: invariants after each event, each conversation once, settled in 10 min",
+        kind="storm",
+        promised=50_000,
+        share=0.75,
+        first=1_000,
+    ),
+    Figure(
+        id="C3",
+        what="storms played twice: the same digest",
+        kind="storm-twice",
+        promised=2_500,
+        share=0.08,
+        first=100_000,
+    ),
+    Figure(
+        id="C1",
+        what="worlds: the pure scheduler, stopped at any moment",
+        kind="world",
+        promised=50_000,
+        share=0.12,
+        first=400,
+    ),
+    Figure(
+        id="C4",
+        what="cancellations: each turn of the loop, in courses of their own",
+        kind="cancellation",
+        promised=5_000,
+        share=0.05,
+        first=1_000,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Seen:
+    """How much of a figure was played, and what did not hold."""
+
+    played: int = 0
+    violations: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+
+def play_chunk(kind: str, first: int, size: int) -> list[str]:
+    """Play `size` seeds from `first` on; what did not hold. Runs in a process of its own."""
+    play: Callable[[int], object] = getattr(import_module(PLAYS[kind].module), PLAYS[kind].function)
+    violations: list[str] = []
+    for seed in range(first, first + size):
+        try:
+            with told(kind, seed):
+                play(seed)
+        except AssertionError as fault:
+            violations.append(str(fault))
+    return violations
+
+
+def chunks(figure: Figure) -> Iterator[tuple[int, int]]:
+    """The seeds of a figure in pieces: the first, and how many."""
+    for done in count(0, CHUNK):
+        if done >= figure.promised:
+            return
+        yield figure.first + done, min(CHUNK, figure.promised - done)
+
+
+def see(figure: Figure, pool: ProcessPoolExecutor, processes: int, limit_s: float) -> Seen:
+    """Play as much of a figure as fits into `limit_s`."""
+    seen, began_s = Seen(), time.monotonic()
+    flying: dict[Future[list[str]], int] = {}
+    left = chunks(figure)
+    while True:
+        is_time_left = time.monotonic() - began_s < limit_s
+        while is_time_left and len(flying) < 2 * processes and (chunk := next(left, None)) is not None:
+            flying[pool.submit(play_chunk, figure.kind, *chunk)] = chunk[1]
+        if not flying:
+            break
+        for future in wait(flying, return_when=FIRST_COMPLETED).done:
+            seen.played += flying.pop(future)
+            seen.violations += future.result()
+    seen.took_s = time.monotonic() - began_s
+    return seen
+
+
+def row(figure: Figure, seen: Seen) -> str:
+    """A figure's line of the report."""
+    verdict = f"{len(seen.violations)} BROKEN" if seen.violations else "ok" if seen.played else "not begun"
+    if not seen.violations and 0 < seen.played < figure.promised:
+        verdict = "ok so far"
+    return f"{figure.id:<8}{figure.promised:>9,}{seen.played:>9,}{seen.took_s:>8.0f} s  {verdict:<11}{figure.what}"
+
+
+def report(results: Sequence[tuple[Figure, Seen]]) -> str:
+    """All lines, and below them the first things that did not hold."""
+    head = f"{'id':<8}{'promised':>9}{'played':>9}{'took':>10}  {'seen':<11}figure"
+    broken = [violation for _, seen in results for violation in seen.violations[:SHOWN_MAX]]
+    return "\n".join([head, *(row(*result) for result in results), *broken])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long to play, all figures together")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    chosen = parser.parse_args(arguments)
+    results: list[tuple[Figure, Seen]] = []
+    with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
+        for figure in FIGURES:
+            results.append((figure, see(figure, pool, chosen.processes, 60.0 * chosen.minutes * figure.share)))
+            sys.stderr.write(row(*results[-1]) + "\n")
+    sys.stdout.write(report(results) + "\n")
+    return 1 if any(seen.violations for _, seen in results) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

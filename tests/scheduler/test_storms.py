@@ -1,0 +1,67 @@
+"""The real scheduler, shell and exchange under everything at once, in a thousand ways; each failure names its seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.sim.seeds import told
+from tests.sim.storm import Played, play, play_twice
+from tests.sim.weather import Fault
+
+SEEDS = 1000
+BLOCK = 50
+TWICE_EVERY = 20
+ROOT = Path(__file__).parents[2]
+
+
+def played(seed: int) -> Played:
+    with told("storm", seed):
+        return play(seed)
+
+
+@pytest.mark.parametrize("block", range(SEEDS // BLOCK))
+def test_storm_leaves_every_conversation_done_once_as_without_it(block: int) -> None:
+    """After each event all invariants hold and sums agree; what a storm leaves is settled ten minutes after it."""
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        with told("storm", seed):
+            (play if seed % TWICE_EVERY else play_twice)(seed)
+
+
+def test_storm_is_the_same_under_another_hash_seed() -> None:
+    seeds = [str(seed) for seed in range(7, 27)]
+    command = [sys.executable, "-m", "tests.sim.seeds", "storm", *seeds]
+    told_by = {
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+
+    assert len(told_by) == 1
+    assert len(told_by.pop().splitlines()) == len(seeds)
+
+
+def test_storms_are_storms() -> None:
+    """Among the first of them everything happens that can: or the promise above is about fair weather."""
+    seen = [played(seed) for seed in range(80)]
+    met = {fault for storm in seen for fault in storm.met}
+    failures = " ".join(failure for storm in seen for failure in storm.failures)
+
+    assert met == set(get_args(Fault))
+    assert {ending for storm in seen for ending in storm.endings} == {"done", "stopped", "disk", "crash", "dead"}
+    assert "is poison" in failures
+    assert "RequestTimeoutError" in failures
+    assert "RequestRefusedError" in failures
+    assert sum(not storm.failures for storm in seen) > 20

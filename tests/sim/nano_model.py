@@ -1,0 +1,93 @@
+"""A model for nano that a test can make: two small layers of random weights, a tokenizer learned from our pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+CONTEXT_TOKENS: Final = 8192
+VOCABULARY: Final = 1024
+SPECIAL: Final = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+TEMPLATE: Final = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
+    "{% if enable_thinking %}<think>{% endif %}"
+)
+
+
+def make_nano_model(directory: Path, **generation: float) -> Path:
+    """Write the model, which is the same each time, to `directory`; `generation` is its generation_config.json."""
+    from safetensors.torch import save_file
+
+    from mac_runner.nano.architecture import read_model_config
+    from mac_runner.nano.weights import expected_shapes
+
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "config.json", _CONFIG)
+    _write(directory / "tokenizer_config.json", {"chat_template": TEMPLATE, "eos_token": SPECIAL[0]})
+    _write(directory / "generation_config.json", generation)
+    _make_tokenizer(directory / "tokenizer.json")
+    save_file(_weights(expected_shapes(read_model_config(directory)), seed=0), str(directory / "model.safetensors"))
+    return directory
+
+
+def write_other_weights(model: Path, directory: Path, *, seed: int = 1) -> Path:
+    """Weights for the model of a directory, other ones than its own."""
+    from safetensors.torch import save_file
+
+    from mac_runner.nano.architecture import read_model_config
+    from mac_runner.nano.weights import expected_shapes
+
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(_weights(expected_shapes(read_model_config(model)), seed=seed), str(directory / "model.safetensors"))
+    return directory
+
+
+_CONFIG: Final[dict[str, object]] = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT_TOKENS,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "eos_token_id": 0,
+    "dtype": "float32",
+}
+
+
+def _weights(shapes: dict[str, tuple[int, ...]], *, seed: int) -> dict[str, object]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    noise = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return {name: 1 + 0.2 * each if "norm" in name else 0.15 * each for name, each in noise.items()}
+
+
+def _make_tokenizer(path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from tokenizers.trainers import BpeTrainer
+
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
+    tokenizer.save(str(path))
+
+
+def _write(path: Path, content: dict[str, object] | dict[str, float]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")

@@ -1,0 +1,115 @@
+"""Engines and a disk in a storm: whatever can go wrong does, as the dice say, until the storm is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, TypeAlias
+
+from mac_runner.errors import RequestRefusedError, TransientBackendError
+from mac_runner.types import Reply, Request
+from tests.sim.mortal import MortalEngine
+from tests.sim.recorder import MemoryRecorder
+
+Fault: TypeAlias = Literal[
+    "reset", "timeout", "busy", "error", "garbage", "refusal", "hang", "delay", "did it but raised", "bug"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """What goes wrong in one session, until `ends_at_s`; `rates` are per request, deaths are of whole engines."""
+
+    rates: dict[Fault, float] = field(default_factory=dict)
+    deaths_at_s: tuple[float, ...] = ()
+    down_s: float | None = 10.0
+    disk_stall_rate: float = 0.0
+    disk_fails_at_s: float | None = None
+    ends_at_s: float = 0.0
+
+
+class StormyEngine(MortalEngine):
+    """Answers in the end as a healthy one would: the storm decides when, and after how many faults."""
+
+    def __init__(
+        self, weather: Weather, *, capacity: int, token_budget: int | None = None, lookahead: int = 0, dice: int = 0
+    ) -> None:
+        super().__init__(capacity=capacity, dice=dice, down_s=weather.down_s)
+        self.token_budget = token_budget
+        self.lookahead = lookahead
+        self.weather = weather
+        self.met: set[Fault] = set()
+
+    async def start(self) -> None:
+        await super().start()
+        loop = asyncio.get_running_loop()
+        for death_at_s in self.weather.deaths_at_s:
+            loop.call_later(death_at_s, self.die)
+
+    async def close(self) -> None:
+        await asyncio.sleep(self.random.random())
+        await super().close()
+
+    async def generate(self, request: Request) -> Reply:
+        held = self.capacity + self.lookahead
+        assert self.in_flight < held, f"{self.in_flight + 1} requests where {held} may be"
+        return await super().generate(request)
+
+    async def answer(self, request: Request) -> Reply:
+        fault = self._drawn()
+        if fault == "delay":
+            await asyncio.sleep(40.0 * self.random.random())
+        elif fault == "hang":
+            await asyncio.sleep(1e9)
+        elif fault is not None and fault != "did it but raised":
+            await asyncio.sleep(self.random.random())
+            raise self._error(fault)
+        reply = await super().answer(request)
+        if fault == "did it but raised":
+            raise ConnectionResetError("reset after the work")
+        return reply
+
+    def _drawn(self) -> Fault | None:
+        if asyncio.get_running_loop().time() >= self.weather.ends_at_s:
+            return None
+        draw = self.random.random()
+        for fault, rate in self.weather.rates.items():
+            if draw < rate:
+                self.met.add(fault)
+                return fault
+            draw -= rate
+        return None
+
+    def _error(self, fault: Fault) -> Exception:
+        if fault == "reset":
+            return ConnectionResetError("reset by peer")
+        if fault == "timeout":
+            return TimeoutError()
+        if fault == "busy":
+            return TransientBackendError("status 429", retry_after_s=self.random.choice([None, 0.0, 20.0, 1e9]))
+        if fault == "refusal":
+            return RequestRefusedError("status 400")
+        if fault == "bug":
+            return ZeroDivisionError("a bug of the backend")
+        return TransientBackendError("status 500" if fault == "error" else "malformed reply")
+
+
+class StormyRecorder(MemoryRecorder):
+    """A run directory on a disk that stalls, and may fail in one session; the next one finds it mended."""
+
+    def __init__(self, dice: int) -> None:
+        super().__init__()
+        self.random = Random(dice)
+        self.weather = Weather()
+
+    def begin(self, weather: Weather) -> None:
+        """Another session on the same directory."""
+        self.weather, self.failure, self.callbacks = weather, None, []
+
+    async def flow(self) -> None:
+        await super().flow()
+        loop = asyncio.get_running_loop()
+        if loop.time() < self.weather.ends_at_s and self.random.random() < self.weather.disk_stall_rate:
+            await asyncio.sleep(30.0 * self.random.random())
+            await super().flow()
