@@ -29,12 +29,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 ROOT: Final = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:  # Run as a script, only the directory of the script is on it.
@@ -43,7 +43,7 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.cli.running import run_experiment  # noqa: E402
+from mac_runner.cli import running  # noqa: E402
 from mac_runner.cli.setup import Invocation, set_up  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
 from mac_runner.store import Run, build_transcript, open_run  # noqa: E402
@@ -59,6 +59,8 @@ from mac_runner.types import (  # noqa: E402
     Turn,
     TurnRecord,
 )
+
+T = TypeVar("T")
 
 AGENTS: Final = 3
 ROUNDS: Final = 2
@@ -253,26 +255,24 @@ def _first_request(out: Path, logged: int) -> datetime:
     return datetime.fromisoformat(json.loads(line)["time"])
 
 
-class Watched(asyncio.DefaultEventLoopPolicy):
-    """Makes loops that are asked again and again, from outside, how long they let one wait.
+class Watch:
+    """A thread that asks a loop again and again, from outside, how long it lets one wait.
 
     `pause_s` is the longest wait, `busy_s` the most CPU time that the loop's thread spent meanwhile.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.start_cpu_s = 0.0
         self.cpu_s = 0.0
         self.busy_s = 0.0
         self.pause_s = 0.0
 
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """A loop with a thread beside it that knocks."""
-        loop = super().new_event_loop()
+    async def over(self, main: Coroutine[object, object, T]) -> T:
+        """Await `main`, watched."""
         self.start_cpu_s = time.process_time()
         clock = time.pthread_getcpuclockid(threading.get_ident())
-        threading.Thread(target=self._knock, args=(loop, clock), daemon=True).start()
-        return loop
+        threading.Thread(target=self._knock, args=(asyncio.get_running_loop(), clock), daemon=True).start()
+        return await main
 
     def _knock(self, loop: asyncio.AbstractEventLoop, clock: int) -> None:
         answered = threading.Event()
@@ -294,17 +294,17 @@ class Watched(asyncio.DefaultEventLoopPolicy):
 
 def play_here(file: Path, out: Path) -> None:
     """The child: `mac-run FILE --out OUT`, and one line of JSON about its loop."""
-    policy = Watched()
-    asyncio.set_event_loop_policy(policy)
+    watch, run_loop = Watch(), running.run_loop
+    running.run_loop = lambda main: run_loop(watch.over(main))
     index = out / "scale_index.jsonl"
     before = index.read_bytes().count(b"\n") if index.exists() else 0
-    run_experiment(Invocation(file=file, out=out, is_quiet=True))
+    running.run_experiment(Invocation(file=file, out=out, is_quiet=True))
     conversations = index.read_bytes().count(b"\n") - before
     said = {
-        "start_cpu_s": policy.start_cpu_s,
-        "loop_cpu_s": policy.cpu_s,
-        "loop_busy_s": policy.busy_s,
-        "loop_pause_s": policy.pause_s,
+        "start_cpu_s": watch.start_cpu_s,
+        "loop_cpu_s": watch.cpu_s,
+        "loop_busy_s": watch.busy_s,
+        "loop_pause_s": watch.pause_s,
         "conversations": conversations,
     }
     print(json.dumps(said))

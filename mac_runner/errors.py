@@ -14,7 +14,8 @@
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
     │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
-    └── StoreError             the disk refused a write                  verdict: fail_run
+    ├── StoreError             the disk refused a write                  verdict: fail_run
+    └── OutOfMemoryError       this process can have no more memory      verdict: fail_run
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
 the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
@@ -124,6 +125,18 @@ class StoreError(MacRunnerError):
     verdict = Verdict.FAIL_RUN
 
 
+class OutOfMemoryError(MacRunnerError):
+    """No memory is left. Whatever was being done is not at fault, so nothing of it is tried again; the run stops."""
+
+    verdict = Verdict.FAIL_RUN
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: no memory left; run the same command again: it goes on where it stopped. Where it happens "
+            "again, lower --concurrency or take a larger machine"
+        )
+
+
 class boundary:  # noqa: N801 - it reads as the verb that it is
     """Turn any exception of foreign code into `error`, keeping the original as its cause.
 
@@ -144,5 +157,7 @@ class boundary:  # noqa: N801 - it reads as the verb that it is
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(fault, MemoryError):
+            raise OutOfMemoryError(self._what) from fault
         if isinstance(fault, Exception) and not isinstance(fault, MacRunnerError):
             raise self._error(f"{self._what}: {type(fault).__name__}: {fault}") from fault

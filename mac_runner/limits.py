@@ -7,6 +7,11 @@ YAML_SIZE_BYTES_MAX = 1 << 20
 YAML_NODES_MAX = 10_000
 YAML_DEPTH_MAX = 32
 
+# config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
+GRID_COMBINATIONS_MAX = 5_000
+GRID_SLUG_CHARS_MAX = 48
+NAME_CHARS_MAX = 80
+
 # config: what the files may cost that an experiment names, its questions and its template.
 MATERIAL_BYTES_MAX = 256 << 20
 QUESTIONS_MAX = 500_000
@@ -32,7 +37,8 @@ TOOL_CALLS_PER_TURN_MAX = 3
 REPLY_OBJECTS_MAX = 200
 REPAIR_CHARS_MAX = 16_384
 ANSWER_CHARS_MAX = 2_000
-# discussion: a reply without an object is an answer by itself up to this, and what a private channel takes.
+# discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
+# open answer; and what a private channel takes.
 SHORT_ANSWER_CHARS_MAX = 200
 ASIDE_CHARS_MAX = 500
 
@@ -82,6 +88,9 @@ OLLAMA_BODY_BYTES_MAX = 16 << 20
 # cli: how long `doctor` waits for one token.
 DOCTOR_PROBE_S_MAX = 120.0
 
+# cli: how many calls may block at once beside the loop; more wait for their turn.
+BLOCKING_CALLS_MAX = 32
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 
@@ -93,6 +102,15 @@ MANIFEST_WRITES_PER_PLAN_MAX = 20
 FRAME_BYTES_MAX = 16 << 20
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
+
+# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
+# transcripts tell how large they are: the estimate of the room that a run needs.
+SPACE_TRANSCRIPT_BYTES_MIN = 1_000
+SPACE_JOURNAL_SHARE = 0.75
+SPACE_SAMPLE_CONVERSATIONS = 100
+
+# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
+GRID_RUNS_OPEN_MAX = 64
 
 # status: what the live view may cost.
 STATUS_INTERVAL_S = 0.5
@@ -106,6 +124,8 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
+REPORT_GRID_ROWS_MAX = 200
 
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
@@ -105,7 +105,7 @@ def chunks(figure: Figure) -> Iterator[tuple[int, int]]:
         yield figure.first + done, min(CHUNK, figure.promised - done)
 
 
-def see(figure: Figure, pool: ProcessPoolExecutor, processes: int, limit_s: float) -> Seen:
+def see(figure: Figure, pool: Executor, processes: int, limit_s: float) -> Seen:
     """Play as much of a figure as fits into `limit_s`."""
     seen, began_s = Seen(), time.monotonic()
     flying: dict[Future[list[str]], int] = {}

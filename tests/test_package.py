@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -77,5 +78,5 @@ def test_example_is_ready_to_run(
 
     out, err = capsys.readouterr()
     assert (ending.value.code, err) == (0, "")
-    assert f"run directory  runs/{path.stem}\n" in out
+    assert re.search(rf"directory +runs/{path.stem}\n", out)
     assert list(tmp_path.iterdir()) == []

@@ -14,13 +14,15 @@ from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.formatting import format_questions
+from mac_runner.cli.grid import describe_grid, run_grid
 from mac_runner.cli.printing import say, settle
 from mac_runner.cli.running import describe_run, run_experiment
-from mac_runner.cli.setup import Invocation
+from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.cli.showing import show
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
-from mac_runner.errors import MacRunnerError
+from mac_runner.config import Grid
+from mac_runner.errors import MacRunnerError, OutOfMemoryError
 
 _DEFAULT_VERB = "run"
 
@@ -44,7 +46,7 @@ def cli() -> None:
     """Play many multi-agent conversations at once.
 
     \b
-    mac-run FILE            run an experiment, or go on with it where it stopped
+    mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
     mac-run VERB RUN        look at a run directory
@@ -79,7 +81,7 @@ def run(
     quiet: bool,
     live: bool | None,
 ) -> None:
-    """Run the experiment in FILE, or go on with it where it stopped.
+    """Run the experiment in FILE, or go on with it where it stopped. With a section `_grid`: every combination.
 
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
     4 storage failed, 70 a bug of mac_runner.
@@ -96,7 +98,15 @@ def run(
         is_live=live,
         is_pulling=is_pulling,
     )
-    _end(lambda: describe_run(invocation) if dry_run else run_experiment(invocation))
+    _end(lambda: _run(invocation, is_dry=dry_run))
+
+
+def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
+    """Run, or describe, what the file asks for: one experiment or a grid of them."""
+    asked = read_file(invocation)
+    if isinstance(asked, Grid):
+        return describe_grid(invocation, asked) if is_dry else run_grid(invocation, asked)
+    return describe_run(invocation, asked) if is_dry else run_experiment(invocation, asked)
 
 
 @cli.command(name="verify")
@@ -165,6 +175,10 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     except MacRunnerError as error:
         say(f"mac-run: {error}")
         return exit_of(error)
+    except MemoryError:
+        shortage = OutOfMemoryError("the run was stopped")
+        say(f"mac-run: {shortage}")
+        return exit_of(shortage)
     except KeyboardInterrupt:
         say("mac-run: interrupted; run the same command again")
         return Exit.INTERRUPTED

@@ -6,32 +6,41 @@ experiment it tells what is installed, and whether Ollama runs on this machine.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 from mac_runner import __version__
 from mac_runner.cli.examining import Finding, examine
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.grid.parts import setups_by_definition
 from mac_runner.cli.inventory import gpus, machine, packages
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
-from mac_runner.cli.setup import Invocation, Setup, set_up
+from mac_runner.cli.setup import Invocation, Setup, read_file, set_up
 from mac_runner.clock import SystemClock
-from mac_runner.config import OllamaConfig
+from mac_runner.config import Grid, OllamaConfig
 from mac_runner.errors import BackendError
 from mac_runner.printable import printable
 
 
 def diagnose(invocation: Invocation | None) -> Exit:
     """Print what is there; FAILURES when something that the experiment needs is not."""
-    setup = None if invocation is None else set_up(invocation)
+    setups = None if invocation is None else _set_up(invocation)
     _print(_about_the_machine())
-    if setup is None:
-        _print([f"ollama       {asyncio.run(_local_ollama())}"])
+    if setups is None:
+        _print([f"ollama       {run_loop(_local_ollama())}"])
         return Exit.OK
-    problems = asyncio.run(_about_the_models(setup))
+    problems = sum(run_loop(_about_the_models(setup)) for setup in setups)
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
+
+
+def _set_up(invocation: Invocation) -> Sequence[Setup]:
+    """The experiment; of a grid, one for each definition of a model that it has."""
+    asked = read_file(invocation)
+    if isinstance(asked, Grid):
+        return tuple(setups_by_definition(invocation, asked))
+    return (set_up(invocation, asked),)
 
 
 def _about_the_machine() -> list[str]:

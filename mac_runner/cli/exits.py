@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError, RunDirectoryError, StoreError
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    MacRunnerError,
+    OutOfMemoryError,
+    RunDirectoryError,
+    StoreError,
+)
 
 
 class Exit(IntEnum):
@@ -20,11 +27,11 @@ class Exit(IntEnum):
 
 
 def exit_of(error: MacRunnerError) -> Exit:
-    """The exit code of an error that ended the run. An engine that died leaves a run that can go on."""
+    """The exit code of an error that ended the run. A dead engine or a lack of memory leaves a run that can go on."""
     if isinstance(error, ConfigError | RunDirectoryError):
         return Exit.BAD_INPUT
     if isinstance(error, StoreError):
         return Exit.STORAGE_FAILED
-    if isinstance(error, EngineDeadError):
+    if isinstance(error, EngineDeadError | OutOfMemoryError):
         return Exit.INTERRUPTED
     return Exit.FAILURES

@@ -9,25 +9,26 @@ from collections.abc import Mapping
 from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
+from mac_runner.cli.results import print_summary, summary_of
 from mac_runner.cli.setup import Invocation, Setup, set_up
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.reports import summarise, write_summary
+from mac_runner.config import Loaded
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, RunContents, is_complete, open_run, read_run, survey
-from mac_runner.types import JsonObject
+from mac_runner.store import Run, is_complete, open_run, read_run, survey
 
 
-def run_experiment(invocation: Invocation) -> Exit:
+def run_experiment(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """Run, print who won, and say how it ended."""
     clock = SystemClock()
-    setup = set_up(invocation)
+    setup = set_up(invocation, loaded)
     if is_complete(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks):
         planned = len(setup.tasks)
         _say(invocation, f"{setup.directory}: all {planned} conversations have ended already; nothing to run")
-        return _report(invocation, _summary_of(read_run(setup.directory)))
+        return print_summary(summary_of(read_run(setup.directory)), is_quiet=invocation.is_quiet)
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
@@ -38,11 +39,11 @@ def run_experiment(invocation: Invocation) -> Exit:
         clock=clock,
     ) as run:
         with seldom_collecting():
-            result = asyncio.run(_play(invocation, setup, backends, run, display, clock))
-        summary = _summary_of(run.contents())
+            result = run_loop(_play(invocation, setup, backends, run, display, clock))
+        summary = summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts
-    exit_code = _report(invocation, summary)
+    exit_code = print_summary(summary, is_quiet=invocation.is_quiet)
     if result.interrupted:
         done = f"{counts.done} of {counts.planned} conversations have ended"
         _say(invocation, f"interrupted: {done}; run the same command again to go on")
@@ -51,9 +52,9 @@ def run_experiment(invocation: Invocation) -> Exit:
     return exit_code
 
 
-def describe_run(invocation: Invocation) -> Exit:
+def describe_run(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """`--dry-run`: what would run and how much is left; touches nothing."""
-    setup = set_up(invocation)
+    setup = set_up(invocation, loaded)
     setup.backends(SystemClock(), lambda line: _say(invocation, line))
     found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
     experiment = setup.experiment
@@ -107,23 +108,6 @@ async def _show(display: Display, progress: Progress, setup: Setup, clock: Clock
     await tick(
         display, lambda: meter.frame(read_progress(progress, experiment_name=setup.name, profile=profile)), clock
     )
-
-
-def _summary_of(contents: RunContents) -> JsonObject:
-    return summarise(
-        experiment_name=contents.experiment_name,
-        rows=contents.rows(),
-        planned=contents.counts.planned,
-        accounting=contents.accounting,
-    )
-
-
-def _report(invocation: Invocation, summary: JsonObject) -> Exit:
-    """Print the summary; whether conversations failed decides the exit code."""
-    if not invocation.is_quiet:
-        with report() as stream:
-            write_summary(summary, stream)
-    return Exit.FAILURES if summary["failures"] else Exit.OK
 
 
 def _say(invocation: Invocation, text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.config import Experiment, Loaded, ModelDefinition, load_experiment
+from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, load_experiment
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
@@ -83,24 +83,40 @@ class Setup:
         is_pulling: bool = False,
     ) -> Backend:
         """The engine of model `name`, defined by the experiment or a variant of what it says. Raises ConfigError."""
-        with _located(self.loaded):
+        with located(self.loaded):
             return build_backend(
                 name,
                 definition,
                 agents=self.experiment.agent_definitions,
-                policy_of=_policies(self.environment, name),
+                policy_of=lambda policy: self.policy(name, policy),
                 clock=clock,
                 say=say,
                 is_pulling=is_pulling,
             )
 
+    def policy(self, model: str, name: str) -> Policy:
+        """The environment's scripted player called `name`; of an unknown one it is told where the file names it."""
+        try:
+            return self.environment.policy(name)
+        except ConfigError as error:
+            key = ("model_definitions", model, "scripted_config", "policy")
+            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
 
-def set_up(invocation: Invocation) -> Setup:
-    """Read, resolve and check everything. Raises ConfigError, with the place in the file where there is one."""
-    loaded = load_experiment(
+
+def read_file(invocation: Invocation) -> Loaded | Grid:
+    """What the file asks for with the flags: one experiment, or a grid of them. Raises ConfigError."""
+    return load(invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed)
+
+
+def set_up(invocation: Invocation, loaded: Loaded | None = None) -> Setup:
+    """Check everything about the one experiment of a file, which is read unless it is `loaded` already.
+
+    Raises ConfigError, with the place in the file where there is one.
+    """
+    loaded = loaded or load_experiment(
         invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed
     )
-    with _located(loaded):
+    with located(loaded):
         environment = build_environment(loaded.experiment)
         next(plan_of(loaded.experiment, environment.lineup)())
     name = loaded.experiment.experiment_metadata.experiment_name
@@ -113,7 +129,7 @@ def set_up(invocation: Invocation) -> Setup:
 
 
 @contextmanager
-def _located(loaded: Loaded) -> Iterator[None]:
+def located(loaded: Loaded) -> Iterator[None]:
     """Whoever refuses a setting inside the block knows its key; the file knows the place."""
     try:
         yield
@@ -121,16 +137,3 @@ def _located(loaded: Loaded) -> Iterator[None]:
         if not error.key:
             raise
         raise ConfigError(f"{loaded.locate(error.key)}: {error}") from error
-
-
-def _policies(environment: Environment, model: str) -> Callable[[str], Policy]:
-    """The environment's scripted players by name; of an unknown one it is told where the file names it."""
-
-    def policy_of(name: str) -> Policy:
-        try:
-            return environment.policy(name)
-        except ConfigError as error:
-            key = ("model_definitions", model, "scripted_config", "policy")
-            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
-
-    return policy_of

@@ -1,4 +1,5 @@
-"""Signals. The first SIGINT or SIGTERM asks a run to stop, the second one leaves at once; SIGHUP concerns nobody.
+"""Signals. The first SIGINT or SIGTERM asks a run to stop, the second one leaves at once; SIGHUP concerns nobody:
+a run goes on when the terminal it was started from is gone.
 
 While nothing is in flight (before the first request, after the last one) there is nothing to wait for, and the first
 signal is enough. Leaving at once is safe at any moment: what was acknowledged is on the disk, and nothing else was
@@ -12,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from mac_runner.cli.exits import Exit
 
@@ -34,21 +36,29 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block the first signal sets `stop` and says so, and the second ends the process."""
+    """Inside the block the first signal sets `stop` and says so, and the second ends the process.
+
+    The handlers are the interpreter's and not the loop's, so the second signal is heard even where something holds up
+    the loop.
+    """
     loop = asyncio.get_running_loop()
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
+    received: list[int] = []
 
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(Exit.INTERRUPTED)
+    def ask_to_stop() -> None:
         stop.set()
         say("stopping: waiting for the requests in flight; once more leaves at once")
 
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            os._exit(Exit.INTERRUPTED)
+        loop.call_soon_threadsafe(ask_to_stop)
+
     for number in _STOPPING:
-        loop.add_signal_handler(number, on_signal)
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
         for number, handler in handlers.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,7 +14,17 @@ from mac_runner.environments.base import Environment
 from mac_runner.environments.registry import build_environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.store import VerifyReport, build_transcript, read_run, replies_of, task_of, verify_run
+from mac_runner.store import (
+    VerifyReport,
+    build_transcript,
+    has_run,
+    is_grid,
+    read_grid,
+    read_run,
+    replies_of,
+    task_of,
+    verify_run,
+)
 from mac_runner.store.layout import config_path
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
@@ -22,12 +33,27 @@ _FINDINGS_SHOWN_MAX = 50
 
 
 def verify(directory: Path) -> Exit:
-    """Print what was checked and what was found; FAILURES when anything is wrong."""
+    """Print what was checked and what was found; FAILURES when anything is wrong. Of a grid all combinations."""
+    if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
+        return _verify_all(directory, [entry.slug for entry in grid.entries])
     environment = _environment(directory, read_run(directory).resolved)
     found = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
     with report() as stream:
         stream.write(_told(found) + "\n")
     return Exit.OK if found.ok else Exit.FAILURES
+
+
+def _verify_all(directory: Path, slugs: Sequence[str]) -> Exit:
+    """Every combination that has begun, one after the other."""
+    begun = [slug for slug in slugs if has_run(directory / slug)]
+    with report() as stream:
+        stream.write(f"{len(slugs)} combinations, {len(slugs) - len(begun)} of them not begun\n")
+    worst = Exit.OK
+    for slug in begun:
+        with report() as stream:
+            stream.write(f"\n{slug}\n")
+        worst = max(worst, verify(directory / slug))
+    return worst
 
 
 def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:

@@ -1,7 +1,7 @@
 """The experiment file: YAML → a frozen Experiment, and what makes two of them the same run.
 
-`load_experiment` reads, resolves and checks; `differences` compares two resolved configs. Nothing else of the
-package reads YAML that a person wrote.
+`load` reads, resolves and checks, one experiment or a grid of them; `differences` compares two resolved configs.
+Nothing else of the package reads YAML that a person wrote.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from mac_runner.config.discussion import (
     RoutingStrategy,
     StoppingConfig,
 )
+from mac_runner.config.expansion import in_words, renamed
 from mac_runner.config.experiment import ConversationConfig, EchoConfig, Experiment, ExperimentMetadata, RetryConfig
 from mac_runner.config.game import GameCalendar, GameConfig, GameFlags
+from mac_runner.config.grid import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.identity import Difference, IdentityDiff, differences
 from mac_runner.config.latency import EngineLatency, GameLatency
-from mac_runner.config.loading import Loaded, load_experiment
+from mac_runner.config.loading import load, load_experiment
 from mac_runner.config.materials import read_material
 from mac_runner.config.model_definition import (
     ModelDefinition,
@@ -30,11 +32,14 @@ from mac_runner.config.model_definition import (
     VllmConfig,
 )
 from mac_runner.config.questions import Choice, Question, QuestionType, parse_question, read_questions
+from mac_runner.config.resolving import Loaded
 
 __all__ = [
     "AgentDefinition",
     "AnswerConfig",
+    "BroadcastGroup",
     "Choice",
+    "Combination",
     "ConversationConfig",
     "Difference",
     "DiscussionConfig",
@@ -46,6 +51,8 @@ __all__ = [
     "GameConfig",
     "GameFlags",
     "GameLatency",
+    "Grid",
+    "GridSection",
     "IdentityDiff",
     "IdentityRevealConfig",
     "Loaded",
@@ -63,8 +70,11 @@ __all__ = [
     "StoppingConfig",
     "VllmConfig",
     "differences",
+    "in_words",
+    "load",
     "load_experiment",
     "parse_question",
     "read_material",
     "read_questions",
+    "renamed",
 ]

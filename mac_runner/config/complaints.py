@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.problems import Problem, found, suggestion
-from mac_runner.config.section import PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, place_at
+from mac_runner.config.section import PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, Section, place_at
 from mac_runner.types import JsonValue
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -39,8 +39,8 @@ _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
 }
 
 
-def complaints(failure: ValidationError, data: JsonValue) -> Iterator[Problem]:
-    """Every problem of `failure`, which was raised for `data`, one for each path."""
+def complaints(failure: ValidationError, data: JsonValue, *, root: type[Section] = Experiment) -> Iterator[Problem]:
+    """Every problem of `failure`, which was raised for `data` as a `root`, one for each path."""
     gathered: dict[KeyPath, list[ErrorDetails]] = {}
     for error in failure.errors(include_url=False):
         gathered.setdefault(_path_in(data, error), []).append(error)
@@ -48,7 +48,7 @@ def complaints(failure: ValidationError, data: JsonValue) -> Iterator[Problem]:
     for path, errors in gathered.items():
         # A value that fits no member of a union is told about once, at the deepest place it was followed to.
         if path not in parents:
-            yield Problem(path, _text(path, errors, data))
+            yield Problem(path, _text(path, errors, root))
 
 
 def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
@@ -66,10 +66,10 @@ def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
     return tuple(path)
 
 
-def _text(path: KeyPath, errors: list[ErrorDetails], data: JsonValue) -> str:
+def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str:
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
-        section = place_at(Experiment, path[:-1]).section
+        section = place_at(root, path[:-1]).section
         return f"unknown key{suggestion(str(path[-1]), section.model_fields if section else ())}"
     if kind == "missing":
         return "is missing"

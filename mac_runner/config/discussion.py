@@ -85,6 +85,8 @@ class PromptConfig(Section):
     """How choices are listed: with bullets; letters, numerals or roman numerals and their punctuation; or bare."""
     answer_order: Annotated[Literal["rationale_first", "answer_first"], IDENTITY] = "rationale_first"
     """Which of the two a reply begins with."""
+    identity_place: Annotated[Literal["system", "last"], IDENTITY] = "system"
+    """Where an agent is told who it is: in the system message, or behind what was said, where it costs less cache."""
     template_file: Annotated[Text | None, RUNTIME] = None
     """A Jinja template of one's own, relative to the experiment file; null: the built-in one."""
     template: Annotated[str | None, IDENTITY, Field(min_length=1, max_length=TEMPLATE_CHARS_MAX)] = None

@@ -53,7 +53,7 @@ def overlaid(base: Draft, overlay: Draft) -> Draft:
 
 def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
     """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
-    origins = {known: text for known, text in draft.origins.items() if not _is_below(known, {path})}
+    origins = {known: text for known, text in draft.origins.items() if known[: len(path)] != path}
     for length in range(1, len(path) + 1):
         origins.setdefault(path[:length], origin)
     return Draft(value=as_object(_placed(draft.value, path, value)), origins=origins)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from mac_runner.config.experiment import Experiment
-from mac_runner.config.section import IDENTITY, KeyPath, bearing_of
+from mac_runner.config.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
+
+_NAME: Final = ("experiment_metadata", "experiment_name")
 
 
 class Difference(NamedTuple):
@@ -36,6 +41,42 @@ def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
         identity=tuple(difference for bearing, difference in found if bearing is IDENTITY),
         runtime=tuple(difference for bearing, difference in found if bearing is not IDENTITY),
     )
+
+
+def identity_of(experiment: Experiment) -> str:
+    """A digest of everything the results of an experiment depend on, in hexadecimal; its name is no part of it.
+
+    A value that is its default is left out: so the digest outlives new keys, and leaving a key out is as good as
+    writing its default.
+    """
+    written = experiment.model_dump(mode="json", exclude_defaults=True)
+    leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
+    text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValue]]:
+    """The identity fields at or below `path`, as far as they are written."""
+    if _is_leaf(path) or not isinstance(value, dict | list):
+        if _bearing(path) is IDENTITY:
+            yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _leaves((*path, key), part)
+    else:
+        for index, part in enumerate(value):
+            yield from _leaves((*path, index), part)
+
+
+# A grid asks for the same few paths once for each of its combinations.
+@lru_cache(maxsize=4096)
+def _is_leaf(path: KeyPath) -> bool:
+    return place_at(Experiment, path).field is not None
+
+
+@lru_cache(maxsize=4096)
+def _bearing(path: KeyPath) -> Bearing:
+    return bearing_of(Experiment, path)
 
 
 def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPath, Difference]]:

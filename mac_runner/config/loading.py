@@ -1,46 +1,29 @@
-"""File, profile, `--set`, `--seed` → Experiment: the one way in, and the one place that reads the file."""
+"""File, profile, `--set`, `--seed` → one Experiment or a grid of them: the one way in, and what reads the file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from mac_runner.config.complaints import complaints
-from mac_runner.config.consistency import inconsistencies
 from mac_runner.config.document import Document, parse_document
 from mac_runner.config.draft import Draft, as_object, draft_of, overlaid, resolve_path, with_value
+from mac_runner.config.expansion import expanded
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
-from mac_runner.config.materials import MaterialError, with_materials
-from mac_runner.config.problems import Problem, config_error, dotted, found, suggestion
-from mac_runner.config.section import KeyPath
+from mac_runner.config.grid import GRID_KEY, Grid
+from mac_runner.config.problems import Problem, config_error, found, suggestion
+from mac_runner.config.resolving import Loaded, resolved, told
 from mac_runner.errors import ConfigError
 from mac_runner.limits import YAML_SIZE_BYTES_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """An experiment, the complete config it came from, and where each of its values was written.
-
-    `resolved` has every default filled in, no `profiles`, and under `profile` the one that was chosen;
-    `Experiment.model_validate(resolved)` gives the experiment again. `locate` names `file:line` or the flag.
-    """
-
-    experiment: Experiment
-    resolved: JsonObject
-    locate: Callable[[KeyPath], str]
-
-
-def load_experiment(
+def load(
     path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | None = None
-) -> Loaded:
-    """Read an experiment file, lay the profile over it, then the `--set` values, then the seed.
+) -> Loaded | Grid:
+    """Read an experiment file, lay the profile over it, then the `--set` values, then the seed; lay out its grid.
 
-    Raises ConfigError listing every problem of the first stage that has any: YAML, profile and flags, single
+    Raises ConfigError listing every problem of the first stage that has any: YAML, profile and flags, the grid, single
     values, and then what must hold between values.
     """
     source = str(path)
@@ -49,9 +32,21 @@ def load_experiment(
     draft = _overridden(draft, overrides)
     if seed is not None:
         draft = with_value(draft, ("seed",), seed, "--seed")
-    experiment = _validated(draft, path.parent)
-    resolved: JsonObject = experiment.model_dump(mode="json")
-    return Loaded(experiment=experiment, resolved=resolved, locate=draft.locate)
+    if draft.value.get(GRID_KEY) is not None:
+        return expanded(draft, path.parent)
+    plain = {key: value for key, value in draft.value.items() if key != GRID_KEY}
+    return resolved(Draft(value=plain, origins=draft.origins), path.parent)
+
+
+def load_experiment(
+    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | None = None
+) -> Loaded:
+    """The one experiment of a file, read as `load` does. Raises ConfigError for a file with a grid of them too."""
+    found = load(path, profile=profile, overrides=overrides, seed=seed)
+    if isinstance(found, Grid):
+        count = len(found.combinations)
+        raise ConfigError(f"{path}: {GRID_KEY} asks for {count} experiments, and here is room for one")
+    return found
 
 
 def _read(path: Path) -> bytes:
@@ -71,7 +66,7 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
     profiles = _profiles(document.value.get("profiles"), draft)
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
-        raise _told(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
+        raise told(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
     if chosen not in profiles:
         where = "--profile" if profile is not None else f"{draft.locate(('profile',))}: profile"
         raise config_error([f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}"])
@@ -83,14 +78,14 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
 def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
     """The overlays by name. All are looked at, so that a slip in one is seen before its turn comes."""
     if (first := next(wrong := _wrong_profiles(value), None)) is not None:
-        raise _told(draft, chain([first], wrong))
+        raise told(draft, chain([first], wrong))
     return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in as_object(value).items()}}
 
 
 def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:
     if not isinstance(value, dict | None):
         yield Problem(("profiles",), f"{found(value)}; allowed: a mapping of names to overlays")
-    allowed = [key for key in Experiment.model_fields if key != "profile"]
+    allowed = [*(key for key in Experiment.model_fields if key != "profile"), GRID_KEY]
     for name, overlay in as_object(value).items():
         if not isinstance(overlay, dict | None):
             yield Problem(("profiles", name), f"{found(overlay)}; allowed: a mapping of sections")
@@ -118,26 +113,3 @@ def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
     if problems:
         raise config_error(problems)
     return draft
-
-
-def _validated(draft: Draft, base: Path) -> Experiment:
-    """The experiment of a draft, with the files it names, relative to `base`, read."""
-    problems: Iterator[Problem]
-    try:
-        experiment = Experiment.model_validate(draft.value)
-    except ValidationError as failure:
-        problems = complaints(failure, draft.value)
-    else:
-        problems = inconsistencies(experiment)
-        if (first := next(problems, None)) is None:
-            try:
-                return with_materials(experiment, base)
-            except MaterialError as fault:
-                first = fault.problem
-        problems = chain([first], problems)
-    # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
-    raise _told(draft, problems)
-
-
-def _told(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
-    return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)

@@ -9,14 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from mac_runner.config.discussion import DiscussionConfig
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.problems import Problem
-from mac_runner.config.questions import read_questions
+from mac_runner.config.questions import Question, read_questions
 from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
 from mac_runner.limits import MATERIAL_BYTES_MAX, TEMPLATE_CHARS_MAX
+
+Banks: TypeAlias = dict[str, tuple[Question, ...]]
+"""Questions by the digest of their files: the combinations of a grid share what they have in common."""
 
 
 class MaterialError(Exception):
@@ -39,18 +43,18 @@ def read_material(path: Path) -> bytes:
     return data
 
 
-def with_materials(experiment: Experiment, base: Path) -> Experiment:
-    """`experiment` with all it reads from files, named relative to `base`.
+def with_materials(experiment: Experiment, base: Path, banks: Banks) -> Experiment:
+    """`experiment` with all it reads from files, named relative to `base`; questions in `banks` are not parsed again.
 
     Raises MaterialError when a file cannot be used, and ConfigError naming the lines of one that is there.
     """
     if experiment.discussion is None:
         return experiment
     discussion = _with_template(experiment.discussion, base)
-    return experiment.model_copy(update={"discussion": _with_questions(discussion, base)})
+    return experiment.model_copy(update={"discussion": _with_questions(discussion, base, banks)})
 
 
-def _with_questions(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:
+def _with_questions(discussion: DiscussionConfig, base: Path, banks: Banks) -> DiscussionConfig:
     if not discussion.questions:
         return discussion
     names = dict(_named(discussion.questions, base))
@@ -58,7 +62,9 @@ def _with_questions(discussion: DiscussionConfig, base: Path) -> DiscussionConfi
     if discussion.questions_sha256 not in (None, digest):
         text = f"the files have the digest {digest}, another one; put back those the experiment was made with"
         raise MaterialError(("discussion", "questions_sha256"), f"{text}, or take the key out")
-    return discussion.model_copy(update={"questions_sha256": digest}).with_bank(read_questions(names))
+    if digest not in banks:
+        banks[digest] = read_questions(names)
+    return discussion.model_copy(update={"questions_sha256": digest}).with_bank(banks[digest])
 
 
 def _named(files: tuple[str, ...], base: Path) -> Iterator[tuple[str, bytes]]:

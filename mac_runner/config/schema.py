@@ -1,7 +1,7 @@
 """The JSON Schema of an experiment file, for editors: `python -m mac_runner.config.schema FILE` writes it.
 
-It is made from the same models that check the file, and adds what only the file has: `profiles`, whose overlays
-may leave out anything but inside an entry that replaces another whole.
+It is made from the same models that check the file, and adds what only the file has: `_grid`, and `profiles`, whose
+overlays may leave out anything but inside an entry that replaces another whole.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mac_runner.config.experiment import Experiment
+from mac_runner.config.grid import GRID_KEY, GridSection
 from mac_runner.config.model_definition import BACKENDS
 from mac_runner.types import JsonObject, JsonValue
 
@@ -24,6 +25,7 @@ def file_schema() -> JsonObject:
     definitions = cast("JsonObject", schema["$defs"])
     properties = cast("JsonObject", schema["properties"])
     cast("JsonObject", definitions["ModelDefinition"])["allOf"] = [_section_rule(backend) for backend in BACKENDS]
+    _add_grid(properties, definitions)
     overlay = _overlay({"type": "object", "additionalProperties": False, "properties": properties}, definitions)
     del cast("JsonObject", overlay["properties"])["profile"]
     definitions["Overlay"] = {**overlay, "description": "What a profile changes: any part of the file."}
@@ -39,6 +41,14 @@ def file_schema() -> JsonObject:
         "title": "A mac_runner experiment",
         "description": "What is played, by whom, on which engines, and how often.",
     }
+
+
+def _add_grid(properties: JsonObject, definitions: JsonObject) -> None:
+    """The section `_grid`, and what it is made of."""
+    grid = cast("JsonObject", _tidied(GridSection.model_json_schema()))
+    definitions.update(cast("JsonObject", grid.pop("$defs")))
+    definitions[GridSection.__name__] = grid
+    properties[GRID_KEY] = {"anyOf": [{"$ref": f"{_REF}{GridSection.__name__}"}, {"type": "null"}]}
 
 
 def schema_text() -> str:

@@ -42,7 +42,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "wall_s": None if wall_s is None else round(wall_s, 3),
         "turns_per_s": _ratio(totals.turns, wall_s),
         "conversations_per_s": _ratio(totals.finished + totals.failed, wall_s),
-        "models": _models(accounting.get("models")),
+        "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
     }
     if totals.games.n:
@@ -113,7 +113,8 @@ class _Totals:
             self.discussions.add(row.discussion)
 
 
-def _models(models: JsonValue) -> JsonObject:
+def models_of(models: JsonValue) -> JsonObject:
+    """What each engine did: its slots, how much of their time was used, the requests it answered."""
     if not isinstance(models, dict):
         return {}
     return {name: _model(account) for name, account in sorted(models.items()) if isinstance(account, dict)}

@@ -7,7 +7,7 @@ shown through `printable` and never read as markup. To a file or a pipe go plain
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from typing import TextIO
 
@@ -36,9 +36,14 @@ _ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
     """Print the tables on `stream`, in colour and to its width where it is a terminal."""
+    show(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+
+
+def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
+    """Print on `stream` what `render` makes for its width, None for one without an end, with or without colour."""
     is_terminal = stream.isatty()
-    width = _terminal_width(stream) if is_terminal else _WIDTH_DEFAULT
-    text = render_summary(summary, width=width, has_style=is_terminal and "NO_COLOR" not in os.environ)
+    width = _terminal_width(stream) if is_terminal else None
+    text = render(width, is_terminal and "NO_COLOR" not in os.environ)
     encoding = stream.encoding or "utf-8"
     try:
         text.encode(encoding)
@@ -50,6 +55,12 @@ def write_summary(summary: JsonObject, stream: TextIO) -> None:
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
+    return drawn((*parts, *_failures_table(summary)), width=width, has_style=has_style)
+
+
+def drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
+    """Some tables one below the other."""
     out = StringIO()
     console = Console(
         file=out,
@@ -60,8 +71,7 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
         emoji=False,
         highlight=False,
     )
-    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
-    for part in (*parts, *_failures_table(summary)):
+    for part in parts:
         console.print(part)
         console.print()
     # Cells are padded to their column; nobody wants the blanks at the ends of lines.

@@ -42,7 +42,8 @@ class Opened:
     """The conversation asked for by Open is there. No turns: it is over already.
 
     `failed_at` is set for one that had failed in an earlier session, at that place; `suspects` are the keys of turns
-    that engines died on then.
+    that engines died on then. `engines` names the engine of each of its models; a model that is not named there is
+    served by the engine of its own name.
     """
 
     conversation: int
@@ -50,6 +51,7 @@ class Opened:
     rounds_completed: int
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
     suspects: frozenset[str] = frozenset()
 
 

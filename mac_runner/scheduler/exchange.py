@@ -32,7 +32,6 @@ class Exchange:
     def __init__(self, wiring: Wiring, accounting: Accounting) -> None:
         self._wiring = wiring
         self._clock = wiring.clock
-        self._recorder = wiring.recorder
         self._accounting = accounting
         self._health: dict[str, EngineHealth] = {}
 
@@ -43,10 +42,10 @@ class Exchange:
         request nothing of its deadline.
         """
         turn, departed_at_s = depart.turn, self._clock.monotonic_s()
-        await self._recorder.flow()
+        await live.source.recorder.flow()
         if not live.wants(turn):  # The conversation failed meanwhile.
             return Faulted(depart.conversation, turn, None)
-        if poison.is_poison(self._recorder.deaths(live.task).get(turn.key, 0)):
+        if poison.is_poison(live.source.recorder.deaths(live.task).get(turn.key, 0)):
             live.fail(turn, poison.reason(turn))
             return Faulted(depart.conversation, turn, None)
         try:
@@ -55,7 +54,8 @@ class Exchange:
             live.fail(turn, str(fault))
             return Faulted(depart.conversation, turn, None)
         sent_at_s = self._clock.monotonic_s()
-        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, self._health_of(turn.model).answers))
+        answers_before = self._health_of(live.source.engines[turn.model]).answers
+        sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, answers_before))
         sendings.charged_from_s += sent_at_s - departed_at_s
         sendings.sent_at_s = sent_at_s
         return await self._send(live, depart, request, sent_at_s)
@@ -63,20 +63,20 @@ class Exchange:
     async def _send(
         self, live: LiveConversation, depart: Depart, request: Request, sent_at_s: float
     ) -> Answered | Faulted | Broken:
-        turn = depart.turn
-        deadline_at_s = live.sendings[turn.key].charged_from_s + self._wiring.retry.request_deadline_s
+        turn, engine = depart.turn, live.source.engines[depart.turn.model]
+        deadline_at_s = live.sendings[turn.key].charged_from_s + live.source.retry.request_deadline_s
         fields: JsonObject = {
             "prompt_chars": request.prompt.size_chars,
             "seed": request.sampling.seed,
             "sending": depart.sending,
         }
-        self._accounting.departed(turn.model, sent_at_s)
-        self._recorder.event("EVENT_INFER_START", about(live, turn) | fields)
+        self._accounting.departed(engine, sent_at_s)
+        live.source.recorder.event("EVENT_INFER_START", about(live, turn) | fields)
         try:
-            backend = self._wiring.backends[turn.model]
+            backend = self._wiring.backends[engine]
             reply = await generate(backend, request, deadline_s=deadline_at_s - sent_at_s)
         except BackendError as fault:
-            self._accounting.landed(turn.model, self._clock.monotonic_s(), None)
+            self._accounting.landed(engine, self._clock.monotonic_s(), None)
             if fault.verdict is Verdict.FAIL_RUN:
                 raise
             return self._unanswered(live, depart, request, fault)
@@ -88,12 +88,13 @@ class Exchange:
         is_death = isinstance(fault, TransientBackendError) and fault.is_engine_death
         deaths = 0
         if is_death:
-            self._health_of(turn.model).died(sendings.sent_at_s, self._clock.monotonic_s())
+            engine = live.source.engines[turn.model]
+            self._health_of(engine).died(sendings.sent_at_s, self._clock.monotonic_s())
             deaths = self.blame(live, turn)
         is_hopeless = poison.is_poison(deaths) or not live.wants(turn)
-        delay_s = None if is_hopeless else self._delay_s(depart, request, fault, sendings)
+        delay_s = None if is_hopeless else self._delay_s(live, depart, request, fault)
         fields: JsonObject = {"sending": depart.sending, "error": sendings.faults[-1], "delay_s": delay_s}
-        self._recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
+        live.source.recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", about(live, turn) | fields)
         if delay_s is None:
             # How often a request was sent depends on luck, and the reason may not: the event log tells it.
             no_answer = f"turn {turn.key} got no answer: {sendings.faults[-1]}"
@@ -106,12 +107,13 @@ class Exchange:
         """
         if self._wiring.stop.is_set():
             return 0
-        self._recorder.death(live.task, turn.key)
-        deaths = self._recorder.deaths(live.task)[turn.key]
-        self._recorder.event("EVENT_ENGINE_DEATH", about(live, turn) | {"deaths": deaths})
+        recorder = live.source.recorder
+        recorder.death(live.task, turn.key)
+        deaths = recorder.deaths(live.task)[turn.key]
+        recorder.event("EVENT_ENGINE_DEATH", about(live, turn) | {"deaths": deaths})
         return deaths
 
-    def _delay_s(self, depart: Depart, request: Request, fault: BackendError, sendings: Sendings) -> float | None:
+    def _delay_s(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> float | None:
         """When to send it again, None for never. Raises EngineDeadError when the engine is lost.
 
         The conversation does not pay for the engine: while that is under suspicion and has answered nobody since the
@@ -120,11 +122,12 @@ class Exchange:
         """
         if not isinstance(fault, TransientBackendError) or isinstance(fault, RequestTimeoutError):
             return None  # Asking again cannot help: it is refused for good, or its time is over.
-        retry, health, now_s = self._wiring.retry, self._health_of(depart.turn.model), self._clock.monotonic_s()
+        engine, sendings = live.source.engines[depart.turn.model], live.sendings[depart.turn.key]
+        retry, health, now_s = live.source.retry, self._health_of(engine), self._clock.monotonic_s()
         health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable)
         if health.is_lost(now_s):
             raise EngineDeadError(
-                f"model {depart.turn.model} has answered nobody for a while, at last: {sendings.faults[-1]}"
+                f"model {engine} has answered nobody for a while, at last: {sendings.faults[-1]}"
             ) from fault
         if fault.is_engine_death:  # Whose doing that was is for `poison` to find out, and no count of attempts.
             sendings.forgiven, sendings.answers_before = depart.sending - 1, health.answers
@@ -143,17 +146,18 @@ class Exchange:
             return retry.backoff_s_max if is_in_time else None
         return delay_s if delay_s is None or health.spend_retry() else max(delay_s, retry.backoff_s_max)
 
-    def _health_of(self, model: str) -> EngineHealth:
-        if model not in self._health:
-            self._health[model] = EngineHealth.of(self._wiring.backends[model].capacity)
-        return self._health[model]
+    def _health_of(self, engine: str) -> EngineHealth:
+        if engine not in self._health:
+            self._health[engine] = EngineHealth.of(self._wiring.backends[engine].capacity)
+        return self._health[engine]
 
     def _answered(
         self, live: LiveConversation, depart: Depart, request: Request, reply: Reply, sent_at_s: float
     ) -> Answered | Faulted | Broken:
         turn, now_s = depart.turn, self._clock.monotonic_s()
-        self._accounting.landed(turn.model, now_s, reply.tokens)
-        self._health_of(turn.model).answered()
+        engine = live.source.engines[turn.model]
+        self._accounting.landed(engine, now_s, reply.tokens)
+        self._health_of(engine).answered()
         self._wiring.progress.turns += 1
         live.answered += 1
         fields: JsonObject = {
@@ -162,7 +166,7 @@ class Exchange:
             "finish_reason": str(reply.finish_reason),
             "is_dropped": not live.wants(turn),
         }
-        self._recorder.event("EVENT_INFER_DONE", about(live, turn) | fields)
+        live.source.recorder.event("EVENT_INFER_DONE", about(live, turn) | fields)
         faults = tuple(live.sendings.pop(turn.key).faults)
         timing = Timing(queue_s=round(depart.waited_s, 6), generate_s=round(now_s - sent_at_s, 6), faults=faults)
         recorded = RecordedReply(
@@ -176,18 +180,18 @@ class Exchange:
         A reply that came too late for a failed conversation is told in the event log (`is_dropped`) and nowhere
         else: whether it comes depends on what else ran, and the transcript may not.
         """
-        index = live.task.index
+        number = live.number
         if live.wants(turn):
-            self._recorder.reply(live.task, recorded)
+            live.source.recorder.reply(live.task, recorded)
             live.receive(turn, recorded)
         if not live.wants(turn):
-            return Faulted(index, turn, None)
+            return Faulted(number, turn, None)
         try:
             now = live.turns()
         except ConversationError as fault:
             live.break_down(str(fault))
-            return Broken(index, turn)
-        return Answered(index, turn, now.turns, now.rounds_completed, now.needs)
+            return Broken(number, turn)
+        return Answered(number, turn, now.turns, now.rounds_completed, now.needs)
 
 
 def about(live: LiveConversation, turn: Turn) -> JsonObject:

@@ -16,7 +16,7 @@ def check(pools: Pools, *, slots: int, concurrency: int | None) -> None:
     _check_pending(pools, held)
     _check_slots(pools, by_pool[Pool.IN_FLIGHT], slots, concurrency)
     for pool in pools.models.values():
-        _check_model(pool, [turn for turn in held if turn.turn.model == pool.name])
+        _check_model(pool, [turn for turn in held if turn.engine == pool.name])
     assert sum(pool.ready for pool in pools.models.values()) == by_pool[Pool.READY], "ready turns of an unknown model"
     for index, conversation in pools.conversations.items():
         assert index == conversation.index, f"conversation {conversation.index} is filed under {index}"

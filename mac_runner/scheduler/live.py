@@ -11,15 +11,16 @@ that order is the failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from mac_runner.environments.base import Conversation, Environment
+from mac_runner.environments.base import Conversation
 from mac_runner.environments.replay import receive, replay
 from mac_runner.errors import ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import request_seed
 from mac_runner.scheduler.events import BEFORE_ALL, Needs, Opened, Place
+from mac_runner.scheduler.work import Source
 from mac_runner.types import FinishReason, JsonObject, ReceiptKind, RecordedReply, Request, Task, Turn, TurnRecord
 
 
@@ -57,19 +58,21 @@ class Sendings:
 
 
 class LiveConversation:
-    """A conversation between its opening and its transcript.
+    """A conversation between its opening and its transcript; `number` is its place among all of the run.
 
     `typical_prompt_tokens` tells what prompts take as a rule; None: no model admits by tokens, so nobody asks.
     """
 
     def __init__(
         self,
-        environment: Environment,
+        number: int,
+        source: Source,
         task: Task,
-        models: Collection[str],
         opened_at_s: float,
         typical_prompt_tokens: Callable[[], int] | None = None,
     ) -> None:
+        self.number = number
+        self.source = source
         self.task = task
         self.opened_at_s = opened_at_s
         self.records: list[TurnRecord] = []
@@ -79,9 +82,7 @@ class LiveConversation:
         self.failed_at: Place | None = None
         self.answered = 0
         self.conversation: Conversation | None = None
-        self._environment = environment
         self._agents = {agent.agent_id: agent for agent in task.agents}
-        self._models = models
         self._typical_prompt_tokens = typical_prompt_tokens
 
     def open(self, replies: Iterable[RecordedReply]) -> Opened:
@@ -90,19 +91,20 @@ class LiveConversation:
         Raises RunDirectoryError when one of them was given to another prompt than is rendered now: then this is not
         the version that began the run, and to go on would mix the two.
         """
-        index = self.task.index
+        number = self.number
         try:
             self.conversation = self._fresh()
             self._restore(self.conversation, replies)
         except ConversationError as fault:
             self.failure = f"it could not be opened: {fault}"
-            return Opened(index, (), 0)
+            return Opened(number, (), 0)
         try:
             now = self.turns()
         except ConversationError as fault:
             self.break_down(str(fault))
-            return Opened(index, (), 0)
-        return Opened(index, now.turns, now.rounds_completed, self.failed_at, now.needs)
+            return Opened(number, (), 0)
+        engines = self.source.engines
+        return Opened(number, now.turns, now.rounds_completed, self.failed_at, now.needs, engines=engines)
 
     def turns(self) -> OpenTurns:
         """The turns open now."""
@@ -110,7 +112,7 @@ class LiveConversation:
         with boundary(ConversationError, "turns"):
             turns, rounds = conversation.turns(), conversation.rounds_completed
         for turn in turns:
-            if turn.agent not in self._agents or turn.model not in self._models:
+            if turn.agent not in self._agents or turn.model not in self.source.engines:
                 raise ConversationError(
                     f"turn {turn.key} asks agent {turn.agent!r} on model {turn.model!r}; no such pair"
                 )
@@ -228,7 +230,7 @@ class LiveConversation:
 
     def _fresh(self) -> Conversation:
         with boundary(ConversationError, f"opening {self.task.task_id}"):
-            return self._environment.open(self.task)
+            return self.source.environment.open(self.task)
 
     def _opened(self) -> Conversation:
         assert self.conversation is not None, f"{self.task.task_id} was never opened"

@@ -16,6 +16,7 @@ living, so that leaving costs O(1) and the heap is never more than about twice w
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -43,12 +44,14 @@ class Pool(Enum):
 class HeldTurn:
     """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any.
 
-    `charged_tokens` is what it takes of its model's token budget while it is in flight. A suspect is one that engines
-    have died on: it departs behind all others and has its model for itself.
+    `engine` is the one that serves its model, and names the ModelPool that counts it. `charged_tokens` is what it takes
+    of that engine's token budget while it is in flight. A suspect is one that engines have died on: it departs behind
+    all others and has its engine for itself.
     """
 
     conversation: OpenConversation
     turn: Turn
+    engine: str
     pool: Pool | None = None
     sendings: int = 0
     ready_at_s: float = 0.0
@@ -78,6 +81,12 @@ class OpenConversation:
     failed_at: Place | None = None
     needs: Needs = field(default_factory=dict)
     suspects: frozenset[str] = frozenset()
+    engines: Mapping[str, str] = field(default_factory=dict)
+
+    def hold(self, turn: Turn) -> HeldTurn:
+        """A turn of it that is in no pool yet."""
+        engine = self.engines.get(turn.model, turn.model)
+        return HeldTurn(self, turn, engine, is_suspect=turn.key in self.suspects)
 
     def wants(self, turn: Turn) -> bool:
         """Whether `turn` still matters: it always does, unless the conversation failed at it or before it."""
@@ -86,7 +95,7 @@ class OpenConversation:
 
 @dataclass(slots=True, eq=False)
 class ModelPool:
-    """One model: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more).
+    """One engine: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more).
 
     It serves `capacity` requests at once, and `lookahead` more may be in flight, which wait inside the engine.
     A model with a token budget has a slot for its next turn only while what that turn needs fits beside the tokens in
@@ -184,9 +193,9 @@ class Pools:
         if to is Pool.READY:
             held.ready_at_s = now_s
             self.queue(held)
-            self.model(held.turn.model).ready += 1
+            self.model(held.engine).ready += 1
         elif to is Pool.IN_FLIGHT:
-            pool = self.model(held.turn.model)
+            pool = self.model(held.engine)
             held.charged_tokens = held.needed_tokens
             pool.tokens_in_flight += held.charged_tokens
             pool.in_flight += 1
@@ -200,7 +209,7 @@ class Pools:
     def queue(self, held: HeldTurn) -> None:
         """Enter a ready turn into its heap with its present priority; an earlier entry of it dies."""
         turn, conversation = held.turn, held.conversation
-        pool = self.model(turn.model)
+        pool = self.model(held.engine)
         if held.entry is not None:
             held.entry = None
             pool.bury()
@@ -218,12 +227,12 @@ class Pools:
 
     def _leave(self, held: HeldTurn) -> None:
         if held.pool is Pool.READY:
-            pool = self.model(held.turn.model)
+            pool = self.model(held.engine)
             held.entry = None
             pool.ready -= 1
             pool.bury()
         elif held.pool is Pool.IN_FLIGHT:
-            pool = self.model(held.turn.model)
+            pool = self.model(held.engine)
             pool.tokens_in_flight -= held.charged_tokens
             pool.in_flight -= 1
             pool.is_reserved = False

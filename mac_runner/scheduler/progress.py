@@ -5,7 +5,7 @@ from __future__ import annotations
 from mac_runner.clock import Clock
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.live import LiveConversation
-from mac_runner.scheduler.recorder import Recorder
+from mac_runner.scheduler.recorder import RunLog
 from mac_runner.scheduler.snapshot import PoolSnapshot
 from mac_runner.scheduler.state import RequestScheduler
 from mac_runner.types import TokenCount
@@ -28,23 +28,26 @@ class Progress:
         self.turns_ended = 0
         self._scheduler = RequestScheduler()
         self._accounting: Accounting | None = None
-        self._recorder: Recorder | None = None
+        self._log: RunLog | None = None
         self._clock: Clock | None = None
         self._live: dict[int, LiveConversation] = {}
         self._started_at_s = 0.0
+        self._tokens_before = TokenCount()
 
     def attach(
         self,
         scheduler: RequestScheduler,
         accounting: Accounting,
-        recorder: Recorder,
+        log: RunLog,
         clock: Clock,
         live: dict[int, LiveConversation],
     ) -> None:
-        """The shell begins: show these from now on."""
-        self._scheduler, self._accounting, self._recorder = scheduler, accounting, recorder
+        """A shell begins: show these from now on. What one before it generated still counts."""
+        self._tokens_before = self.tokens
+        if self._clock is None:
+            self._started_at_s = clock.monotonic_s()
+        self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live = clock, live
-        self._started_at_s = clock.monotonic_s()
 
     def ended(self, *, is_failed: bool, turns: int) -> None:
         """One more conversation is through, with so many turns answered in this session."""
@@ -67,12 +70,12 @@ class Progress:
     @property
     def written(self) -> int:
         """Conversations safe on disk, of all sessions."""
-        return self.resumed_with if self._recorder is None else self._recorder.written
+        return self.resumed_with if self._log is None else self._log.written
 
     @property
     def tokens(self) -> TokenCount:
         """Tokens of this session's replies."""
-        return TokenCount() if self._accounting is None else self._accounting.tokens
+        return self._tokens_before if self._accounting is None else self._tokens_before + self._accounting.tokens
 
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""

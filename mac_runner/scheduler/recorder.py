@@ -1,4 +1,8 @@
-"""What the scheduler needs of a run directory. The store's Run is one; a test's list of calls is another."""
+"""What the scheduler needs of a run directory. The store's Run is one; a test's list of calls is another.
+
+A RunLog takes what concerns the run as a whole, a Recorder what concerns the conversations of one experiment too. In a
+run of one experiment the two are the same.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from mac_runner.errors import StoreError
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 
-class Recorder(Protocol):
+class RunLog(Protocol):
     """Takes what happened, at once and in order; writing is its own business. Any call may raise StoreError."""
 
     @property
@@ -26,6 +30,18 @@ class Recorder(Protocol):
         """Call `callback` when a write fails; it may come from another thread."""
         ...
 
+    def event(self, name: str, fields: JsonObject) -> None:
+        """A line of the event log."""
+        ...
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """The accounts of this session so far."""
+        ...
+
+
+class Recorder(RunLog, Protocol):
+    """Takes the conversations of one experiment as well."""
+
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         """A reply that was paid for."""
         ...
@@ -40,14 +56,6 @@ class Recorder(Protocol):
 
     def publish(self, task: Task, transcript: JsonObject) -> None:
         """The transcript of a conversation that is over."""
-        ...
-
-    def event(self, name: str, fields: JsonObject) -> None:
-        """A line of the event log."""
-        ...
-
-    def checkpoint(self, accounting: JsonObject) -> None:
-        """The accounts of this session so far."""
         ...
 
     async def flow(self) -> None:

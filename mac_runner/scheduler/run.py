@@ -1,4 +1,4 @@
-"""Run the conversations of an experiment that are still to do: the scheduler's one way in."""
+"""Run the conversations that are still to do, of one experiment or of several: the scheduler's ways in."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from mac_runner.clock import Clock
 from mac_runner.environments.base import Environment
 from mac_runner.scheduler.engines import started
 from mac_runner.scheduler.progress import Progress
-from mac_runner.scheduler.recorder import Recorder
+from mac_runner.scheduler.recorder import Recorder, RunLog
 from mac_runner.scheduler.retry import RetryPolicy
 from mac_runner.scheduler.shell import Shell
 from mac_runner.scheduler.wiring import Wiring
+from mac_runner.scheduler.work import SoleWork, Source, Work
 from mac_runner.types import RecordedReply, Task
 
 
@@ -44,6 +45,41 @@ async def run_conversations(
 ) -> RunResult:
     """Play every conversation of `work` to its end and publish it, going on from its recorded replies.
 
+    All of them are of one experiment, whose models `backends` serves, each under its name. Otherwise as `run_pooled`.
+    """
+    source = Source(
+        environment=environment,
+        environment_name=environment_name,
+        experiment_name=experiment_name,
+        engines={name: name for name in backends},
+        recorder=recorder,
+        retry=retry,
+    )
+    return await run_pooled(
+        work=SoleWork(source, work),
+        backends=backends,
+        log=recorder,
+        concurrency=concurrency,
+        clock=clock,
+        stop=stop,
+        progress=progress,
+        say=say,
+    )
+
+
+async def run_pooled(
+    *,
+    work: Work,
+    backends: Mapping[str, Backend],
+    log: RunLog,
+    concurrency: int | None,
+    clock: Clock,
+    stop: asyncio.Event,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> RunResult:
+    """Play every conversation of `work`, of whatever experiment, on the engines that all of them share.
+
     When `stop` is set nothing new departs, what is in flight is awaited for SHUTDOWN_GRACE_S, and conversations half
     done stay unpublished. Raises the error that ended the run: EngineDeadError, StoreError, ConfigError,
     RunDirectoryError when recorded replies were given to other prompts than this version renders, or a bug as it is.
@@ -54,13 +90,9 @@ async def run_conversations(
     progress = Progress(planned=0) if progress is None else progress
     before_finished, before_failed = progress.finished, progress.failed
     wiring = Wiring(
-        environment=environment,
-        environment_name=environment_name,
-        experiment_name=experiment_name,
         work=work,
         backends=backends,
-        recorder=recorder,
-        retry=retry,
+        log=log,
         concurrency=concurrency,
         clock=clock,
         stop=stop,

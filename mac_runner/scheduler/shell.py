@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
+from weakref import WeakSet
 
 from mac_runner.clock import iso
 from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
@@ -35,8 +36,10 @@ from mac_runner.scheduler.events import (
 )
 from mac_runner.scheduler.exchange import Exchange
 from mac_runner.scheduler.live import LiveConversation
+from mac_runner.scheduler.recorder import RunLog
 from mac_runner.scheduler.state import RequestScheduler
 from mac_runner.scheduler.wiring import Wiring
+from mac_runner.scheduler.work import Job, Source
 from mac_runner.store.transcripts import build_transcript
 from mac_runner.types import JsonObject
 
@@ -47,7 +50,10 @@ class Shell:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
         self._clock = wiring.clock
-        self._recorder = wiring.recorder
+        self._log = wiring.log
+        # Weak, because hundreds of experiments may come and go.
+        self._heeded: WeakSet[Source] = WeakSet()
+        self._taken = 0
         self._progress = wiring.progress
         self._scheduler = RequestScheduler(wiring.concurrency)
         self._accounting = Accounting(started_at_s=self._clock.monotonic_s(), concurrency=wiring.concurrency)
@@ -64,9 +70,8 @@ class Shell:
 
     async def run(self) -> bool:
         """Run until all is done or the run is stopped; whether all is done. Raises what ends the whole run."""
-        self._progress.attach(self._scheduler, self._accounting, self._recorder, self._clock, self._live)
-        loop = asyncio.get_running_loop()
-        self._recorder.on_failure(lambda failure: _call_in(loop, lambda: self._abort(failure)))
+        self._progress.attach(self._scheduler, self._accounting, self._log, self._clock, self._live)
+        self._heed_failures_of(self._log)
         try:
             async with self._group:
                 self._spawn(self._watch_stop)
@@ -90,7 +95,7 @@ class Shell:
         capacities = {name: backend.capacity for name, backend in backends.items()}
         self._budgeted = self._wiring.budgeted_models
         models: JsonObject = dict(capacities)
-        self._recorder.event("EVENT_RUN_START", {"models": models, "concurrency": self._wiring.concurrency})
+        self._log.event("EVENT_RUN_START", {"models": models, "concurrency": self._wiring.concurrency})
         for name, capacity in capacities.items():
             if capacity < 1:
                 raise EngineDeadError(f"model {name} serves {capacity} requests at once; it must serve at least one")
@@ -99,15 +104,15 @@ class Shell:
             self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
 
     def _conclude(self) -> None:
-        if self._recorder.failure is None:
+        if self._log.failure is None:
             ended: JsonObject = {
                 "finished": self._progress.finished,
                 "failed": self._progress.failed,
                 "is_complete": self._scheduler.is_done,
                 "cancelled_requests": self._scheduler.in_flight,
             }
-            self._recorder.event("EVENT_RUN_STOP", ended)
-            self._recorder.checkpoint(self._accounting.as_json(self._clock.monotonic_s()))
+            self._log.event("EVENT_RUN_STOP", ended)
+            self._log.checkpoint(self._accounting.as_json(self._clock.monotonic_s()))
 
     def _spawn(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         task = self._group.create_task(self._guarded(work))
@@ -120,6 +125,11 @@ class Shell:
             await work()
         except MacRunnerError as error:
             self._abort(error)
+
+    def _heed_failures_of(self, log: RunLog) -> None:
+        """A write that fails ends the whole run, whichever directory it was for."""
+        loop = asyncio.get_running_loop()
+        log.on_failure(lambda failure: _call_in(loop, lambda: self._abort(failure)))
 
     def _abort(self, error: MacRunnerError) -> None:
         self._fatal = self._fatal or error
@@ -137,25 +147,30 @@ class Shell:
             await self._open_wanted.wait()
             self._open_wanted.clear()
             while self._scheduler.is_open_wanted:
-                self._feed(self._open_next())
-                await self._recorder.flow()
+                job = await self._wiring.work.take()
+                # Taking may have to wait, and a stop that came meanwhile has withdrawn the wish.
+                if self._scheduler.is_open_wanted:
+                    self._feed(TasksExhausted() if job is None else self._open(job))
+                if job is not None:
+                    await job.source.recorder.flow()
                 await self._clock.sleep(0)
 
-    def _open_next(self) -> Event:
-        item = next(self._wiring.work, None)
-        if item is None:
-            return TasksExhausted()
-        task, replies = item
+    def _open(self, job: Job) -> Event:
+        if job.source not in self._heeded:
+            self._heeded.add(job.source)
+            if job.source.recorder is not self._log:
+                self._heed_failures_of(job.source.recorder)
         live = LiveConversation(
-            self._wiring.environment,
-            task,
-            self._wiring.backends,
+            self._taken,
+            job.source,
+            job.task,
             self._clock.monotonic_s(),
             self._accounting.typical_prompt_tokens if self._budgeted else None,
         )
-        self._live[task.index] = live
-        opened = live.open(replies)
-        deaths = self._recorder.deaths(task)
+        self._live[self._taken] = live
+        self._taken += 1
+        opened = live.open(job.replies)
+        deaths = job.source.recorder.deaths(job.task)
         return replace(opened, suspects=poison.suspects(deaths)) if deaths else opened
 
     def _feed(self, event: Event) -> None:
@@ -210,22 +225,22 @@ class Shell:
                 # An engine that answers at once would keep everybody else from the loop.
                 await self._clock.sleep(0)
         except EngineCrashedError:
-            self._blame(depart.turn.model)
+            self._blame(self._live[depart.conversation].source.engines[depart.turn.model])
             raise
 
-    def _blame(self, model: str) -> None:
-        """The engine of `model` took the run with it: remember what it worked on, once."""
+    def _blame(self, engine: str) -> None:
+        """This engine took the run with it: remember what it worked on, once."""
         if self._fatal is None:
-            for conversation, turn in self._scheduler.flying(model):
+            for conversation, turn in self._scheduler.flying(engine):
                 live = self._live[conversation]
                 if turn.key in live.sendings:
                     self._exchange.blame(live, turn)
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:
-        ending = live.settle()
+        ending, source = live.settle(), live.source
         transcript = build_transcript(
-            experiment_name=self._wiring.experiment_name,
-            environment=self._wiring.environment_name,
+            experiment_name=source.experiment_name,
+            environment=source.environment_name,
             task=live.task,
             outcome=ending.outcome,
             record=ending.record,
@@ -234,20 +249,21 @@ class Shell:
             failure=live.failure,
             timing={"ended_at": iso(self._clock.utc_now()), "open_s": round(now_s - live.opened_at_s, 6)},
         )
-        self._recorder.publish(live.task, transcript)
+        source.recorder.publish(live.task, transcript)
         status = "finished" if live.failure is None else "failed"
         self._progress.ended(is_failed=live.failure is not None, turns=live.answered)
         turns = len(live.records)
-        self._recorder.event(
+        source.recorder.event(
             "EVENT_CONVERSATION_DONE",
             {"task": live.task.task_id, "status": status, "failure": live.failure, "turns": turns},
         )
+        self._wiring.work.settled(source)
 
     def _checkpoint_if_due(self, now_s: float) -> None:
         """Give the accounts so far, at most every CHECKPOINT_INTERVAL_S: a kill costs no more of them than that."""
         if now_s >= self._checkpoint_at_s:
             self._checkpoint_at_s = now_s + CHECKPOINT_INTERVAL_S
-            self._recorder.checkpoint(self._accounting.as_json(now_s))
+            self._log.checkpoint(self._accounting.as_json(now_s))
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

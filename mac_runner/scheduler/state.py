@@ -90,13 +90,13 @@ class RequestScheduler:
         """How many requests of `model` are served at once as things stand: its capacity, or what its tokens allow."""
         return self._pools.model(model).effective_capacity
 
-    def flying(self, model: str) -> list[tuple[int, Turn]]:
-        """The turns of `model` in flight, with their conversations; O(open turns)."""
+    def flying(self, engine: str) -> list[tuple[int, Turn]]:
+        """The turns in flight on `engine`, with their conversations; O(open turns)."""
         return [
             (conversation.index, held.turn)
             for conversation in self._pools.conversations.values()
             for held in conversation.turns.values()
-            if held.pool is Pool.IN_FLIGHT and held.turn.model == model
+            if held.pool is Pool.IN_FLIGHT and held.engine == engine
         ]
 
     @property
@@ -160,7 +160,11 @@ class RequestScheduler:
             raise self._invalid(event.conversation, "was opened twice")
         self._open_outstanding = False
         conversation = OpenConversation(
-            event.conversation, failed_at=event.failed_at, needs=event.needs, suspects=event.suspects
+            event.conversation,
+            failed_at=event.failed_at,
+            needs=event.needs,
+            suspects=event.suspects,
+            engines=event.engines,
         )
         self._pools.conversations[event.conversation] = conversation
         self._adopt(conversation, event.turns, event.rounds_completed, now_s)
@@ -221,7 +225,7 @@ class RequestScheduler:
             key = turn.key
             held = before.pop(key, None)
             if held is None:
-                held = HeldTurn(conversation, turn, is_suspect=key in conversation.suspects)
+                held = conversation.hold(turn)
             if key in after:
                 raise self._invalid(conversation.index, f"turn {key} is open twice")
             after[key] = held
@@ -236,7 +240,7 @@ class RequestScheduler:
             held.turn is not turn and held.turn != turn
         ):  # The same key with another `after` or model: it was never sent, so it starts anew.
             self._pools.move(held, None)
-            held.turn = turn
+            held.turn, held.engine = turn, held.conversation.hold(turn).engine
         was_ready = held.pool is Pool.READY
         self._place(held, now_s)
         if moved_on and was_ready and held.pool is Pool.READY:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
-from mac_runner.environments.base import Environment
 from mac_runner.scheduler.progress import Progress
-from mac_runner.scheduler.recorder import Recorder
-from mac_runner.scheduler.retry import RetryPolicy
-from mac_runner.types import RecordedReply, Task
+from mac_runner.scheduler.recorder import RunLog
+from mac_runner.scheduler.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """One run. `work` yields the tasks still to do, each with the replies recorded for it so far."""
+    """One run: what there is to play, the engines by name, and the log of the run as a whole."""
 
-    environment: Environment
-    environment_name: str
-    experiment_name: str
-    work: Iterator[tuple[Task, tuple[RecordedReply, ...]]]
+    work: Work
     backends: Mapping[str, Backend]
-    recorder: Recorder
-    retry: RetryPolicy
+    log: RunLog
     concurrency: int | None
     clock: Clock
     stop: asyncio.Event

@@ -9,9 +9,12 @@ in the journal are on the disk. *Work may repeat, results may not*: one canonica
 from __future__ import annotations
 
 from mac_runner.store.disk import Disk, System
+from mac_runner.store.grid import GridEntry, GridRecord, grid_entries, is_grid, read_grid
+from mac_runner.store.grid_run import GridRun, grid_accounting, open_grid, write_tables
 from mac_runner.store.manifest import Counts
-from mac_runner.store.reader import RunContents, read_run
+from mac_runner.store.reader import RunContents, has_run, merge_accounting, read_run, read_summary
 from mac_runner.store.run import Run, open_run
+from mac_runner.store.session import encode_for_reading
 from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -28,20 +31,33 @@ __all__ = [
     "Disk",
     "Finding",
     "FindingKind",
+    "GridEntry",
+    "GridRecord",
+    "GridRun",
     "Run",
     "RunContents",
     "Survey",
     "System",
     "VerifyReport",
     "build_transcript",
+    "encode_for_reading",
+    "grid_accounting",
+    "grid_entries",
+    "has_run",
     "in_wall_clock_order",
     "index_row",
     "is_complete",
+    "is_grid",
+    "merge_accounting",
+    "open_grid",
     "open_run",
+    "read_grid",
     "read_run",
+    "read_summary",
     "replies_of",
     "survey",
     "task_of",
     "verify_run",
     "without_timing",
+    "write_tables",
 ]

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.errors import StoreError
 
@@ -29,6 +30,14 @@ READ_CHUNK_BYTES = 1 << 20
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class Free(NamedTuple):
+    """What a filesystem has left; `files` is None where it does not count them."""
+
+    size_bytes: int
+    files: int | None
+    block_bytes: int
 
 
 class System:
@@ -104,6 +113,15 @@ class System:
         """Whether the name is taken."""
         return os.path.lexists(path)
 
+    def free(self, path: Path) -> Free:
+        """What the filesystem of `path` has left for this user."""
+        found = os.statvfs(path)
+        return Free(
+            size_bytes=found.f_bavail * found.f_frsize,
+            files=found.f_favail if found.f_files else None,
+            block_bytes=found.f_frsize,
+        )
+
     def token(self) -> str:
         """A text no other writer uses for its temporary names, on whatever host."""
         return f"{os.getpid()}-{secrets.token_hex(6)}"
@@ -122,8 +140,8 @@ class Disk:
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System() if system is None else system
-        self.operations = 0
-        """Grows whenever the disk has read, written or synced something: a disk that gets nothing done shows by it."""
+        self.pulse = 0
+        """Grows whenever something has got done: a disk on which it stands still for long hangs."""
 
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
@@ -135,6 +153,11 @@ class Disk:
         with _naming("list", directory):
             return sorted(self._system.names(directory)) if self._system.is_directory(directory) else []
 
+    def free(self, path: Path) -> Free:
+        """What the filesystem of `path` has left."""
+        with _naming("look for room in", path):
+            return self._system.free(path)
+
     def chunks(self, path: Path) -> Iterator[bytes]:
         """A file in pieces of bounded size; nothing when it does not exist."""
         with _naming("read", path):
@@ -144,7 +167,7 @@ class Disk:
                 return
             try:
                 while chunk := self._system.read(descriptor, READ_CHUNK_BYTES):
-                    self.operations += 1
+                    self.pulse += 1
                     yield chunk
             finally:
                 self._system.close(descriptor)
@@ -212,7 +235,7 @@ class Disk:
         """Make durable what was appended."""
         with _naming("sync", file.path):
             self._system.fsync(file.descriptor)
-            self.operations += 1
+            self.pulse += 1
 
     def close(self, file: OpenFile) -> None:
         """Close a file."""
@@ -267,7 +290,6 @@ class Disk:
                 for piece in pieces:
                     self._write(descriptor, piece)
                 self._system.fsync(descriptor)
-                self.operations += 1
             finally:
                 self._system.close(descriptor)
         return temporary
@@ -276,10 +298,10 @@ class Disk:
         rest = memoryview(data)
         while rest:
             written = self._system.write(descriptor, rest)
-            self.operations += 1
             if written <= 0:
                 raise OSError(errno.EIO, "the system wrote nothing")
             rest = rest[written:]
+            self.pulse += 1
 
     def _link(self, temporary: Path, path: Path) -> bool:
         try:
@@ -295,6 +317,11 @@ class Disk:
                 return False
             self._system.replace(temporary, path)
         return True
+
+
+def is_full(failure: StoreError) -> bool:
+    """Whether a write failed for want of room."""
+    return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
 
 
 @contextmanager

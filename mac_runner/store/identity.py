@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -11,8 +12,11 @@ from mac_runner.config import Difference, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import config_path, grid_path
 from mac_runner.types import JsonObject, JsonValue
+
+SafeLoader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""With its C parser where the wheel has it: ten times as fast, and a grid has hundreds of files to read."""
 
 
 def encode_config(resolved: JsonObject) -> bytes:
@@ -26,11 +30,15 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
     """The resolved config of a run directory. Raises RunDirectoryError when it is none."""
     path = config_path(directory)
     if not disk.exists(path):
+        if disk.exists(grid_path(directory)):
+            raise RunDirectoryError(
+                f"{directory} holds a grid of runs; name the directory of one of its combinations, which stand in it"
+            )
         raise RunDirectoryError(
             f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
         )
     try:
-        resolved = yaml.safe_load(disk.read(path))
+        resolved = yaml.load(disk.read(path), Loader=SafeLoader)  # noqa: S506 - it is the safe one
     except (ValueError, yaml.YAMLError, RecursionError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
     if not isinstance(resolved, dict):

@@ -57,7 +57,7 @@ class Layout:
     @property
     def summary(self) -> Path:
         """The results in numbers."""
-        return self.directory / "summary.json"
+        return summary_path(self.directory)
 
     @property
     def events(self) -> Path:
@@ -93,9 +93,19 @@ def config_path(directory: Path) -> Path:
     return directory / "experiment.yaml"
 
 
+def grid_path(directory: Path) -> Path:
+    """What makes a directory that of a grid."""
+    return directory / "grid.yaml"
+
+
 def manifest_path(directory: Path) -> Path:
     """The planned tasks."""
     return directory / "task_manifest.json"
+
+
+def summary_path(directory: Path) -> Path:
+    """The results in numbers."""
+    return directory / "summary.json"
 
 
 def lock_path(directory: Path) -> Path:

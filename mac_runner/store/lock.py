@@ -32,7 +32,8 @@ class RunLock:
     def __init__(self, disk: Disk, directory: Path, *, started_at: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._lock = FileLock(lock_path(directory), blocking=False)
+        # A run is opened on one thread and may be closed on another: the lock is the process's, not the thread's.
+        self._lock = FileLock(lock_path(directory), blocking=False, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:

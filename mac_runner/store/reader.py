@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
 from mac_runner.store.identity import read_config
-from mac_runner.store.layout import Layout, manifest_path
+from mac_runner.store.layout import Layout, manifest_path, summary_path
 from mac_runner.store.manifest import Counts, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
@@ -94,6 +94,25 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
         accounting=_accounting(disk, layout),
         disk=disk,
     )
+
+
+def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
+    """Whether a run was begun in a directory."""
+    return (disk or Disk()).exists(manifest_path(directory))
+
+
+def read_summary(directory: Path, *, disk: Disk | None = None) -> JsonObject:
+    """The summary that stands in a run directory. Raises RunDirectoryError when there is none or it is none."""
+    path = summary_path(directory)
+    try:
+        summary = json.loads((disk or Disk()).read(path))
+        if not isinstance(summary, dict):
+            raise ValueError("it is no object")
+    except (StoreError, ValueError, RecursionError) as fault:
+        raise RunDirectoryError(
+            f"{path} cannot be read ({fault}); remove it and run the same command again: it is written anew"
+        ) from fault
+    return summary
 
 
 def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:

@@ -5,7 +5,8 @@ Nothing here depends on how the last session ended; it looks at what stands on t
 - temporary files of a killed process are removed;
 - what the last session wrote and never synced is synced now, before anything is built on it;
 - a transcript that was published while its `done` frame was lost is adopted: the first publication stands;
-- a transcript that cannot be read is set aside in `damaged/`, and its conversation is written anew;
+- one that cannot be read, or has another digest than its row of the index, is set aside in `damaged/`, and its
+  conversation is written anew;
 - a conversation whose transcript is gone is no longer done;
 - an index that is not exactly what the journal says is written anew.
 """
@@ -13,8 +14,10 @@ Nothing here depends on how the last session ended; it looks at what stands on t
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,7 +31,7 @@ from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
 from mac_runner.store.session import index_line, settle, write_index
-from mac_runner.types import JsonObject, RecordedReply
+from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,19 +161,34 @@ def _manifest(disk: Disk, layout: Layout, tasks: Plan, ended: Mapping[str, _Ende
 
 
 def _adopt(
-    disk: Disk, layout: Layout, orphans: Iterable[str], seeds: dict[str, int], repairs: Repairs
+    disk: Disk, layout: Layout, orphans: Sequence[str], seeds: dict[str, int], repairs: Repairs
 ) -> Iterator[JsonObject]:
+    digests = _digests(disk, layout) if orphans else {}
     for task_id in orphans:
         try:
             published = read_published(disk, layout, task_id)
             seed = entry(entry(published.transcript, "task", dict), "seed", int)
             if seed != seeds.get(task_id, seed):
                 raise ValueError(f"its seed is {seed}, not {seeds[task_id]}")
+            if digests.get(task_id, published.row["sha256"]) != published.row["sha256"]:
+                raise ValueError("its digest is not the one in the index")
             repairs.adopted.append(task_id)
             yield published.row
         except ValueError:
             _set_aside(disk, layout, task_id)
             repairs.set_aside.append(task_id)
+
+
+def _digests(disk: Disk, layout: Layout) -> dict[str, JsonValue]:
+    """The digests of transcripts as far as the index tells of them; a line that cannot be read tells nothing."""
+    found: dict[str, JsonValue] = {}
+    for line in lines(disk.chunks(layout.index)):
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line.data)
+            if not isinstance(row, dict):
+                raise ValueError("a row is an object")
+            found[entry(row, "task_id", str)] = entry(row, "sha256", str)
+    return found
 
 
 def _set_aside(disk: Disk, layout: Layout, task_id: str) -> None:

@@ -37,6 +37,7 @@ from mac_runner.store.session import (
     open_events,
     write_manifest,
 )
+from mac_runner.store.space import Need, check_room, telling_the_need, typical_transcript_bytes
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
@@ -177,17 +178,24 @@ def open_run(
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    is_untouched(disk, directory)
-    disk.make_directory(directory)
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
-    try:
-        return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
-    except BaseException:
-        # What went wrong is the news; that the note of the owner stays behind as well is none.
-        with suppress(StoreError):
-            lock.sign_off()
-        lock.release()
-        raise
+    with telling_the_need(lambda: _need(disk, layout, tasks)):
+        is_untouched(disk, directory)
+        disk.make_directory(directory)
+        lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+        try:
+            return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
+        except BaseException:
+            # What went wrong is the news; that the note of the owner stays behind as well is none.
+            with suppress(StoreError):
+                lock.sign_off()
+            lock.release()
+            raise
+
+
+def _need(disk: Disk, layout: Layout, tasks: Plan) -> Need:
+    """What is left to do, as reading alone tells: for a disk that has no room to begin with."""
+    done = {row["task_id"] for row in journal.rows(disk, layout)}
+    return Need(sum(task_id not in done for task_id, _ in tasks.ids()), typical_transcript_bytes(disk, layout))
 
 
 def _open_locked(
@@ -206,11 +214,13 @@ def _open_locked(
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
-        number, log = _create_segment(disk, layout)
+        number, log = create_segment(disk, layout)
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
+        need = Need(recovered.left, typical_transcript_bytes(disk, layout))
+        check_room(disk, layout, need)
         write_manifest(disk, layout, clock, recovered.manifest)
         index = disk.open_append(layout.index)
         opened.callback(disk.close, index)
@@ -224,7 +234,7 @@ def _open_locked(
         manifest=recovered.manifest,
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
-        left=recovered.left,
+        need=need,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
@@ -234,7 +244,7 @@ def _open_locked(
     return run
 
 
-def _create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
+def create_segment(disk: Disk, layout: Layout) -> tuple[int, OpenFile]:
     """A segment that nobody else has."""
     number = max(journal.sessions(disk, layout), default=0) + 1
     while (log := disk.create(layout.segment(number))) is None:

@@ -29,6 +29,7 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
 from mac_runner.store.publishing import publish
 from mac_runner.store.records import entry
+from mac_runner.store.space import Need, telling_the_need
 from mac_runner.types import JsonObject, RecordedReply
 
 
@@ -110,7 +111,7 @@ class Session:
         manifest: Manifest,
         number: int,
         files: SessionFiles,
-        left: int,
+        need: Need,
     ) -> None:
         self.disk = disk
         self.layout = layout
@@ -118,7 +119,9 @@ class Session:
         self._manifest = manifest
         self._number = number
         self._files = files
-        self._left = left
+        self._left = need.conversations
+        self._need_at_start = need
+        self._published_bytes = 0
         self._started_s = clock.monotonic_s()
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
@@ -132,15 +135,19 @@ class Session:
         return self.clock.monotonic_s() - self._started_s
 
     @property
-    def operations(self) -> int:
-        """What the disk has got done so far, counted."""
-        return self.disk.operations
+    def pulse(self) -> int:
+        """Grows whenever the disk has got something done."""
+        return self.disk.pulse
 
     def commit(self, items: Sequence[Item]) -> None:
         """Write a batch, in the order drawn above."""
+        with telling_the_need(self._need):
+            self._commit(items)
+
+    def _commit(self, items: Sequence[Item]) -> None:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        events = b"".join(map(_event_line, _of(items, EventItem)))
+        events = b"".join(map(event_line, _of(items, EventItem)))
         if events:
             self.disk.append(self._files.events, events)
         for item in _of(items, SummaryItem)[-1:]:
@@ -186,7 +193,13 @@ class Session:
         self.disk.append(self._files.index, b"".join(map(index_line, rows)))
         for row in rows:
             settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
+        self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
+
+    def _need(self) -> Need:
+        """What the disk is still to hold."""
+        typical = self._published_bytes // self.written if self.written else self._need_at_start.transcript_bytes
+        return Need(self._left - self.written, typical)
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts
@@ -264,6 +277,7 @@ def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
 
 
-def _event_line(item: EventItem) -> bytes:
+def event_line(item: EventItem) -> bytes:
+    """A line of the event log."""
     head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
     return (_compact({**head, **item.fields}) + "\n").encode("ascii")

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from mac_runner import limits
-from mac_runner.errors import StoreError, boundary
+from mac_runner.errors import OutOfMemoryError, StoreError, boundary
 
 Item = TypeVar("Item")
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -30,8 +30,8 @@ class Committer(Protocol[Accepted]):
     """What the thread does with a batch; all raise StoreError and are called on the thread only."""
 
     @property
-    def operations(self) -> int:
-        """Grows with all that gets done, also inside the other calls; may be asked from any thread."""
+    def pulse(self) -> int:
+        """Grows as long as something gets done; read by the other thread."""
         ...
 
     def commit(self, items: Sequence[Accepted]) -> None:
@@ -107,12 +107,9 @@ class Writer(Generic[Item]):
     def drain(self) -> None:
         """Block until everything handed over so far is written. Raises StoreError when it cannot be."""
         while self._is_busy():
-            done_before = self._committer.operations
             self._progress.clear()
             # Looked at again, now that the thread's next sign cannot be missed.
-            if not self._is_busy() or self._progress.wait(limits.WRITER_STALL_S_MAX):
-                continue
-            if self._committer.operations == done_before:
+            if self._is_busy() and not self._came(self._progress.wait):
                 self._fail(_stalled(self.backlog))
         self._check()
 
@@ -126,21 +123,26 @@ class Writer(Generic[Item]):
             self._closing.set()
             self._queue.put(None)
         self.drain()
-        self._join()
+        if not self._came(self._has_ended):
+            self._fail(_stalled(self.backlog))
         self._check()
-
-    def _join(self) -> None:
-        """Wait for the thread to end: as long as it takes, unless nothing gets done."""
-        while self._thread.is_alive():
-            done_before = self._committer.operations
-            self._thread.join(limits.WRITER_STALL_S_MAX)
-            if self._thread.is_alive() and self._committer.operations == done_before:
-                return self._fail(_stalled(self.backlog))
-        return None
 
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreError(str(self._failure)) from self._failure
+
+    def _came(self, wait: Callable[[float], bool]) -> bool:
+        """Whether what is waited for came. A large batch may take its time; given up is a disk that does nothing."""
+        pulse = self._committer.pulse
+        while not wait(limits.WRITER_STALL_S_MAX):
+            if self._committer.pulse == pulse:
+                return False
+            pulse = self._committer.pulse
+        return True
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _is_busy(self) -> bool:
         return self.backlog > 0 and self._failure is None
@@ -160,6 +162,9 @@ class Writer(Generic[Item]):
                 self._committer.finish()
         except StoreError as failure:
             self._fail(failure)
+        except OutOfMemoryError as failure:
+            # A batch may be written in part, which is the disk's trouble as much as a failed write is.
+            self._fail(StoreError(str(failure)))
         try:
             self._committer.close()
         except StoreError as failure:

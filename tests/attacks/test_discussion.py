@@ -48,7 +48,7 @@ def test_statement_is_raw_in_the_record_and_defused_for_readers(
     conversation: DiscussionConversation, text: str
 ) -> None:
     heard(conversation, text)
-    (event,) = list(conversation.record()["events"])  # type: ignore[arg-type]
+    (_, event) = list(conversation.record()["events"])  # type: ignore[arg-type]
     assert isinstance(event, dict)
     assert isinstance(event["data"], dict)
     assert isinstance(event["data"]["said"], dict)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import unicodedata
 
 import pytest
 
 from mac_runner.environments.markup import defuse
-from mac_runner.reports import render_summary, summarise, tell_transcript, tell_turns
+from mac_runner.reports import (
+    GridRow,
+    csv_bytes,
+    grid_table,
+    parquet_bytes,
+    render_grid,
+    render_summary,
+    summarise,
+    summarise_grid,
+    tell_transcript,
+    tell_turns,
+)
 from mac_runner.status import ModelSlots, TurnRow, wording
 from mac_runner.types import JsonObject
 from tests.attacks.strings import ATTACKS
@@ -111,3 +124,40 @@ def test_status_is_a_line_each(text: str) -> None:
     for shown in (wording.turn(row), wording.in_flight(slots)):
         assert not controls(shown)
         assert len(shown.splitlines()) == 1
+
+
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1,1)", "\t=1", "\r=1", "\n=1")
+
+
+def grid_rows(text: str) -> list[GridRow]:
+    """A grid in which every name and every value that is text is `text`."""
+    return [GridRow(slug=text, values={text: text, "seed": -1}, session=1, summary=summary(text))]
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_grid_is_printed_without_a_control_character_or_a_line_more(text: str) -> None:
+    def printed(words: str) -> str:
+        rows = grid_rows(words)
+        whole = summarise_grid(
+            name=words, profile=words, rows=rows, complete=1, left_out=[], accounting={"models": {words: {}}}
+        )
+        return render_grid(whole, rows)
+
+    assert not controls(printed(text))
+    assert len(printed(text).splitlines()) == len(printed(HARMLESS).splitlines())
+
+
+@pytest.mark.parametrize("text", [*ATTACKS.values(), *FORMULAS])
+def test_no_text_of_a_csv_is_a_formula_to_a_spreadsheet(text: str) -> None:
+    (head, *rows) = csv.reader(io.StringIO(csv_bytes(grid_table(grid_rows(text))).decode("utf-8"), newline=""))
+
+    assert len(rows) == 1
+    assert not [cell for cell in head if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+    texts = [cell for name, cell in zip(head, rows[0], strict=True) if name != "seed"]
+    assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+    assert rows[0][head.index("seed")] == "-1", "a number stays a number"
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_any_text_goes_into_parquet(text: str) -> None:
+    assert parquet_bytes(grid_table(grid_rows(text)))[:4] == b"PAR1"

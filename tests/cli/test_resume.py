@@ -89,6 +89,21 @@ def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     lab.verified(lab.run_dir().path)
 
 
+def test_resuming_twice_is_resuming_once(finished: Lab, at_once: AtOnce) -> None:
+    """What a resume puts right it puts right for good: the next one asks for nothing and changes no byte."""
+    run = finished.run_dir()
+    (run.path / "small_index.jsonl").unlink()
+    (run.path / "transcripts" / "small-000001.json").unlink()
+    assert at_once("small.yaml").returncode == 0
+    once, asked = run.hashes(), len(run.events("EVENT_INFER_START"))
+
+    assert at_once("small.yaml").returncode == 0
+
+    assert run.hashes() == once
+    assert len(run.events("EVENT_INFER_START")) == asked
+    finished.verified(run.path)
+
+
 def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtOnce) -> None:
     first = finished.run_dir().summary
 

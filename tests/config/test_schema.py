@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from mac_runner.config import load_experiment
+from mac_runner.config import Grid, load
 from mac_runner.config.document import parse_document
 from mac_runner.config.schema import file_schema, schema_text
 
@@ -48,10 +48,12 @@ def test_example_loads_in_each_of_its_profiles(example: Path) -> None:
     assert isinstance(profiles, dict)
 
     for profile in (None, "embedded", *profiles):
-        loaded = load_experiment(example, profile=profile)
+        loaded = load(example, profile=profile)
+        asked = [one.loaded for one in loaded.combinations] if isinstance(loaded, Grid) else [loaded]
 
-        assert loaded.experiment.profile == (profile or "embedded")
-        assert loaded.experiment.experiment_metadata.experiment_name == example.stem
+        assert {one.experiment.profile for one in asked} == {profile or "embedded"}
+        for one in asked:
+            assert one.experiment.experiment_metadata.experiment_name.startswith(example.stem)
 
 
 @pytest.mark.parametrize(

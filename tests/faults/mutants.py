@@ -161,11 +161,12 @@ def unjournaled_reply(patch: pytest.MonkeyPatch) -> None:
     ) -> Answered | Faulted | Broken:
         if not recorded.reply.timing.faults:
             return apply(self, live, turn, recorded)
-        recorder, self._recorder = self._recorder, MemoryRecorder()
+        source = live.source
+        live.source = replace(source, recorder=MemoryRecorder())
         try:
             return apply(self, live, turn, recorded)
         finally:
-            self._recorder = recorder
+            live.source = source
 
     patch.setattr(Exchange, "_apply", forgetful)
 

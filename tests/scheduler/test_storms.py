@@ -44,7 +44,7 @@ def test_storm_is_the_same_under_another_hash_seed() -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=600,
         ).stdout
         for hash_seed in ("1", "2")
     }

@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from mac_runner.errors import EngineCrashedError, EngineDeadError, StoreError
-from mac_runner.limits import SHUTDOWN_GRACE_S
+from mac_runner.limits import ENGINE_DEATHS_PER_TURN_MAX, SHUTDOWN_GRACE_S
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.types import JsonValue, Request, Turn
 from tests.scheduler.conftest import Stage
@@ -145,23 +145,24 @@ def play(seed: int) -> Played:
     storm = Storm.draw(seed)
     recorder = StormyRecorder(seed)
     work = tasks(storm.workload.conversations, agents=storm.workload.agents, models=storm.workload.models)
-    digest, endings, met = hashlib.sha256(), list[str](), set[Fault]()
+    digest, endings, engines = hashlib.sha256(), list[str](), list[StormyEngine]()
     for session in range(SESSIONS_MAX):
-        ending, faults = _play_session(storm, session, recorder, recorder.unfinished(work))
+        ending, of_session = _play_session(storm, session, recorder, recorder.unfinished(work))
         digest.update(f"{ending} {recorder.events}".encode())
         endings.append(ending)
-        met |= faults
+        engines += of_session
         if ending == "done":
             break
     else:
         raise AssertionError(f"not done after {SESSIONS_MAX} sessions")
     _check_results(storm, recorder, work)
+    _check_poison(recorder, engines)
     digest.update(repr(recorder.results()).encode())
     failures = (transcript["failure"] for transcript in recorder.transcripts.values())
     return Played(
         digest=digest.hexdigest(),
         endings=tuple(endings),
-        met=tuple(sorted(met)),
+        met=tuple(sorted({fault for engine in engines for fault in engine.met})),
         failures=tuple(failure for failure in failures if isinstance(failure, str)),
     )
 
@@ -173,7 +174,7 @@ def play_twice(seed: int) -> Played:
     return first
 
 
-def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Work) -> tuple[str, set[Fault]]:
+def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Work) -> tuple[str, list[StormyEngine]]:
     is_calm = session >= len(storm.weathers)
     weather = Weather(down_s=storm.weathers[-1].down_s) if is_calm else storm.weathers[session]
     recorder.begin(weather)
@@ -204,9 +205,11 @@ def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Wo
     )
     ending = _ending_of(stage)
     _check_session(stage, engines, watch, ending)
+    if ending == "done":
+        _check_sums(stage, recorder, watch)
     is_excused = is_calm and storm.poison is not None
     assert not is_calm or ending == "done" or is_excused, f"a calm session ended: {ending}"
-    return ending, set[Fault]().union(*(engine.met for engine in engines))
+    return ending, engines
 
 
 def _ending_of(stage: Stage) -> str:
@@ -227,10 +230,24 @@ def _check_session(stage: Stage, engines: list[StormyEngine], watch: Watch, endi
     assert stage.ended_at_s <= engines[0].weather.ends_at_s + SETTLED_WITHIN_S, f"it took until {stage.ended_at_s}"
     if stage.stop_at_s is not None and ending == "stopped":
         assert stage.ended_at_s <= stage.stop_at_s + SHUTDOWN_GRACE_S + 5.0, f"it stopped at {stage.ended_at_s}"
-    if ending == "done":
-        assert watch.sums.departed == watch.sums.landed
-        assert watch.sums.opened == watch.sums.settled == len(stage.work)
     watch.check_fairness()
+
+
+def _check_sums(stage: Stage, recorder: StormyRecorder, watch: Watch) -> None:
+    """What went in came out: conversations, slots, requests, and what the accounts say of them."""
+    assert watch.sums.departed == watch.sums.landed, f"{watch.sums}"
+    assert watch.sums.opened == watch.sums.settled == len(stage.work), f"{watch.sums}"
+    sent, answered = recorder.counted("EVENT_INFER_START"), recorder.counted("EVENT_INFER_DONE")
+    faulted = recorder.counted("EVENT_RETRY") + recorder.counted("EVENT_GIVE_UP")
+    assert sent == answered + faulted, f"{sent} requests sent, {answered} answered, {faulted} not"
+    models = recorder.checkpoints[-1]["models"]
+    assert isinstance(models, dict)
+    accounts = [account for account in models.values() if isinstance(account, dict)]
+    assert sum(int(str(account["requests"])) for account in accounts) == answered, f"{accounts}"
+    assert sum(int(str(account["faults"])) for account in accounts) == faulted, f"{accounts}"
+    for account in accounts:
+        busy_s, available_s = float(str(account["busy_slot_s"])), float(str(account["available_slot_s"]))
+        assert 0.0 <= busy_s <= available_s + 1e-6, f"{account}"
 
 
 def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
@@ -240,13 +257,26 @@ def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
         assert isinstance(transcript, dict)
         if transcript != expected[task_id]:
             assert _OF_ENGINES.fullmatch(str(transcript["failure"])), f"{task_id} came out different: {transcript}"
-        if "is poison" in str(transcript["failure"]):
-            assert task_id == storm.poison, f"{task_id} is innocent"
     wanted = [fields for fields in recorder.named("EVENT_INFER_DONE") if not fields["is_dropped"]]
     assert len(wanted) == sum(map(len, recorder.replies.values())), "an answer was not journaled"
     for task_id, replies in recorder.replies.items():
         keys = [reply.turn_key for reply in replies]
         assert len(keys) == len(set(keys)), f"a turn of {task_id} was asked again after its reply was recorded"
+
+
+def _check_poison(recorder: StormyRecorder, engines: list[StormyEngine]) -> None:
+    """Nobody is called poison for what happened in company, and nothing is sent again once it has been.
+
+    An engine may die of itself just when it has nothing but a suspect: that cannot be told from poison. A death while
+    the run is told to stop is nobody's.
+    """
+    deaths = [death for engine in engines for death in engine.deaths]
+    alone = {request.split("/")[0] for death in deaths if len(death) == 1 for request in death}
+    for task_id, transcript in recorder.transcripts.items():
+        if "is poison" in str(transcript["failure"]):
+            assert task_id in alone, f"{task_id} is called poison, and the engine never died over it alone"
+    for task_id, turns in recorder.dead.items():
+        assert max(turns.values()) <= ENGINE_DEATHS_PER_TURN_MAX, f"{task_id}: {turns} deaths"
 
 
 @cache

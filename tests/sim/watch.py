@@ -10,7 +10,7 @@ from mac_runner.scheduler import Progress, RequestScheduler
 from mac_runner.scheduler.accounting import Accounting
 from mac_runner.scheduler.events import Action, Answered, Broken, Depart, Event, Faulted, Opened, Settle
 from mac_runner.scheduler.live import LiveConversation
-from mac_runner.scheduler.recorder import Recorder
+from mac_runner.scheduler.recorder import RunLog
 
 
 class Departure(NamedTuple):
@@ -46,7 +46,7 @@ class Watch(Progress):
         self,
         scheduler: RequestScheduler,
         accounting: Accounting,
-        recorder: Recorder,
+        log: RunLog,
         clock: Clock,
         live: dict[int, LiveConversation],
     ) -> None:
@@ -58,7 +58,7 @@ class Watch(Progress):
             return actions
 
         scheduler.handle = watched  # type: ignore[method-assign]
-        super().attach(scheduler, accounting, recorder, clock, live)
+        super().attach(scheduler, accounting, log, clock, live)
 
     def check_fairness(self) -> None:
         """Nobody jumps the queue: while a turn waits for its model, no conversation opened later has one sent.

@@ -102,10 +102,16 @@ class StormyRecorder(MemoryRecorder):
         super().__init__()
         self.random = Random(dice)
         self.weather = Weather()
+        self.sessions_before = 0
 
     def begin(self, weather: Weather) -> None:
         """Another session on the same directory."""
         self.weather, self.failure, self.callbacks = weather, None, []
+        self.sessions_before = len(self.events)
+
+    def counted(self, name: str) -> int:
+        """How many events of one name this session had."""
+        return sum(event == name for event, _ in self.events[self.sessions_before :])
 
     async def flow(self) -> None:
         await super().flow()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +22,6 @@ from mac_runner.store import Disk, Run, read_run, survey, verify_run
 from mac_runner.types import JsonObject
 
 CONVERSATIONS = 4
-KILLS = 24
 
 
 class Faulty(Protocol):
@@ -66,11 +63,10 @@ def count_calls(player: ModuleType, directory: Path, system: Faulty, disk: Disk)
     return len(system.calls)
 
 
-@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
 def test_disk_failing_at_any_call_loses_nothing_acknowledged(
-    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk, fault: int
+    player: ModuleType, tmp_path: Path, system: Faulty, disk: Disk
 ) -> None:
-    system.fault = fault
+    system.fault = errno.ENOSPC
     calls = count_calls(player, tmp_path / "reference", system, disk)
     for fail_at in range(1, calls + 1):
         system.calls.clear()
@@ -158,16 +154,6 @@ def test_full_disk_stops_the_run_and_space_lets_it_end(player_path: Path, player
     check_whole(player, run_dir, 20)
 
 
-def test_read_only_directory_is_a_store_error(player: ModuleType, run_dir: Path, is_root: bool) -> None:
-    if is_root:
-        pytest.skip("root may write anywhere")
-    run_dir.mkdir(parents=True)
-    run_dir.chmod(0o555)
-
-    with pytest.raises(StoreError, match="writ"):
-        player.open_toy(run_dir, 1)
-
-
 def test_directory_deleted_under_way_is_a_store_error(player: ModuleType, run_dir: Path) -> None:
     run = player.open_toy(run_dir, 2)
     shutil.rmtree(run_dir)
@@ -185,35 +171,6 @@ def play_and_close(player: ModuleType, run: Run) -> None:
 def child_environment() -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     return {**os.environ, "PYTHONPATH": root}
-
-
-def test_killed_run_loses_nothing_and_repeats_nothing(player: ModuleType, player_path: Path, tmp_path: Path) -> None:
-    n, dice = 120, random.Random(8)
-    run_dir, reference = tmp_path / "toy", tmp_path / "reference"
-    command = [sys.executable, str(player_path), str(run_dir), str(n)]
-    acknowledged = 0
-    for _ in range(KILLS):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=child_environment()) as child:
-            assert child.stdout is not None
-            if dice.random() < 0.7:
-                child.stdout.readline()
-                time.sleep(dice.random() * 0.05)
-            else:
-                time.sleep(dice.random() * 0.4)
-            child.kill()
-        if (run_dir / "task_manifest.json").exists():
-            done = read_run(run_dir).counts.done
-            assert done >= acknowledged
-            acknowledged = done
-    check_whole(player, run_dir, n)
-
-    with player.open_toy(reference, n) as run:
-        player.play(run)
-    assert {path.name for path in (run_dir / "transcripts").iterdir()} == {
-        path.name for path in (reference / "transcripts").iterdir()
-    }
-    for path in (reference / "transcripts").iterdir():
-        assert (run_dir / "transcripts" / path.name).read_bytes() == path.read_bytes()
 
 
 def rows_of(run_dir: Path) -> list[JsonObject]:

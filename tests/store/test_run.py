@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -495,6 +496,19 @@ def test_closed_run_takes_nothing_more(player: ModuleType, run_dir: Path) -> Non
 
     with pytest.raises(StoreError, match="closed"):
         run.event("EVENT_X", {})
+
+
+def test_disk_that_is_slow_and_not_stuck_is_waited_for(
+    player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that takes many times as long as a disk may hang: something gets done all the while."""
+    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 1.0)
+    with player.open_toy(run_dir, 12, disk=disk) as run:
+        system.gate = lambda call, name: time.sleep(0.03)
+        player.play(run)
+
+    assert run.failure is None
+    assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 12
 
 
 def test_disk_that_hangs_does_not_hang_the_exit(

@@ -196,7 +196,7 @@ def test_a_resume_takes_apart_only_the_frames_it_needs(
         # Nor is a transcript of a conversation that is done opened; the journal is gone through as often as asked here.
         assert system.read_from["transcripts"] == 0
         assert system.read_from["journal"] <= 4 * 2
-        assert taken_apart["done"] == 200
+        assert taken_apart["done"] <= 200 + limits.SPACE_SAMPLE_CONVERSATIONS
         assert taken_apart["reply"] == 5 * TURNS_RECORDED
 
 

@@ -24,7 +24,7 @@ class Slow:
         self.is_over = threading.Event()
 
     @property
-    def operations(self) -> int:
+    def pulse(self) -> int:
         self.looks += 1
         if self.looks == LOOKS:
             self.is_over.set()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mac_runner.environments.discussion.answers import Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import aside_field
-from mac_runner.environments.discussion.record import Retries, outcome_of, record_of
+from mac_runner.environments.discussion.record import Retries, outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.stopping import Ending, ending
 from mac_runner.environments.discussion.table import Said, Seat, Table
@@ -89,13 +89,7 @@ class DiscussionConversation:
 
     def fingerprint(self) -> str:
         """Digest of the table and of the corrections under way."""
-        state: JsonObject = self.record() | {
-            "ending": self._ending,
-            "problems": [
-                [place, *(problem.reason for problem in problems)]
-                for place, problems in sorted(self._table.problems.items())
-            ],
-        }
+        state = state_of(self._table, self._retries, self._ending)
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
     def _put(self, seat: Seat, said: Said | None) -> None:
@@ -109,7 +103,7 @@ class DiscussionConversation:
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
-        names = [field.name for field in self._writer.fields(seat, moment)]
+        names = self._writer.form(seat, moment).names
         found = read_fields(reply, sorted(names, key=lambda name: name != role.decisive))
         if isinstance(found, Problem):
             return found

@@ -40,8 +40,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """Another agent, and as what it is shown."""
+class Member:
+    """An agent, and as what the others are shown it."""
 
     agent: str
     role: str
@@ -66,14 +66,8 @@ class DiscussionView:
     attempt: int
 
 
-def lines(known: Known, seat: Seat, seats: Sequence[Seat], question: Question) -> tuple[Line, ...]:
-    """The statements that `seat` reads, in the table's order."""
-    shown = {other.agent: other.identity.shown for other in seats}
-    return tuple(_line(said, seat, shown[said.agent], question) for said in known.statements)
-
-
-def _line(statement: Statement, seat: Seat, shown: str, question: Question) -> Line:
-    is_own = statement.agent == seat.agent
+def line_of(statement: Statement, shown: str, question: Question, *, is_own: bool) -> Line:
+    """A statement for a reader who is shown its author as `shown`, or who is its author."""
     said = statement.said
     answer = _answer(statement, question)
     text = "" if said is None else defuse(said.text)

@@ -11,6 +11,7 @@ from mac_runner.environments.discussion.influence import Tally, changes_by_round
 from mac_runner.environments.discussion.stopping import Ending, consensus, majority, verdict_of
 from mac_runner.environments.discussion.table import Seat, Statement, Table
 from mac_runner.environments.markup import defuse
+from mac_runner.limits import SHORT_ANSWER_CHARS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 Retries: TypeAlias = dict[str, dict[Cause, int]]
@@ -20,11 +21,36 @@ Retries: TypeAlias = dict[str, dict[Cause, int]]
 def record_of(table: Table, retries: Retries) -> JsonObject:
     """The environment's part of the transcript."""
     return {
-        "question": table.question.to_json(),
         "participants": [_seat_json(seat) for seat in table.seats],
         "retries": _retries_json(retries),
-        "events": [event for said in table.in_order() for event in (_event(said, table), *_aside_events(said, table))],
+        "events": [
+            _asked(table),
+            *(event for said in table.in_order() for event in (_event(said, table), *_aside_events(said, table))),
+        ],
     }
+
+
+def state_of(table: Table, retries: Retries, ended_by: Ending | None) -> JsonObject:
+    """All that the future of a discussion depends on: what was said, what is to be corrected, what was counted."""
+    return {
+        "question": table.question.to_json(),
+        "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in table.seats],
+        "statements": [_state(statement) for statement in table.in_order()],
+        "problems": [
+            [place, *(problem.reason for problem in problems)] for place, problems in sorted(table.problems.items())
+        ],
+        "retries": _retries_json(retries),
+        "ended_by": ended_by,
+    }
+
+
+def _state(statement: Statement) -> JsonValue:
+    said = statement.said
+    where: list[JsonValue] = [statement.round, statement.place]
+    if said is None:
+        return where
+    asides: list[JsonValue] = [[channel, text] for channel, text in said.asides]
+    return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
 def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
@@ -42,11 +68,12 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "correct_answer_id": question.correct_answer_id,
         "rounds": rounds,
         "ended_by": str(ended_by),
-        "answer": group,
-        "verdict": verdict,
+        "answer": _short(group),
+        "verdict": _short(verdict),
         "consensus": consensus(table, rounds - 1) is not None,
         "answers": {
-            seat.agent: [table.answers(number)[seat.agent] for number in range(rounds)] for seat in table.participants
+            seat.agent: [_short(table.answers(number)[seat.agent]) for number in range(rounds)]
+            for seat in table.participants
         },
         "passes": sum(statement.said is None for statement in table.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(table)],
@@ -54,6 +81,11 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "retries": _retries_json(retries),
         "bias": bias_item(question),
     }
+
+
+def _short(answer: str | None) -> str | None:
+    """An answer as a row of the index has room for it; the id of a choice is short enough."""
+    return None if answer is None else answer[:SHORT_ANSWER_CHARS_MAX]
 
 
 def _pair(tally: Tally) -> JsonValue:
@@ -77,6 +109,13 @@ def _seat_json(seat: Seat) -> JsonObject:
         "reads": [*sorted(seat.reads)],
         "channels": [*seat.channels],
     }
+
+
+def _asked(table: Table) -> JsonObject:
+    question = table.question
+    parts = (question.context, question.question, " / ".join(choice.text for choice in question.choices))
+    text = " ".join(part for part in parts if part)
+    return {"when": "Question", "audience": "all", "text": text, "data": {"question_id": question.question_id}}
 
 
 def _event(statement: Statement, table: Table) -> JsonObject:

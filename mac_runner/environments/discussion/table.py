@@ -77,18 +77,18 @@ class Table:
 
     question: Question
     seats: tuple[Seat, ...]
+    participants: tuple[Seat, ...] = field(init=False)
+    """The seats whose answers count."""
     statements: dict[tuple[int, int], Statement] = field(default_factory=dict)
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.participants = tuple(seat for seat in self.seats if seat.role == "participant")
 
     @property
     def round(self) -> int:
         """The present round: how many are complete."""
         return len(self.statements) // len(self.seats)
-
-    @property
-    def participants(self) -> tuple[Seat, ...]:
-        """The seats whose answers count."""
-        return tuple(seat for seat in self.seats if seat.role == "participant")
 
     def waiting(self) -> tuple[Seat, ...]:
         """Those who have not spoken in the present round."""

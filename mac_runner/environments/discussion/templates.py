@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypedDict
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Environment, StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mac_runner.config.problems import suggestion
@@ -28,7 +28,9 @@ FIELDS: Final = (
     "correction",
     "duty",
     "identity",
+    "identity_place",
     "is_last_round",
+    "members",
     "others",
     "question",
     "question_type",
@@ -40,8 +42,17 @@ FIELDS: Final = (
 )
 """What a template may name; docs/discussion.md says what each of them is."""
 
+
+class _Options(TypedDict):
+    undefined: type[StrictUndefined]
+    trim_blocks: bool
+    lstrip_blocks: bool
+
+
 _IMPLIED: Final = ("loop", "caller", "varargs", "kwargs")
 """What Jinja itself defines inside loops and macros."""
+
+_OPTIONS: Final[_Options] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 
 Values = Mapping[str, object]
 
@@ -52,7 +63,9 @@ class PromptTemplate:
     def __init__(self, own: str | None = None, *, source: str = "template") -> None:
         """Raises ConfigError naming `source`, the line and the remedy when `own` cannot be used."""
         self._source = source
-        default = _environment().from_string(DEFAULT_TEMPLATE)
+        self._globals = dict(_environment().globals)
+        # The built-in template is our own and needs no sandbox, which costs several times what rendering does.
+        default = Environment(**_OPTIONS).from_string(DEFAULT_TEMPLATE)  # noqa: S701 - prompts are no HTML
         self._blocks = {name: (default, default.blocks[name]) for name in BLOCKS}
         if own is not None:
             template = _compiled(own, source)
@@ -65,7 +78,9 @@ class PromptTemplate:
         """
         template, render = self._blocks[block]
         try:
-            return "".join(render(template.new_context(dict(values)))).strip("\n")
+            # With all names in one mapping Jinja makes no copy of it.
+            context = template.new_context({**self._globals, **values}, shared=True)
+            return "".join(render(context)).strip("\n")
         except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
             raise ConversationError(
                 f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it"
@@ -73,9 +88,7 @@ class PromptTemplate:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    return ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False, autoescape=False
-    )
+    return ImmutableSandboxedEnvironment(**_OPTIONS)
 
 
 def _compiled(text: str, source: str) -> Template:

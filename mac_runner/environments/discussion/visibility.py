@@ -67,11 +67,14 @@ def known_to(table: Table, seat: Seat, routing: RoutingStrategy) -> Known:
     now = table.round
     oldest = 0 if routing.history_rounds is None else now - routing.history_rounds
     recent = [statement for statement in table.in_order() if statement.round >= oldest]
+    earlier = seat.reads | {seat.agent}
     statements = tuple(
         statement.without_asides()
         for statement in recent
-        if statement.agent in _audible(seat, is_now=statement.round == now)
+        if statement.agent in (seat.waits_for if statement.round == now else earlier)
     )
+    if not seat.channels:
+        return Known(statements=statements, asides=())
     asides = tuple(
         Aside(round=statement.round, agent=statement.agent, channel=channel, text=text)
         for statement in recent
@@ -80,7 +83,3 @@ def known_to(table: Table, seat: Seat, routing: RoutingStrategy) -> Known:
         if channel in seat.channels
     )
     return Known(statements=statements, asides=asides)
-
-
-def _audible(seat: Seat, *, is_now: bool) -> frozenset[str]:
-    return seat.waits_for if is_now else seat.reads | {seat.agent}

@@ -14,19 +14,20 @@ from mac_runner.environments.discussion.answers import Matcher
 from mac_runner.environments.discussion.answers.labels import listed
 from mac_runner.environments.discussion.prompts import (
     DiscussionView,
-    Other,
+    Line,
+    Member,
     all_fields,
     aside_lines,
-    lines,
+    line_of,
     reply_format,
     reply_schema,
 )
-from mac_runner.environments.discussion.roles import ROLES, Field, Moment
+from mac_runner.environments.discussion.roles import ROLES, Moment
 from mac_runner.environments.discussion.stopping import majority
-from mac_runner.environments.discussion.table import Seat, Table
+from mac_runner.environments.discussion.table import Seat, Statement, Table
 from mac_runner.environments.discussion.templates import PromptTemplate
 from mac_runner.environments.discussion.visibility import Known, known_to
-from mac_runner.types import Message, Prompt
+from mac_runner.types import JsonObject, Message, Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,16 @@ class _Fixed:
     system: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The reply asked of a role: the names of its fields, in words, and as a schema; the role's own names apart."""
+
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+    words: str
+    schema: JsonObject
+
+
 class PromptWriter:
     """Writes what the seats of one table are sent. Changes nothing of the table."""
 
@@ -53,6 +64,8 @@ class PromptWriter:
         self._table = table
         self._rules = rules
         self._fixed: dict[str, _Fixed] = {}
+        self._forms: dict[tuple[str, bool, tuple[str, ...]], Form] = {}
+        self._lines: dict[tuple[int, int, bool], Line] = {}
         # Scripted players get the question without what only a reader of results may know.
         self._asked = replace(table.question, correct_answer_id=None, source_metadata=None)
 
@@ -68,51 +81,64 @@ class PromptWriter:
         """What `seat` is sent now."""
         known = self._known(seat)
         moment = self._moment(seat, known)
-        fields = all_fields(ROLES[seat.role], moment, seat.channels)
+        form = self.form(seat, moment)
         if (fixed := self._fixed.get(seat.agent)) is None:
             fixed = self._fixed[seat.agent] = self._fix(seat)
         user = self._rules.template.render(
             "later_round" if self._table.round else "first_round",
-            {**fixed.values, **self._changing(seat, known, moment), "reply_format": reply_format(fields)},
+            {**fixed.values, **self._changing(seat, known, moment), "reply_format": form.words},
         )
         return Prompt(
             messages=(Message(role="system", content=fixed.system), Message(role="user", content=user)),
-            view=self._view(seat, known, moment, attempt),
-            schema=reply_schema(fields),
+            view=self._view(seat, known, moment, form, attempt),
+            schema=form.schema,
         )
 
     def moment(self, seat: Seat) -> Moment:
         """When `seat` speaks, as its role needs to know it."""
         return self._moment(seat, self._known(seat) if seat.role == "devils_advocate" else None)
 
-    def fields(self, seat: Seat, moment: Moment) -> tuple[Field, ...]:
-        """The fields of the seat's reply."""
-        return all_fields(ROLES[seat.role], moment, seat.channels)
+    def form(self, seat: Seat, moment: Moment) -> Form:
+        """The reply asked of `seat`. It is the same in every round but the last."""
+        key = (seat.role, moment.is_last, seat.channels)
+        if (form := self._forms.get(key)) is None:
+            own = ROLES[seat.role].fields(moment)
+            fields = all_fields(ROLES[seat.role], moment, seat.channels)
+            form = self._forms[key] = Form(
+                names=tuple(field.name for field in fields),
+                own=tuple(field.name for field in own),
+                words=reply_format(fields),
+                schema=reply_schema(fields),
+            )
+        return form
 
     def _known(self, seat: Seat) -> Known:
         return known_to(self._table, seat, self._rules.settings.routing_strategy)
 
     def _moment(self, seat: Seat, known: Known | None) -> Moment:
-        # Of each participant the latest answer that can be read: later statements overwrite earlier ones.
-        statements = known.statements if known else ()
-        answers = {said.agent: said.answer for said in statements if said.role == "participant"}
+        most_hold = None
+        if known is not None and seat.role == "devils_advocate":
+            # Of each participant the latest answer that can be read: later statements overwrite earlier ones.
+            most_hold = majority({said.agent: said.answer for said in known.statements if said.role == "participant"})
         return Moment(
             question=self._table.question,
             matcher=self._matcher,
             is_answer_first=self._rules.settings.prompt.answer_order == "answer_first",
             is_last=self._table.round + 1 >= self._rules.settings.max_rounds,
-            majority=majority(answers) if seat.role == "devils_advocate" else None,
+            majority=most_hold,
         )
 
     def _fix(self, seat: Seat) -> _Fixed:
         question = self._table.question
-        others = (other for other in self._table.seats if other is not seat)
+        members = [_member(other) for other in self._table.seats]
         values: dict[str, object] = {
             "agent": seat.agent,
             "role": seat.role,
             "identity": seat.identity.own,
             "duty": ROLES[seat.role].duty,
-            "others": [Other(agent=other.agent, role=other.role, shown=other.identity.shown) for other in others],
+            "identity_place": self._rules.settings.prompt.identity_place,
+            "members": members,
+            "others": [member for member in members if member.agent != seat.agent],
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
@@ -123,16 +149,27 @@ class PromptWriter:
 
     def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
         problems = self._table.problems.get(seat.place)
+        is_marked = self._rules.settings.prompt.identity_place == "system"
         return {
             "round": self._table.round + 1,
             "is_last_round": moment.is_last,
-            "statements": lines(known, seat, self._table.seats, self._table.question),
+            "statements": [
+                self._line(said, is_own=is_marked and said.agent == seat.agent) for said in known.statements
+            ],
             "asides": aside_lines(known, seat),
             "ask": ROLES[seat.role].ask(moment),
             "correction": problems[-1].reason if problems else "",
         }
 
-    def _view(self, seat: Seat, known: Known, moment: Moment, attempt: int) -> DiscussionView:
+    def _line(self, said: Statement, *, is_own: bool) -> Line:
+        """A statement as it is shown, made once: what was said stays as it is."""
+        key = (said.round, said.place, is_own)
+        if (line := self._lines.get(key)) is None:
+            shown = next(seat.identity.shown for seat in self._table.seats if seat.agent == said.agent)
+            line = self._lines[key] = line_of(said, shown, self._table.question, is_own=is_own)
+        return line
+
+    def _view(self, seat: Seat, known: Known, moment: Moment, form: Form, attempt: int) -> DiscussionView:
         return DiscussionView(
             agent=seat.agent,
             role=seat.role,
@@ -143,7 +180,11 @@ class PromptWriter:
             majority=moment.majority,
             statements=known.statements,
             asides=known.asides,
-            fields=tuple(field.name for field in ROLES[seat.role].fields(moment)),
+            fields=form.own,
             channels=seat.channels,
             attempt=attempt,
         )
+
+
+def _member(seat: Seat) -> Member:
+    return Member(agent=seat.agent, role=seat.role, shown=seat.identity.shown)

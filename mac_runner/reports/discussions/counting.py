@@ -1,7 +1,7 @@
 """Discussions counted: who was right, who agreed, who changed its answer after whom, which replies were no use.
 
-Three kinds of answer are told apart: `first`, what participants said before they had read anybody; `final`, what they
-said last; and `group`, the judge's verdict or else the answer most of them came to. So a summary shows what talking
+Three kinds of answer are told apart: `first`, what participants said in the first round; `final`, what they said
+last; and `group`, the judge's verdict or else the answer most of them came to. So a summary shows what talking
 did. Memory follows the number of agents, rounds, identities and categories, not of discussions.
 """
 

@@ -88,6 +88,23 @@ def test_what_was_said_is_only_ever_appended_to() -> None:
     assert told[2].startswith(told[1])
 
 
+def test_an_agent_told_last_who_it_is_shares_all_that_was_said_before() -> None:
+    ann = agent("ann", persona="economist")
+    conversation = opened(talk(ann, agent("bob"), prompt={"identity_place": "last"}))
+    for name in ("ann", "bob"):
+        reply(conversation, name, rationale=f"words of {name}", answer="The boy")
+    prompts = {name: conversation.prompt(turn_of(conversation, name)).messages for name in ("ann", "bob")}
+    said = prompts["ann"][1].content
+    common = said[: said.index("You are ann")]
+
+    assert prompts["ann"][0] == prompts["bob"][0]
+    assert "words of ann" in common
+    assert "words of bob" in common
+    assert prompts["bob"][1].content.startswith(common)
+    assert "You are ann, an economist. You are a participant" in said
+    assert "What ann said above, you said." in said
+
+
 def test_own_template_replaces_the_blocks_it_has() -> None:
     text = (
         "{% block system %}{{ agent }}: {{ question }} {{ choices | join('/') }}{% endblock %}\n"

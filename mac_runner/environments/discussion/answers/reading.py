@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from json_repair import repair_json
@@ -106,8 +107,7 @@ def _mended(text: str) -> JsonObject:
 
 def _lines(text: str, wanted: Sequence[str]) -> Found:
     """The fields as lines of `name: value`, the last of each name; what stands beside the decisive one is prose."""
-    names = "|".join(map(re.escape, wanted))
-    line = re.compile(rf"^[\s>*_#\-]*(?:(?:my|the)\s+)?(?:final\s+)?({names})[\s*_]*[:=][\s*_]*(.+)$", re.IGNORECASE)
+    line = _line_of(tuple(wanted))
     fields: dict[str, str] = {}
     prose: list[str] = []
     for row in text.splitlines():
@@ -117,6 +117,12 @@ def _lines(text: str, wanted: Sequence[str]) -> Found:
         else:
             prose.append(row)
     return Found(fields=fields, prose="\n".join(prose).strip() if fields else text)
+
+
+@lru_cache(maxsize=256)
+def _line_of(wanted: tuple[str, ...]) -> re.Pattern[str]:
+    names = "|".join(map(re.escape, wanted))
+    return re.compile(rf"^[\s>*_#\-]*(?:(?:my|the)\s+)?(?:final\s+)?({names})[\s*_]*[:=][\s*_]*(.+)$", re.IGNORECASE)
 
 
 def _told(value: JsonValue) -> str:

@@ -1,0 +1,115 @@
+"""Which engines a grid needs, and which of its combinations are at work at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mac_runner.cli.grid.engines import Engine, EnginePlan, plan_engines
+from mac_runner.cli.grid.parts import GridSetup, set_up_grid
+from mac_runner.cli.setup import Invocation, read_file
+from mac_runner.clock import SystemClock
+from mac_runner.config import Grid, ModelDefinition
+from mac_runner.errors import ConfigError
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import experiment, scripted
+
+Lay = Callable[..., GridSetup]
+OPENAI: JsonObject = {"backend": "openai", "openai_config": {"model": "x", "base_urls": ["http://127.0.0.1:1/v1"]}}
+
+
+@pytest.fixture
+def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lay:
+    """The combinations of a sweep over an experiment."""
+    monkeypatch.chdir(tmp_path)
+
+    def laid(sweep: JsonObject, **more: JsonValue) -> GridSetup:
+        content = {**experiment(**more), "_grid": {"sweep": sweep}}  # type: ignore[arg-type]
+        Path("grid.yaml").write_text(yaml.safe_dump(content))
+        invocation = Invocation(file=Path("grid.yaml"))
+        grid = read_file(invocation)
+        assert isinstance(grid, Grid)
+        return set_up_grid(invocation, grid)
+
+    return laid
+
+
+def plan(setup: GridSetup) -> EnginePlan:
+    return plan_engines(setup.parts, setup.parts, SystemClock(), lambda line: None, is_pulling=False)
+
+
+def engines_of(setup: GridSetup) -> list[dict[str, str]]:
+    """For each combination, which engine serves which model."""
+    found = plan(setup)
+    return [dict(found.served[part.slug]) for part in setup.parts]
+
+
+def test_combinations_that_differ_elsewhere_share_their_engine(lay: Lay) -> None:
+    setup = lay({"seed": [1, 2], "agent_definitions.0.temperature": [0.1, 0.9], "game.lobby": ["classic-7"]})
+
+    assert engines_of(setup) == [{"m": "m"}] * 4
+
+
+def test_models_of_equal_definition_are_one_engine_whatever_they_are_called(lay: Lay) -> None:
+    setup = lay({"seed": [1]}, models={"a": scripted(), "b": scripted(), "c": scripted(capacity=9)})
+
+    assert engines_of(setup) == [{"a": "a", "b": "a", "c": "c"}]
+    assert {agent.model for agent in plan(setup).engines["a"].agents.values()} == {"a", "b"}
+
+
+POLICIES: JsonObject = {"model_definitions.m.scripted_config.policy": ["heuristic", "random"]}
+
+
+def test_definitions_of_one_name_are_told_apart_by_a_digest_that_stays(lay: Lay) -> None:
+    setup = lay({**POLICIES, "seed": [1, 2]})
+    names = [served["m"] for served in engines_of(setup)]
+    rest = plan_engines(setup.parts[2:], setup.parts, SystemClock(), lambda line: None, is_pulling=False)
+
+    assert names[0] == names[1] != names[2] == names[3]
+    assert all(name.startswith("m#") for name in names)
+    assert [rest.served[part.slug]["m"] for part in setup.parts[2:]] == names[2:]
+
+
+def test_setting_that_an_engine_cannot_honour_is_refused_with_its_place_in_the_grid(lay: Lay) -> None:
+    models: JsonObject = {"m": {**OPENAI}}
+    setup = lay({"agent_definitions.0.min_p": [None, 0.5]}, models=models)
+
+    with pytest.raises(ConfigError, match=r"^grid\.yaml:\d+: agent_definitions\.0\.min_p: the backend 'openai'"):
+        plan(setup)
+
+
+def definition(backend: str, model: str) -> ModelDefinition:
+    config: JsonObject = {"model": model}
+    return ModelDefinition.model_validate({"backend": backend, f"{backend}_config": config})
+
+
+def test_engines_that_hold_memory_are_up_only_for_the_combinations_that_need_them(lay: Lay) -> None:
+    setup = lay({"seed": [*range(6)]})
+    judge = Engine(name="judge", definition=ModelDefinition.model_validate(OPENAI), policy=None)
+    small = Engine(name="small", definition=definition("vllm", "s"), policy=None)
+    large = Engine(name="large", definition=definition("ollama", "l"), policy=None)
+    needs = [("small", "judge"), ("large", "judge"), ("small", "judge"), ("judge",), ("small", "large"), ("judge",)]
+    served = {part.slug: {name: name for name in names} for part, names in zip(setup.parts, needs, strict=True)}
+    phases = EnginePlan(engines={"judge": judge, "small": small, "large": large}, served=served).phases(setup.parts)
+    seeds = [[part.experiment.seed for part in phase.parts] for phase in phases]
+
+    assert seeds == [[0, 2, 3, 5], [1], [4]]
+    assert [sorted(engine.name for engine in phase.engines) for phase in phases] == [
+        ["judge", "small"],
+        ["judge", "large"],
+        ["large", "small"],
+    ]
+
+
+def test_engines_elsewhere_are_all_up_together(lay: Lay) -> None:
+    setup = lay({**POLICIES, "seed": [1, 2]})
+
+    (phase,) = plan(setup).phases(setup.parts)
+    assert (len(phase.parts), len(phase.engines)) == (4, 2)
+
+
+def test_nothing_left_has_no_phase(lay: Lay) -> None:
+    assert plan(lay({"seed": [1]})).phases(()) == []

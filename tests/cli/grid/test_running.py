@@ -1,0 +1,366 @@
+"""A grid of experiments from one file: run together, kept apart, gone on with, extended, laid out in one table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import signal
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.environments.town_of_salem.conversation import Game
+from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.store import read_grid
+from mac_runner.types import JsonObject, JsonValue, Task
+from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+
+SEEDS: JsonObject = {"seed": [1, 2]}
+
+
+def grid(sweep: JsonObject, **more: JsonValue) -> JsonObject:
+    """Games of `small` with this sweep; a seed that is swept stands in the file no more than once."""
+    content = experiment(**{"conversations": 1, **more})  # type: ignore[arg-type]
+    return {**content, "_grid": {"sweep": sweep}}
+
+
+def runs(directory: Path) -> dict[str, RunDir]:
+    """The run directories of a grid by name, and that there is one for each combination."""
+    record = read_grid(directory)
+    assert record is not None
+    return {entry.slug: RunDir(path=directory / entry.slug) for entry in record.entries}
+
+
+def transcripts(directory: Path) -> dict[str, dict[str, bytes]]:
+    return {slug: run.transcripts for slug, run in runs(directory).items()}
+
+
+def table(directory: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO((directory / "grid.csv").read_text(encoding="utf-8"))))
+
+
+def hashes(directory: Path) -> dict[str, tuple[int, str]]:
+    return RunDir(path=directory).hashes()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which a grid of four was played to its end; not to be changed."""
+    lab = Lab(path=tmp_path_factory.mktemp("grid"))
+    lab.done(lab.write(grid({"game.lobby": ["classic-7", "classic-10"], **SEEDS})))
+    return lab.path
+
+
+@pytest.fixture
+def finished(lab: Lab, played: Path) -> Lab:
+    shutil.copytree(played, lab.path, dirs_exist_ok=True)
+    return lab
+
+
+def test_every_combination_gets_a_run_directory_of_its_own_that_is_in_order(finished: Lab) -> None:
+    directory = finished.run_dir().path
+
+    assert len(runs(directory)) == 4
+    for slug, run in runs(directory).items():
+        assert run.statuses == {"finished": 1}
+        assert run.index[0]["task_id"] == f"small-{slug}-000000"
+        assert run.summary["experiment_name"] == f"small-{slug}"
+        finished.verified(run.path)
+    finished.verified(directory)
+
+
+def test_a_combination_has_the_games_that_it_has_alone(finished: Lab) -> None:
+    alone = experiment("alone", conversations=1, seed=2, lobby="classic-10")
+    finished.done(finished.write(alone))
+    pooled = next(
+        run for slug, run in runs(finished.run_dir().path).items() if slug.startswith("lobby-classic-10-seed-2")
+    )
+    (alone_turns,), (pooled_turns,) = (
+        [json.loads(data)["turns"] for data in run.transcripts.values()] for run in (finished.run_dir("alone"), pooled)
+    )
+
+    assert pooled_turns == alone_turns
+
+
+def test_table_is_the_same_in_csv_and_parquet_and_typed_in_the_latter(finished: Lab) -> None:
+    directory = finished.run_dir().path
+    rows, typed = table(directory), pyarrow.parquet.read_table(directory / "grid.parquet")
+
+    assert [(row["game.lobby"], row["seed"], row["finished"]) for row in rows] == [
+        ("classic-7", "1", "1"),
+        ("classic-7", "2", "1"),
+        ("classic-10", "1", "1"),
+        ("classic-10", "2", "1"),
+    ]
+    assert typed.column_names == list(rows[0])
+    assert typed.column("seed").to_pylist() == [1, 2, 1, 2]
+    assert typed.column("wins.town.n").to_pylist() == [1, 1, 1, 1]
+    assert {str(typed.schema.field(name).type) for name in ("seed", "game.lobby", "wins.town.rate")} == {
+        "int64",
+        "string",
+        "double",
+    }
+
+
+def test_table_is_printed_with_values_rates_and_engines(finished: Lab, at_once: AtOnce) -> None:
+    printed = at_once("small.yaml")
+
+    assert printed.returncode == Exit.OK
+    head = next(line for line in printed.stdout.splitlines() if line.startswith("lobby"))
+    assert head.split() == ["lobby", "seed", "ended", "failed", "n", "wins.mafia", "%", "wins.neutral", "%",
+                            "wins.town", "%"]  # fmt: skip
+    assert "classic-10" in printed.stdout
+    assert "engines, over all combinations" in printed.stdout
+
+
+def test_finished_grid_is_left_as_it_is_byte_for_byte(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = hashes(directory)
+    again = at_once("small.yaml")
+
+    assert again.returncode == Exit.OK
+    assert "all 4 combinations are complete; nothing to run" in again.stderr
+    assert hashes(directory) == before
+
+
+def test_grid_runs_only_what_is_new_and_tells_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = {slug: run.hashes() for slug, run in runs(directory).items()}
+    finished.write(grid({"game.lobby": ["classic-7", "classic-10"], "seed": [1, 2, 3]}), "small.yaml")
+    more = at_once("small.yaml")
+
+    assert more.returncode == Exit.OK
+    assert {slug: runs(directory)[slug].hashes() for slug in before} == before
+    assert [row["session"] for row in table(directory)] == ["1", "1", "2", "1", "1", "2"]
+    assert "2 combinations came with session 2" in more.stdout
+    parts = RunDir(path=directory).summary["parts"]
+    assert isinstance(parts, list)
+    assert [len(part["combinations"]) for part in parts if isinstance(part, dict)] == [4, 2]  # type: ignore[arg-type]
+
+
+def test_a_combination_is_known_again_when_the_grid_varies_more_than_before(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = {slug: run.hashes() for slug, run in runs(directory).items()}
+    sweep: JsonObject = {"retry_config.max_retries": [2, 1], "game.lobby": ["classic-7"], **SEEDS}
+    finished.write(grid(sweep), "small.yaml")
+    more = at_once("small.yaml")
+
+    assert more.returncode == Exit.OK
+    assert {slug: runs(directory)[slug].hashes() for slug in before} == before
+    assert len(runs(directory)) == 6
+    rows = table(directory)
+    assert [(row["retry_config.max_retries"], row["session"]) for row in rows] == [
+        ("2", "1"),
+        ("2", "1"),
+        ("1", "2"),
+        ("1", "2"),
+    ]
+    assert "2 combinations of earlier are not asked for any more and stay as they are" in more.stdout
+    record = read_grid(directory)
+    assert record is not None
+    assert [entry.is_asked for entry in record.entries] == [True, True, False, False, True, True]
+
+
+def test_a_grid_that_asks_for_less_runs_nothing_and_notes_it(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = {slug: run.hashes() for slug, run in runs(directory).items()}
+    finished.write(grid({"game.lobby": ["classic-7"], **SEEDS}), "small.yaml")
+    less, again = at_once("small.yaml"), at_once("small.yaml")
+
+    assert less.returncode == again.returncode == Exit.OK
+    assert {slug: run.hashes() for slug, run in runs(directory).items()} == before
+    assert "2 combinations of earlier are not asked for any more" in less.stdout
+    assert len(table(directory)) == 2
+    assert "nothing to run" in again.stderr
+
+
+def test_more_games_of_every_combination_are_played_beside_those_there_are(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = transcripts(directory)
+    more = at_once("small.yaml", "--set", "conversation_config.conversations=2")
+
+    assert more.returncode == Exit.OK
+    for slug, run in runs(directory).items():
+        assert run.statuses == {"finished": 2}
+        assert run.transcripts.items() >= before[slug].items()
+        finished.verified(run.path)
+
+
+def test_dry_run_prints_the_tree_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    before = hashes(directory)
+    finished.write(grid({"game.lobby": ["classic-7", "classic-10"], "seed": [2, 3]}), "small.yaml")
+    lines = at_once("small.yaml", "--dry-run").stdout.splitlines()
+
+    assert "combinations   4 asked for: 2 complete, 2 to run" in lines
+    assert "conversations  4 asked for: 2 finished, 0 failed, 0 half done (0 replies recorded), 2 not begun" in lines
+    assert "engines        m (scripted), shared by 4 combinations" in lines
+    assert any(line.startswith("left out       2 of earlier") for line in lines)
+    tree = lines[lines.index("") + 1 :]
+    assert [line.split("  [")[0] for line in tree] == [
+        "game.lobby=classic-7", "  seed=2", "  seed=3", "game.lobby=classic-10", "  seed=2", "  seed=3"
+    ]  # fmt: skip
+    assert tree[1].endswith(": complete]")
+    assert tree[2].endswith(": 0 of 1 ended]")
+    assert hashes(directory) == before
+
+
+def test_combinations_share_the_engine_of_an_equal_definition_and_no_other(lab: Lab, at_once: AtOnce) -> None:
+    content = experiment(conversations=1, models={"a": scripted(), "b": scripted(capacity=3)})
+    content["_grid"] = {
+        "sweep": {"seed": [1, 2], "model_definitions.a.scripted_config.policy": ["heuristic", "random"]}
+    }
+    lab.write(content)
+    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    models = lab.run_dir().summary["models"]
+    assert isinstance(models, dict)
+
+    names = sorted(models)
+    assert [name.split("#")[0] for name in names] == ["a", "a", "b"]
+    assert models["b"]["capacity"] == 3  # type: ignore[index,call-overload]
+    (start,) = lab.run_dir().events("EVENT_RUN_START")
+    assert start["models"] == {name: 3 if name == "b" else 8 for name in names}
+
+
+def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> None:
+    slow: JsonObject = {"m": scripted(capacity=6, latency_ms=20)}
+    content = grid({"seed": [1, 2, 3]}, conversations=1, models=slow)
+    file = lab.write(content)
+    lab.done(file, "--out", "undisturbed")
+    directory, chance = lab.run_dir().path, Random(3)
+
+    def replies() -> int:
+        begun = runs(directory).values() if (directory / "grid.yaml").exists() else ()
+        return sum(len(run.events("EVENT_INFER_DONE")) for run in begun)
+
+    for _ in range(4):
+        least = replies() + chance.randint(1, 120)
+        process = lab.start(file)
+        wait_for(lambda least=least, process=process: replies() >= least or process.poll() is not None, "replies")  # type: ignore[misc]
+        process.send_signal(signal.SIGKILL)
+        ended(process)
+    lab.done(file)
+
+    assert transcripts(directory) == transcripts(lab.path / "undisturbed")
+    assert (directory / "grid.csv").read_bytes() == (lab.path / "undisturbed" / "grid.csv").read_bytes()
+    lab.verified(directory)
+    assert not list(directory.rglob(".tmp-*"))
+
+
+def test_interrupted_grid_says_so_and_goes_on(lab: Lab) -> None:
+    content = grid({"seed": [1, 2, 3]}, conversations=1, models={"m": scripted(capacity=2, latency_ms=30)})
+    file = lab.write(content)
+    directory = lab.run_dir().path
+    process = lab.start(file)
+    wait_for(lambda: len(RunDir(path=directory).events("EVENT_RUN_START")) == 1, "the engines to run")
+    wait_for(lambda: any(run.events("EVENT_INFER_DONE") for run in runs(directory).values()), "a reply")
+    process.send_signal(signal.SIGINT)
+    code, _, said = ended(process)
+
+    assert code == Exit.INTERRUPTED
+    assert "0 of 3 combinations are complete; run the same command again to go on" in said
+    assert len(table(directory)) == 3
+    lab.done(file, "--set", "model_definitions.m.scripted_config.latency_ms=0")
+    assert all(run.statuses == {"finished": 1} for run in runs(directory).values())
+    lab.verified(directory)
+
+
+def test_two_processes_do_not_run_one_grid(lab: Lab) -> None:
+    content = grid({"seed": [1, 2]}, conversations=1, models={"m": scripted(capacity=1, latency_ms=50)})
+    file = lab.write(content)
+    first = lab.start(file)
+    wait_for(lambda: len(lab.run_dir().events("EVENT_RUN_START")) == 1, "the engines to run")
+    second = lab.run(file)
+    first.send_signal(signal.SIGKILL)
+    ended(first)
+
+    assert second.returncode == Exit.BAD_INPUT
+    assert "is being run by another process" in second.stderr
+
+
+def test_directory_that_is_something_else_is_refused(finished: Lab, at_once: AtOnce) -> None:
+    finished.write(experiment("plain", conversations=1))
+    into_grid = at_once("plain.yaml", "--out", "runs/small")
+    assert at_once("plain.yaml", "--quiet").returncode == Exit.OK
+    into_run = at_once("small.yaml", "--out", "runs/plain")
+    (finished.path / "other").mkdir()
+    (finished.path / "other" / "file").touch()
+    into_other = at_once("small.yaml", "--out", "other")
+
+    assert [process.returncode for process in (into_grid, into_run, into_other)] == [Exit.BAD_INPUT] * 3
+    assert "is the run directory of one experiment, and no place for a grid" in into_run.stderr
+    assert "holds 'file' and no grid.yaml" in into_other.stderr
+
+
+def test_verbs_for_one_run_say_that_a_grid_is_many(finished: Lab, at_once: AtOnce) -> None:
+    shown = at_once("show", "runs/small", "0")
+    one = next(iter(runs(finished.run_dir().path)))
+
+    assert shown.returncode == Exit.BAD_INPUT
+    assert "holds a grid of runs" in shown.stderr
+    assert at_once("show", f"runs/small/{one}", "0").returncode == Exit.OK
+
+
+def test_verify_goes_through_every_combination(finished: Lab, at_once: AtOnce) -> None:
+    victim = list(runs(finished.run_dir().path).values())[2]
+    (transcript,) = (victim.path / "transcripts").iterdir()
+    transcript.write_bytes(transcript.read_bytes() + b"\n")
+    told = at_once("verify", "runs/small")
+
+    assert told.returncode == Exit.FAILURES
+    assert told.stdout.count("attempted 1, acknowledged 1") == 4
+    assert told.stdout.count("damaged 1") == 1
+
+
+def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
+    finished: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mac_runner.reports.exports.find_spec", lambda name: None)
+    finished.write(grid({"seed": [1]}, conversations=1), "other.yaml")
+    process = at_once("other.yaml", "--out", "runs/other")
+
+    assert process.returncode == Exit.OK
+    assert "pip install 'mac_runner[parquet]'" in process.stderr
+    assert not (finished.path / "runs" / "other" / "grid.parquet").exists()
+    assert len(table(finished.path / "runs" / "other")) == 1
+
+
+def test_summary_of_a_grid_adds_up_its_combinations(finished: Lab) -> None:
+    summary = finished.run_dir().summary
+
+    assert summary["conversations"] == {"planned": 4, "finished": 4, "failed": 0}
+    assert summary["combinations"] == {"asked": 4, "begun": 4, "complete": 4}
+
+
+def test_a_failed_conversation_of_any_combination_decides_the_exit_code(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = TownOfSalem.open
+
+    def failing(self: TownOfSalem, task: Task) -> Game:
+        if "seed-2" in task.task_id:
+            raise RuntimeError("this one cannot be opened")
+        return opened(self, task)
+
+    monkeypatch.setattr(TownOfSalem, "open", failing)
+    lab.write(grid(SEEDS))
+    ran, again = at_once("small.yaml"), at_once("small.yaml", "--quiet")
+
+    assert (ran.returncode, again.returncode) == (Exit.FAILURES, Exit.FAILURES)
+    assert [row["failed"] for row in table(lab.run_dir().path)] == ["0", "1"]
+
+
+def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOnce) -> None:
+    policy = "model_definitions.m.scripted_config.policy"
+    lab.write(grid({"seed": [1, 2], policy: ["heuristic", "random"]}))
+    told = at_once("doctor", "small.yaml").stdout
+
+    assert [line.split()[1:] for line in told.splitlines() if line.startswith("model ")] == [
+        ["m", "(scripted,", "heuristic)"],
+        ["m", "(scripted,", "random)"],
+    ]

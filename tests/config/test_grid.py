@@ -1,0 +1,308 @@
+"""`_grid`: which experiments a file asks for, what they are called, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed
+from mac_runner.errors import ConfigError
+from mac_runner.limits import GRID_COMBINATIONS_MAX, NAME_CHARS_MAX
+
+BASE = """\
+experiment_metadata: {experiment_name: trial, description: plain}
+seed: 5
+conversation_config: {environment: town_of_salem, conversations: 3}
+game: {lobby: classic-7}
+model_definitions:
+  folk: {backend: scripted, scripted_config: {policy: random}}
+agent_definitions:
+  - {agent_id: player, role: player, model: folk}
+  - {agent_id: other, role: player, model: folk}
+"""
+
+Lay = Callable[..., Grid]
+Refused = Callable[..., list[str]]
+
+
+@pytest.fixture
+def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lay:
+    """The grid of BASE with this section, which begins on line 10."""
+    monkeypatch.chdir(tmp_path)
+
+    def laid_out(section: str, **flags: object) -> Grid:
+        found = read(section, **flags)
+        assert isinstance(found, Grid)
+        return found
+
+    return laid_out
+
+
+def read(section: str, **flags: object) -> Grid | Loaded:
+    Path("trial.yaml").write_text(BASE + section, encoding="utf-8")
+    return load(Path("trial.yaml"), **flags)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def refused(lay: Lay) -> Refused:
+    """The lines of the error that a section is refused with."""
+
+    def lines(section: str, **flags: object) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            lay(section, **flags)
+        return str(caught.value).splitlines()
+
+    return lines
+
+
+def experiments(grid: Grid) -> list[Experiment]:
+    return [combination.loaded.experiment for combination in grid.combinations]
+
+
+def test_sweep_takes_every_value_with_every_other_the_first_key_slowest(lay: Lay) -> None:
+    grid = lay("_grid: {sweep: {game.lobby: [classic-7, classic-10], seed: [1, 2, 3]}}\n")
+
+    assert grid.columns == ("game.lobby", "seed")
+    assert [(one.game.lobby, one.seed) for one in experiments(grid) if one.game] == [
+        (lobby, seed) for lobby in ("classic-7", "classic-10") for seed in (1, 2, 3)
+    ]
+    assert [dict(one.values) for one in grid.combinations][1] == {"game.lobby": "classic-7", "seed": 2}
+
+
+ROWS = "[{game.lobby: classic-7, seed: 1}, {seed: 2, game.lobby: classic-10}]"
+COLUMNS = "{game.lobby: [classic-7, classic-10], seed: [1, 2]}"
+
+
+@pytest.mark.parametrize("group", [ROWS, COLUMNS])
+def test_zip_varies_its_keys_together_by_row_or_by_column(lay: Lay, group: str) -> None:
+    grid = lay(f"_grid: {{zip: {{tables: {group}}}}}\n")
+
+    assert [(one.game.lobby, one.seed) for one in experiments(grid) if one.game] == [
+        ("classic-7", 1),
+        ("classic-10", 2),
+    ]
+    assert grid.columns == ("game.lobby", "seed")
+
+
+def test_broadcast_gives_all_its_keys_one_value_and_is_one_column(lay: Lay) -> None:
+    section = "_grid: {broadcast: {heat: {paths: [agent_definitions.0.temperature, agent_definitions.other.temperature]"
+    grid = lay(section + ", values: [0.0, 0.7]}}}\n")
+
+    heats = [[agent.temperature for agent in one.agent_definitions] for one in experiments(grid)]
+    assert heats == [[0.0, 0.0], [0.7, 0.7]]
+    assert [dict(one.values) for one in grid.combinations] == [{"heat": 0.0}, {"heat": 0.7}]
+
+
+def test_axes_multiply(lay: Lay) -> None:
+    grid = lay(
+        "_grid:\n"
+        "  sweep: {game.lobby: [classic-7, classic-10]}\n"
+        "  zip: {rows: [{seed: 1, retry_config.max_retries: 0}, {seed: 2, retry_config.max_retries: 1}]}\n"
+        "  broadcast: {heat: {paths: [agent_definitions.0.temperature], values: [0.1, 0.2, 0.3]}}\n"
+    )
+
+    assert len(grid.combinations) == 12
+    assert len({combination.slug for combination in grid.combinations}) == 12
+
+
+def test_derive_fills_in_texts_and_keeps_the_kind_of_a_value_that_stands_alone(lay: Lay) -> None:
+    grid = lay(
+        "_grid:\n"
+        "  sweep: {agent_definitions.player.temperature: [0.5], game.calendar.max_days: [4]}\n"
+        "  derive:\n"
+        "    experiment_metadata.description: '{{{game.lobby}}} at {agent_definitions.other.temperature}'\n"
+        "    agent_definitions.other.temperature: '{agent_definitions.0.temperature}'\n"
+    )
+    (one,) = experiments(grid)
+
+    assert one.agent_definitions[1].temperature == 0.5
+    assert one.experiment_metadata.description == "{classic-7} at 0.5"
+
+
+def test_a_key_that_only_a_default_fills_can_vary(lay: Lay) -> None:
+    grid = lay("_grid: {sweep: {game.flags.sheriff: [binary, typed]}}\n")
+
+    assert [one.game.flags.sheriff for one in experiments(grid) if one.game] == ["binary", "typed"]
+
+
+def test_names_say_the_values_and_are_told_apart_by_the_identity(lay: Lay) -> None:
+    grid = lay("_grid: {sweep: {game.lobby: [classic-7, [Sheriff, Godfather]], seed: [1]}}\n")
+    first, second = grid.combinations
+
+    assert first.slug == f"lobby-classic-7-seed-1-{first.identity[:10]}"
+    assert second.slug == f"seed-1-{second.identity[:10]}"
+    assert [one.experiment_metadata.experiment_name for one in experiments(grid)] == [
+        f"trial-{first.slug}",
+        f"trial-{second.slug}",
+    ]
+    assert first.loaded.resolved["experiment_metadata"] == {
+        "experiment_name": f"trial-{first.slug}",
+        "description": "plain",
+    }
+
+
+def test_resolved_config_of_a_combination_gives_its_experiment_again(lay: Lay) -> None:
+    for combination in lay("_grid: {sweep: {seed: [1, 2]}}\n").combinations:
+        assert Experiment.model_validate(combination.loaded.resolved) == combination.loaded.experiment
+
+
+def test_names_leave_out_what_is_no_word(lay: Lay) -> None:
+    section = (
+        "_grid: {sweep: {game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], game.seats: [null]}}\n"
+    )
+    (one,) = lay(section).combinations
+
+    assert one.slug == f"mafia-parity-true-{one.identity[:10]}"
+
+
+def test_names_stay_short_however_much_varies(lay: Lay) -> None:
+    keys = ", ".join(f"game.flags.{flag}: [{value}]" for flag, value in (
+        ("sheriff", "typed"), ("haunt_pool", "guilty"), ("spy", "ears"), ("retri", "revive"), ("amnesiac", "any_free")
+    ))  # fmt: skip
+    grid = lay(f"_grid: {{sweep: {{{keys}}}}}\n", overrides=(f"experiment_metadata.experiment_name={'n' * 80}",))
+    (one,) = experiments(grid)
+
+    assert len(one.experiment_metadata.experiment_name) <= NAME_CHARS_MAX
+    assert one.experiment_metadata.experiment_name.endswith(grid.combinations[0].slug)
+
+
+def test_identity_is_that_of_the_results_whatever_else_the_file_says(lay: Lay) -> None:
+    (plain,) = lay("_grid: {sweep: {seed: [1]}}\n").combinations
+    (extended, _) = lay("_grid: {sweep: {seed: [1, 2]}}\n").combinations
+    (longer,) = lay("_grid: {sweep: {seed: [1]}}\n", overrides=("conversation_config.conversations=9",)).combinations
+    (written,) = lay("_grid: {sweep: {seed: [1], retry_config.max_retries: [2]}}\n").combinations
+    (other,) = lay("_grid: {sweep: {seed: [1], retry_config.max_retries: [3]}}\n").combinations
+
+    assert plain.identity == extended.identity == longer.identity
+    assert plain.identity == written.identity, "a default that is written out is the same setting"
+    assert plain.identity != other.identity
+
+
+def test_a_combination_can_keep_the_name_it_had(lay: Lay) -> None:
+    (one,) = lay("_grid: {sweep: {seed: [1]}}\n").combinations
+    kept = renamed("trial", one, "older-0123456789")
+
+    assert kept.slug == "older-0123456789"
+    assert kept.loaded.experiment.experiment_metadata.experiment_name == "trial-older-0123456789"
+    assert kept.identity == one.identity
+
+
+def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> None:
+    section = (
+        "_grid: {sweep: {seed: [1, 2]}}\n"
+        "profiles:\n"
+        "  wide: {_grid: {sweep: {seed: [1, 2, 3]}}, game: {lobby: classic-10}}\n"
+        "  single: {_grid: null}\n"
+    )
+
+    assert len(lay(section, profile="wide").combinations) == 3
+    assert {one.game.lobby for one in experiments(lay(section, profile="wide")) if one.game} == {"classic-10"}
+    assert len(lay(section, overrides=("_grid.sweep.seed=[7]",)).combinations) == 1
+    assert {one.seed for one in experiments(lay("_grid: {sweep: {game.lobby: [classic-7]}}\n", seed=9))} == {9}
+    assert isinstance(read(section, profile="single"), Loaded)
+
+
+def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
+    lay("_grid: {sweep: {seed: [1, 2]}}\n")
+
+    with pytest.raises(ConfigError, match="asks for 2 experiments"):
+        load_experiment(Path("trial.yaml"))
+
+
+def test_place_of_a_swept_value_is_that_in_the_grid(lay: Lay) -> None:
+    grid = lay("_grid:\n  sweep:\n    seed:\n      - 1\n      - 2\n")
+
+    assert [one.loaded.locate(("seed",)) for one in grid.combinations] == ["trial.yaml:13", "trial.yaml:14"]
+    assert grid.combinations[0].loaded.locate(("game", "lobby")) == "trial.yaml:4"
+
+
+def test_values_in_words_are_on_one_line() -> None:
+    assert in_words({"a.b": "two\nlines", "c": [1], "d": 0.5}).count("=") == 3
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("_grid: {}", "trial.yaml:10: _grid: varies nothing"),
+        ("_grid: 3", "trial.yaml:10: _grid: found 3; allowed: a mapping"),
+        ("_grid: {swep: {seed: [1]}}", "trial.yaml:10: _grid.swep: unknown key"),
+        ("_grid: {sweep: {seed: []}}", "trial.yaml:10: _grid.sweep.seed: found a list; allowed: at least 1 of them"),
+        ("_grid: {sweep: {seed: 4}}", "trial.yaml:10: _grid.sweep.seed: found 4; allowed: a list"),
+        ("_grid:\n  sweep:\n    game.loby: [a]", "trial.yaml:12: game.loby: unknown key"),
+        ("_grid: {sweep: {gme.lobby: [a]}}", "trial.yaml:10: gme: unknown key"),
+        ("_grid: {sweep: {model_definitions.fol.backend: [a]}}", "there is no model definition 'fol'"),
+        ("_grid: {sweep: {agent_definitions.2.role: [a]}}", "trial.yaml:10: _grid.sweep.agent_definitions.2.role: "),
+        ("_grid: {sweep: {seed.deep: [1]}}", "trial.yaml:10: _grid.sweep.seed.deep: seed is a single value"),
+        ("_grid: {sweep: {seed..x: [1]}}", "_grid.sweep.seed..x: write the path as section.key"),
+        ("_grid:\n  sweep:\n    seed:\n    - 1\n    - -1", "trial.yaml:14: seed: found -1; allowed: at least 0"),
+        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 stands there twice"),
+        ("_grid: {sweep: {profile: [a]}}", "_grid.sweep.profile: cannot vary: a profile is chosen before"),
+        ("_grid: {sweep: {experiment_metadata.experiment_name: [a]}}", "cannot vary: each combination is named"),
+        ("_grid: {sweep: {experiment_metadata: [a]}}", "cannot vary: each combination is named"),
+        ("_grid: {zip: {z: {seed: [1, 2], game.lobby: [a]}}}", "_grid.zip.z.game.lobby: has 1 values, and seed has 2"),
+        ("_grid: {zip: {z: [{seed: 1}, {game.lobby: a}]}}", "_grid.zip.z.1: sets game.lobby; the first row sets seed"),
+        ("_grid: {zip: {z: []}}", "_grid.zip.z: found a list; allowed: at least 1 of them"),
+        ("_grid: {zip: {z: 3}}", "_grid.zip.z: found 3; allowed: a list or a mapping"),
+        ("_grid: {sweep: {seed: [1]}, zip: {z: [{seed: 2}]}}", "z: sets seed, and _grid.sweep.seed sets seed"),
+        ("_grid: {sweep: {game: [{}], game.lobby: [a]}}", "lobby: sets game.lobby, and _grid.sweep.game"),
+        ("_grid: {sweep: {seed: [1]}, broadcast: {seed: {paths: [game.lobby], values: [a]}}}", "is called 'seed'"),
+        ("_grid: {broadcast: {b: {paths: [seed]}}}", "trial.yaml:10: _grid.broadcast.b.values: is missing"),
+        ("_grid: {sweep: {seed: [1]}, derive: {seed: '3'}}", "_grid.derive.seed: is set by _grid.sweep.seed as well"),
+        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{game.loby}'}}", "no value {game.loby} in the file"),
+        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{retry_config.max_retries}'}}", "written out"),
+        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: 'a{seed'}}", "holds a brace without its other half"),
+        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is no single"),
+        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.experiment_name: x}}", "cannot vary"),
+        ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{seed.x}'}}", "{seed.x}: seed is a single value"),
+        (
+            "_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{agent_definitions.0.role}', "
+            "agent_definitions.0.role: 'x{game.lobby}'}}",
+            "needs itself: game.lobby -> agent_definitions.0.role -> game.lobby",
+        ),
+        (
+            "_grid: {sweep: {conversation_config.conversations: [1, 2]}}",
+            "conversation_config.conversations=2 and conversation_config.conversations=1 are the same experiment",
+        ),
+    ],
+)  # fmt: skip
+def test_slip_is_refused_with_its_place_and_what_to_do(refused: Refused, section: str, expected: str) -> None:
+    lines = refused(section + "\n")
+
+    assert any(expected in line for line in lines), lines
+    assert all(line.startswith("trial.yaml:1") for line in lines), lines
+
+
+def test_too_many_combinations_are_refused_before_any_is_made(refused: Refused) -> None:
+    seeds = ", ".join(map(str, range(100)))
+    many = f"seed: [{seeds}], game.calendar.max_days: [{seeds}]"
+    (line,) = refused(f"_grid: {{sweep: {{{many}}}}}\n")
+
+    assert f"100 x 100 = 10,000 combinations; at most {GRID_COMBINATIONS_MAX:,}" in line
+
+
+def test_a_value_that_is_wrong_in_many_combinations_is_told_once(refused: Refused) -> None:
+    (line,) = refused("_grid: {sweep: {seed: [1, 2, 3], game.lobby: [classic-7], retry_config.max_retries: [99]}}\n")
+
+    assert line.endswith("allowed: at most 20 (combination 1 of 3)")
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"), [({"seed": 3}, "--seed"), ({"overrides": ("seed=3",)}, "--set seed")], ids=["seed", "set"]
+)
+def test_a_flag_for_a_key_that_varies_is_refused(refused: Refused, flags: dict[str, object], flag: str) -> None:
+    (line,) = refused("_grid: {sweep: {seed: [1, 2]}}\n", **flags)
+
+    assert line.endswith(f"is given by {flag} as well; leave one of the two out")
+
+
+def test_the_values_of_a_combination_that_is_refused_are_not_printed_behind_it(refused: Refused) -> None:
+    """A key pasted in the wrong place is on no screen."""
+    lines = refused(
+        "_grid: {sweep: {model_definitions.folk: [{backend: openai, openai_config: {model: m, base_urls: ['http://h'],"
+        " api_key_env: sk-secret-123}}]}}\n"
+    )
+
+    assert lines
+    assert not any("sk-secret" in line for line in lines)

@@ -1,0 +1,160 @@
+"""The power goes at any moment and takes with it whatever was not durable: the store loses nothing it acknowledged.
+
+Every operation of a run, of its resume and of its end is a moment to crash at. What is not durable by then is kept, or
+dropped, or torn by chance, and the real store goes on from what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from mac_runner import limits
+from mac_runner.store import Disk, Run, System, journal, verify_run
+from mac_runner.store.layout import Layout
+from mac_runner.types import RecordedReply, Task
+from tests.faults.crashfs import CrashDisk, Fate
+from tests.store import player
+
+CONVERSATIONS = 3
+TORN = 20
+STATES_MIN = 1_800
+READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
+
+
+class Promised(NamedTuple):
+    """What has to be there after a crash: so many results, and of the replies those of so many steps of play."""
+
+    results: int
+    steps: int
+
+
+class Moments:
+    """The disks that a crash before each operation leaves, and what was promised by then.
+
+    Crashes that leave equal disks are one case: what was promised before the latest of them has to be there.
+    """
+
+    def __init__(self, disk: CrashDisk) -> None:
+        self.run: Run | None = None
+        self.written_steps = 0
+        self.states = 0
+        self.cases: dict[frozenset[tuple[str, bytes]], tuple[CrashDisk, Promised]] = {}
+        self._disk = disk
+        self._chance = Random(5)
+        disk.before = self._note
+
+    def _note(self, call: str, path: Path) -> None:
+        if call in READS:
+            return
+        fates: list[Fate] = ["keep", "drop", *[self._chance] * TORN]
+        for crashed in map(self._disk.crash, fates):
+            content = frozenset(crashed.files().items())
+            self.cases[content] = crashed, Promised(self.run.written if self.run else 0, self.written_steps)
+        self.states += len(fates)
+
+
+def steps(run: Run) -> Iterator[None]:
+    """Play what is left, one reply or one ending at a time."""
+    for task, recorded in run.unfinished():
+        replies = list(recorded)
+        while len(replies) < player.TURNS:
+            replies.append(player.answer(task, replies))
+            run.reply(task, replies[-1])
+            yield
+        run.publish(task, player.transcript(task, replies))
+        yield
+
+
+def play_twice(disk: CrashDisk, run_dir: Path, moments: Moments) -> None:
+    """Play in two sessions, the first of which is stopped half way, with several commits in each."""
+    for begin, end in ((1, 8), (8, 99)):
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as moments.run:
+            for n, _ in zip(range(begin, end), steps(moments.run), strict=False):
+                if n % 4 == 0:
+                    moments.run.contents()
+                    moments.written_steps = n
+            moments.run.contents()
+
+
+def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[str, bytes]) -> None:
+    """Go on from `disk`: what was promised is there, and nothing else is but what was really played."""
+    noted = journal.rows(Disk(disk), Layout(directory=run_dir, experiment_name=player.NAME))
+    assert {f"run/{row['transcript']}" for row in noted} <= disk.files().keys()
+    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
+        counts = run.counts
+        left = {task.index: (task, recorded) for task, recorded in run.unfinished()}
+
+    ended, replies = divmod(promised.steps, player.TURNS + 1)
+    assert min(left, default=CONVERSATIONS) >= max(promised.results, ended)
+    assert ended not in left or len(left[ended][1]) >= replies
+    assert all(is_beginning_of_play(task, recorded) for task, recorded in left.values())
+    assert (counts.done, counts.failed) == (CONVERSATIONS - len(left), 0)
+    files = disk.files()
+    assert transcripts_in(files) == {path: data for n, (path, data) in enumerate(expected.items()) if n not in left}
+    assert files["run/toy_index.jsonl"].count(b"\n") == counts.done
+    assert not any("/.tmp-" in path for path in files)
+
+
+def is_beginning_of_play(task: Task, recorded: tuple[RecordedReply, ...]) -> bool:
+    """Whether these are the first replies of the task, and no others."""
+    played: list[RecordedReply] = []
+    while len(played) < len(recorded):
+        played.append(player.answer(task, played))
+    return tuple(played) == recorded
+
+
+def transcripts_in(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: data for path, data in files.items() if "/transcripts/" in path and "/.tmp-" not in path}
+
+
+def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> None:
+    """Play to the end: the run is the one that was never disturbed, and the checker finds nothing lost or doubled."""
+    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
+        player.play(run)
+    assert transcripts_in(disk.files()) == expected
+    report = verify_run(run_dir, rebuild=player.rebuild, disk=Disk(disk))
+    assert (report.attempted, report.acknowledged) == (CONVERSATIONS, CONVERSATIONS)
+    assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0), report.findings
+
+
+def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
+    moments = Moments(disk)
+    play_twice(disk, run_dir, moments)
+    expected = transcripts_in(disk.files())
+
+    assert len(expected) == CONVERSATIONS
+    assert moments.states >= STATES_MIN
+    for n, (crashed, promised) in enumerate(moments.cases.values()):
+        examine(crashed, run_dir, promised, expected)
+        if n % 100 == 0:
+            check_whole(crashed, run_dir, expected)
+
+
+def test_model_disk_stands_in_for_every_call_of_the_system() -> None:
+    """A call that reached the real system would be a moment that is never crashed at."""
+    calls = {name for name in vars(System) if not name.startswith("_")}
+
+    assert calls <= vars(CrashDisk).keys()
+
+
+@pytest.mark.parametrize("sync", ["fsync", "fsync_directory"])
+def test_model_disk_forgets_what_was_never_synced(tmp_path: Path, sync: str) -> None:
+    """The model itself: without the one sync or the other a file does not survive, with both it does."""
+    disk = CrashDisk(tmp_path)
+    descriptor = disk.create(tmp_path / "a")
+    disk.write(descriptor, memoryview(b"gold"))
+    getattr(disk, sync)(descriptor if sync == "fsync" else tmp_path)
+
+    assert disk.crash("keep").files() == {"a": b"gold"}
+    assert disk.crash("drop").files() == ({} if sync == "fsync" else {"a": b""})
+    disk.fsync(descriptor)
+    disk.fsync_directory(tmp_path)
+    assert disk.crash("drop").files() == {"a": b"gold"}
+    assert disk.crash(Random(1)).files() == {"a": b"gold"}

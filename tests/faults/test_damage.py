@@ -1,0 +1,111 @@
+"""Bytes that turn into others behind everybody's back: seen, named, and paid for by one task at the most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mac_runner import limits
+from mac_runner.store import Disk, verify_run
+from mac_runner.store.frames import encode_frame, scan
+from mac_runner.types import JsonObject
+from tests.faults.crashfs import CrashDisk
+from tests.faults.test_crashes import is_beginning_of_play, transcripts_in
+from tests.store import player
+
+CONVERSATIONS = 3
+RECORDS: list[JsonObject] = [
+    {
+        "id": f"t{n:02d}",
+        "kind": ("reply", "done")[n % 5 == 4],
+        "n": n % 5,
+        "text": 'she said {"id":"t9"}\n 1a2b3c4d {"x"',
+    }
+    for n in range(50)
+]
+FRAMES = [encode_frame(record) for record in RECORDS]
+FILE = b"".join(FRAMES)
+STEP_BYTES = 37
+
+
+def test_any_byte_of_fifty_frames_altered_costs_one_record_and_none_is_believed() -> None:
+    known = {str(record) for record in RECORDS}
+    for position in range(len(FILE)):
+        altered = bytearray(FILE)
+        altered[position] ^= (0x01, 0x20, 0x80)[position % 3]
+        found = scan(bytes(altered))
+
+        assert len(found.records) >= len(RECORDS) - 1
+        assert known.issuperset(map(str, found.records))
+        assert found.damage or found.good_length < len(FILE)
+
+
+def test_file_cut_at_any_byte_of_its_last_frames_keeps_all_before_them() -> None:
+    whole = len(FILE) - len(FRAMES[-1]) - len(FRAMES[-2])
+    for length in range(whole, len(FILE) + 1):
+        found = scan(FILE[:length])
+        ended = 48 + (length >= whole + len(FRAMES[-2])) + (length == len(FILE))
+
+        assert found.records == tuple(RECORDS[:ended])
+        assert found.damage == ()
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrashDisk:
+    """A run of which two conversations have ended and one is half done."""
+    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    disk = CrashDisk(tmp_path)
+    with player.open_toy(tmp_path / "run", CONVERSATIONS, disk=Disk(disk)) as run:
+        player.play(run, turns=2 * player.TURNS + 2)
+    return disk
+
+
+def test_altered_byte_of_the_journal_costs_one_task_and_no_result(tmp_path: Path, played: CrashDisk) -> None:
+    """A lost note of an ending is made up for by the transcript itself: it is adopted and not played again."""
+    segment, run_dir = tmp_path / "run/journal/000001.jsonl", tmp_path / "run"
+    whole = played.files()["run/journal/000001.jsonl"]
+    transcripts = transcripts_in(played.files())
+    for position in range(0, len(whole), STEP_BYTES):
+        disk = played.crash("keep")
+        disk.overwrite(segment, whole[:position] + bytes([whole[position] ^ 0x02]) + whole[position + 1 :])
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
+            assert run.counts.done == 2
+            ((task, replies),) = run.unfinished()
+            assert is_beginning_of_play(task, replies)
+
+        assert transcripts_in(disk.files()) == transcripts
+        report = verify_run(run_dir, rebuild=player.rebuild, disk=Disk(disk))
+        assert (report.lost, report.duplicated, report.unexpected, report.mismatched) == (0, 0, 0, 0)
+        assert report.damaged == 1
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_orphan_with_another_digest_than_its_row_is_set_aside(
+    tmp_path: Path, played: CrashDisk, has_index: bool
+) -> None:
+    """Its note is lost and one letter of it is another: the index knows better, where there is one."""
+    run_dir = tmp_path / "run"
+    files = played.files()
+    journal = b"".join(
+        line for line in files["run/journal/000001.jsonl"].splitlines(keepends=True) if b'"kind":"done"' not in line
+    )
+    played.overwrite(run_dir / "journal/000001.jsonl", journal)
+    altered = files["run/transcripts/toy_00001.json"].replace(b'"detail": "says"', b'"detail": "sayz"', 1)
+    played.overwrite(run_dir / "transcripts/toy_00001.json", altered)
+    if not has_index:
+        played.unlink(run_dir / "toy_index.jsonl")
+
+    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(played)) as run:
+        assert run.counts.done == (1 if has_index else 2)
+
+    assert ("run/damaged/toy_00001.json" in played.files()) is has_index
+
+
+def test_altered_transcript_is_named(tmp_path: Path, played: CrashDisk) -> None:
+    data = played.files()["run/transcripts/toy_00000.json"]
+    played.overwrite(tmp_path / "run/transcripts/toy_00000.json", data.replace(b"finished", b"Finished", 1))
+
+    report = verify_run(tmp_path / "run", rebuild=player.rebuild, disk=Disk(played))
+
+    assert [finding.text for finding in report.findings] == ["toy_00000: its transcript is not what was acknowledged"]

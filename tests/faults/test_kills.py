@@ -1,0 +1,65 @@
+"""Killed at random moments, two hundred times in all, the run loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.verifying import verify
+from mac_runner.store import read_run
+from tests.faults.forking import PATIENCE_S, Extras, Forking
+from tests.faults.talks import CAPACITY, Talks
+from tests.faults.tier import SCALE
+
+KILLS = 100 * SCALE
+CONVERSATIONS = 60 * SCALE
+MOMENT_S_MAX = 0.08
+LOOK_EVERY = 20
+
+
+@pytest.mark.parametrize("since", ["start", "reply"])
+def test_run_killed_a_hundred_times_ends_like_one_that_was_not(tmp_path: Path, forking: Forking, since: str) -> None:
+    """Within 80 ms of the start, which is start-up and resume, or of a reply, which is play and commits."""
+    talks = Talks(conversations=CONVERSATIONS, out=tmp_path / "killed")
+    witness, chance = tmp_path / "witness", Random(20)
+    witness.touch()
+    acknowledged = 0
+
+    for kill in range(KILLS):
+        replies = witness.stat().st_size
+        pid = forking.start(*talks.args(latency_ms=20), extras=Extras(witness=str(witness)))
+        if since == "reply":
+            wait_for_growth(witness, replies)
+        time.sleep(chance.uniform(0, MOMENT_S_MAX))
+        os.kill(pid, signal.SIGKILL)
+        assert forking.ended(pid).code == -signal.SIGKILL
+        if kill % LOOK_EVERY == 0 and (talks.out / "task_manifest.json").exists():
+            done = read_run(talks.out).counts.done
+            assert done >= acknowledged
+            acknowledged = done
+    assert acknowledged < CONVERSATIONS
+    assert forking.run(*talks.args()).code == Exit.OK
+
+    undisturbed = Talks(conversations=CONVERSATIONS, out=tmp_path / "undisturbed")
+    assert forking.run(*undisturbed.args()).code == Exit.OK
+    assert talks.run_dir.transcripts == undisturbed.run_dir.transcripts
+    assert len(talks.run_dir.index) == CONVERSATIONS
+    assert verify(talks.out) == Exit.OK
+    assert not list(talks.out.rglob(".tmp-*"))
+    # What the engine did again: replies that nobody had written down when the kill came, one for each slot at most.
+    made = Counter(witness.read_text().splitlines())
+    assert sum(made.values()) - len(made) <= CAPACITY * KILLS
+
+
+def wait_for_growth(file: Path, size_bytes: int) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while file.stat().st_size == size_bytes:
+        assert time.monotonic() < deadline_s, "no reply came"
+        time.sleep(0.001)

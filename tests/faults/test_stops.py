@@ -1,0 +1,125 @@
+"""Stopped at random moments, the run ends in good order, and the same command goes on as if it had not been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.verifying import verify
+from tests.cli.lab import Lab, ended, experiment, wait_for
+from tests.faults.forking import Extras, Forking
+from tests.faults.talks import Talks
+from tests.faults.test_kills import wait_for_growth
+from tests.faults.tier import SCALE
+
+STOPS = 20 * SCALE
+CONVERSATIONS = 30 * SCALE
+MOMENT_S_MAX = 0.2
+
+STUCK_NAMES = """
+import socket, time
+from pathlib import Path
+from mac_runner.cli import main
+def getaddrinfo(*args, **kwargs):
+    Path("asked").touch()
+    time.sleep(3600)
+socket.getaddrinfo = getaddrinfo
+main()
+"""
+
+STUCK_LOOP = """
+from pathlib import Path
+from mac_runner.backends import ScriptedBackend
+from mac_runner.cli import main
+async def generate(self, request):
+    Path("asked").touch()
+    while True:
+        pass
+ScriptedBackend.generate = generate
+main()
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """An empty working directory."""
+    lab = Lab(path=tmp_path)
+    yield lab
+    lab.close()
+
+
+def test_run_stopped_at_twenty_moments_ends_like_one_that_was_not(tmp_path: Path, forking: Forking) -> None:
+    """The engine loses every seventh reply, so that some of the signals meet requests that wait to be sent again.
+
+    A signal may come before the program has begun, which then ends it as it ends any other.
+    """
+    talks = Talks(conversations=CONVERSATIONS, out=tmp_path / "stopped")
+    witness, chance = tmp_path / "witness", Random(3)
+    witness.touch()
+    extras = Extras(witness=str(witness), lost_replies_every=7)
+
+    for stop in range(STOPS):
+        replies = witness.stat().st_size
+        pid = forking.start(*talks.args(latency_ms=30, max_attempts=50, backoff_s=0.05), extras=extras)
+        if stop % 2:
+            wait_for_growth(witness, replies)
+        time.sleep(chance.uniform(0, MOMENT_S_MAX))
+        # A hang-up on the way changes nothing.
+        if stop % 4 == 3:
+            os.kill(pid, signal.SIGHUP)
+        os.kill(pid, signal.SIGTERM)
+        ended = forking.ended(pid)
+
+        assert ended.code == Exit.INTERRUPTED or (ended.code, ended.err) == (-signal.SIGTERM, ""), ended.err
+        assert "run the same command again" in ended.err or not ended.err
+        sent, answered = (talks.run_dir.events(f"EVENT_INFER_{what}") for what in ("START", "DONE"))
+        assert len(sent) - len(answered) - len(talks.run_dir.events("EVENT_RETRY")) == 0
+        if (talks.out / "task_manifest.json").exists():
+            assert verify(talks.out) == Exit.OK
+    assert 0 < len(talks.run_dir.transcripts) < CONVERSATIONS
+    assert forking.run(*talks.args()).code == Exit.OK
+
+    undisturbed = Talks(conversations=CONVERSATIONS, out=tmp_path / "undisturbed")
+    assert forking.run(*undisturbed.args()).code == Exit.OK
+    assert talks.run_dir.transcripts == undisturbed.run_dir.transcripts
+    assert len(talks.run_dir.events("EVENT_RETRY")) > 0
+
+
+def test_name_server_that_never_answers_delays_no_exit(lab: Lab) -> None:
+    """The thread that asks it blocks for an hour; the request is given up, and the process does not wait."""
+    talk = experiment(
+        models={
+            "m": {"backend": "openai", "openai_config": {"model": "m", "base_urls": ["http://nowhere.invalid/v1"]}}
+        },
+        conversations=1,
+        retry_config={"request_deadline_s": 0.5, "max_attempts": 1},
+    )
+    process = lab.start(lab.write(talk), program=(sys.executable, "-c", STUCK_NAMES))
+    wait_for(lambda: (lab.path / "asked").exists(), "a question to the name server")
+    process.send_signal(signal.SIGTERM)
+
+    code, _, err = ended(process)
+
+    assert code in {Exit.INTERRUPTED, Exit.FAILURES}, err
+    assert "Traceback" not in err
+
+
+def test_second_signal_is_heard_where_the_loop_is_held_up(lab: Lab) -> None:
+    process = lab.start(lab.write(experiment()), program=(sys.executable, "-c", STUCK_LOOP))
+    wait_for(lambda: (lab.path / "asked").exists(), "a request")
+
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+
+    assert ended(process)[0] == Exit.INTERRUPTED
+    # Nothing was acknowledged and nothing is lost: the same command goes on.
+    lab.done("small.yaml")
+    lab.verified(lab.run_dir().path)
