@@ -43,7 +43,7 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.cli import running  # noqa: E402
+from mac_runner.cli import looping, running  # noqa: E402
 from mac_runner.cli.setup import Invocation, set_up  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
 from mac_runner.store import Run, build_transcript, open_run  # noqa: E402
@@ -294,8 +294,8 @@ class Watch:
 
 def play_here(file: Path, out: Path) -> None:
     """The child: `mac-run FILE --out OUT`, and one line of JSON about its loop."""
-    watch, run_loop = Watch(), running.run_loop
-    running.run_loop = lambda main: run_loop(watch.over(main))
+    watch = Watch()
+    vars(running)["run_loop"] = lambda main: looping.run(watch.over(main))
     index = out / "scale_index.jsonl"
     before = index.read_bytes().count(b"\n") if index.exists() else 0
     running.run_experiment(Invocation(file=file, out=out, is_quiet=True))
