@@ -50,7 +50,9 @@ def main() -> None:
     asked = parser.parse_args()
     history = asked.history_rounds or "null"
     overrides = {"routing_strategy.history_rounds": history, "prompt.identity_place": asked.identity_place}
-    loaded = load_experiment(EXPERIMENT, overrides=[f"discussion.{key}={value}" for key, value in overrides.items()])
+    loaded = load_experiment(
+        EXPERIMENT, overrides=["_grid=null", *(f"discussion.{key}={value}" for key, value in overrides.items())]
+    )
     words = " So I say." * (asked.speech_chars // 10)
     meter = measure(loaded.experiment, discussions=asked.discussions, words=words)
     print(

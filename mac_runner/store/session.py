@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import TypeAlias, TypeVar
+
+import orjson
 
 from mac_runner import limits
 from mac_runner.clock import Clock, iso
@@ -278,6 +280,11 @@ def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
 
 
 def event_line(item: EventItem) -> bytes:
-    """A line of the event log."""
+    """A line of the event log; a number that is none is null there, for it is no data that anything is derived from."""
     head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
-    return (_compact({**head, **item.fields}) + "\n").encode("ascii")
+    fields = {**head, **item.fields}
+    with suppress(orjson.JSONEncodeError):
+        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        if line.isascii():
+            return line
+    return (_compact(fields) + "\n").encode("ascii")

@@ -99,7 +99,7 @@ def test_failed_write_stops_everything_and_tells(player: ModuleType, run_dir: Pa
 
 def test_unwritable_content_is_a_store_error_too(player: ModuleType, run_dir: Path) -> None:
     with pytest.raises(StoreError, match="not JSON compliant"), player.open_toy(run_dir, 1) as run:
-        run.event("EVENT_X", {"latency_ms": float("nan")})
+        run.checkpoint({"busy_slot_s": float("nan")})
 
 
 def test_batch_reaches_the_disk_in_the_order_of_its_promises(

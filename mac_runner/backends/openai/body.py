@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
+
 from mac_runner.backends.chat import plain_text
 from mac_runner.config import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sampling
@@ -22,6 +24,7 @@ from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sa
 _OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+"""For what orjson refuses: half a surrogate pair, which a model may well have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,10 @@ class BodyWriter:
 
 def encoded(fields: JsonObject) -> bytes:
     """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
-    return _ENCODER.encode(fields).encode("utf-8", "replace")
+    try:
+        return orjson.dumps(fields)
+    except orjson.JSONEncodeError:
+        return _ENCODER.encode(fields).encode("utf-8", "replace")
 
 
 def _message(message: Message) -> JsonValue:
