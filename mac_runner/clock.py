@@ -37,6 +37,11 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
+def pause(delay_s: float) -> None:
+    """Hold up the calling thread, where there is no loop yet that could go on meanwhile."""
+    time.sleep(delay_s)
+
+
 def iso(moment: datetime) -> str:
     """ISO 8601 with milliseconds and a trailing Z: the one form of a wall time in our files."""
     in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)

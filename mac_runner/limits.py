@@ -100,6 +100,11 @@ COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
 MANIFEST_WRITES_PER_PLAN_MAX = 20
 FRAME_BYTES_MAX = 16 << 20
+# store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
+# periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
+LEASE_INTERVAL_S = 10.0
+LEASE_PERIODS = 3
+LEASE_LOOK_INTERVAL_S = 1.0
 # store: how long closing waits for a disk on which nothing gets done any more.
 WRITER_STALL_S_MAX = 20.0
 
@@ -124,6 +129,12 @@ STATUS_RATE_SAMPLES_MAX = 60
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
 REPORT_RANKING_N_MIN = 20
+# reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
+REPORT_PARTS_MAX = 12
+REPORT_STRETCHES_MAX = 8
+# reports: what `status` shows of a run on one screen.
+STANDING_MODELS_MAX = 6
+STANDING_FAILURES_MAX = 5
 # reports: of a grid of more combinations the first so many are printed; its files hold all of them.
 REPORT_GRID_ROWS_MAX = 200
 

@@ -12,7 +12,8 @@ and no two entries of the pool travel together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +23,41 @@ from mac_runner.types import Agent, Lineup, Sampling, Task, Turn, stable_hash
 
 REQUEST_SEED_BITS = 31
 """Engines take a sampling seed as a signed 32-bit number."""
+
+
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+
+
+class Shard(NamedTuple):
+    """The `number`-th of `of` parts of an experiment, counted from 1: the tasks whose index leaves `number - 1`."""
+
+    number: int
+    of: int
+
+    def holds(self, index: int) -> bool:
+        """Whether the task of an index belongs to this part; each belongs to exactly one."""
+        return index % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def parse_shard(text: str) -> Shard:
+    """`3/8` as a Shard. Raises ConfigError saying what is allowed."""
+    match = _SHARD.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} is no shard; write i/n, such as 1/8 for the first of eight")
+    shard = Shard(int(match[1]), int(match[2]))
+    if shard.of == 0:
+        raise ConfigError(f"there is no shard {text}: there is at least one shard, 1/1")
+    if shard.number == 0:
+        raise ConfigError(
+            f"there is no shard {text}: shards are counted from 1, so the first is 1/{shard.of}; "
+            "where a job array counts from 0, add 1 to its index"
+        )
+    if shard.number > shard.of:
+        raise ConfigError(f"there is no shard {text}: of {shard.of} shards the last is {shard.of}/{shard.of}")
+    return shard
 
 
 class _Square(NamedTuple):
@@ -50,7 +86,9 @@ class Plan:
     Making a task takes far longer than naming it. Whoever needs the names only, or some of the tasks, pays for no more.
     """
 
-    def __init__(self, indexes: range, *, name_of: Callable[[int], str], make: Callable[[int, str], Task]) -> None:
+    def __init__(
+        self, indexes: Sequence[int], *, name_of: Callable[[int], str], make: Callable[[int, str], Task]
+    ) -> None:
         self._indexes = indexes
         self._name_of = name_of
         self._make = make
@@ -64,7 +102,15 @@ class Plan:
 
     def __getitem__(self, part: slice) -> Plan:
         """Some of them, as of a list: `plan[:5]` are the first five, `plan[1::4]` every fourth from the second on."""
-        return Plan(self._indexes[part], name_of=self._name_of, make=self._make)
+        return self._of(self._indexes[part])
+
+    def part(self, shard: Shard | None) -> Plan:
+        """The tasks of one shard; all of them where there is none."""
+        return self if shard is None else self._of([index for index in self._indexes if shard.holds(index)])
+
+    def among(self, task_ids: Collection[str]) -> Plan:
+        """The tasks that are among these."""
+        return self._of([index for task_id, index in self.ids() if task_id in task_ids])
 
     def ids(self) -> Iterator[tuple[str, int]]:
         """What each task is called, and its index."""
@@ -73,6 +119,9 @@ class Plan:
     def those(self, is_wanted: Callable[[str], bool]) -> Iterator[Task]:
         """The tasks that are wanted by their names."""
         return (self._make(index, task_id) for task_id, index in self.ids() if is_wanted(task_id))
+
+    def _of(self, indexes: Sequence[int]) -> Plan:
+        return Plan(indexes, name_of=self._name_of, make=self._make)
 
 
 def task_count(experiment: Experiment) -> int:

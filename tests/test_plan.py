@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import plan_tasks, request_seed, task_count
+from mac_runner.plan import Shard, parse_shard, plan_of, plan_tasks, request_seed, task_count
 from mac_runner.types import JsonObject, Lineup, Task, Turn
 
 MILLION = 1_000_000
@@ -227,3 +227,37 @@ def test_request_seed_differs_for_each_request_of_each_task() -> None:
     ]
 
     assert len(set(requests)) == len(requests) == 400
+
+
+@given(of=st.integers(1, 9), conversations=st.integers(1, 30))
+def test_shards_share_out_every_task_once(of: int, conversations: int) -> None:
+    tasks = list(plan_tasks(experiment(conversations=conversations), lineup(3)))
+    plan = plan_of(experiment(conversations=conversations), lineup(3))
+    shards = [list(plan.part(Shard(number, of))()) for number in range(1, of + 1)]
+
+    assert sorted((task for shard in shards for task in shard), key=lambda task: task.index) == tasks
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+def test_shard_is_read_as_it_is_written() -> None:
+    assert parse_shard("3/8") == Shard(3, 8)
+    assert str(Shard(3, 8)) == "3/8"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0/8", "counted from 1, so the first is 1/8"),
+        ("0/0", "at least one shard"),
+        ("9/8", "the last is 8/8"),
+        ("1/0", "at least one shard"),
+        ("3", "write i/n"),
+        ("a/8", "write i/n"),
+        ("-1/8", "write i/n"),
+        ("1/8 ", "write i/n"),
+        ("\u0661/8", "write i/n"),
+    ],
+)
+def test_shard_that_is_none_is_refused_saying_what_is_allowed(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_shard(text)

@@ -15,14 +15,18 @@ from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
 from mac_runner.cli.formatting import format_questions
 from mac_runner.cli.grid import describe_grid, run_grid
+from mac_runner.cli.merging import merge
 from mac_runner.cli.printing import say, settle
+from mac_runner.cli.retrying import retry
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.cli.showing import show
+from mac_runner.cli.standing import status
 from mac_runner.cli.stopping import interruptible
 from mac_runner.cli.verifying import verify
 from mac_runner.config import Grid
-from mac_runner.errors import MacRunnerError, OutOfMemoryError
+from mac_runner.errors import ConfigError, MacRunnerError, OutOfMemoryError
+from mac_runner.plan import Shard, parse_shard
 
 _DEFAULT_VERB = "run"
 
@@ -40,6 +44,14 @@ class _VerbOrFile(click.Group):
         return super().parse_args(ctx, args)
 
 
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+    """What was written behind `--shard`."""
+    try:
+        return None if value is None else parse_shard(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
 @click.group(cls=_VerbOrFile, no_args_is_help=True, context_settings={"help_option_names": ["--help"]})
 @click.version_option(__version__, prog_name="mac-run")
 def cli() -> None:
@@ -49,6 +61,9 @@ def cli() -> None:
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
     mac-run doctor [FILE]   say whether the engines it needs are there
+    mac-run merge OUT RUN…  make one run of the shards of an experiment
+    mac-run status RUN      say how far a run is, while it runs or after
+    mac-run retry RUN       try again what has failed
     mac-run VERB RUN        look at a run directory
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
@@ -64,6 +79,12 @@ def cli() -> None:
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
+@click.option(
+    "--shard",
+    callback=_shard,
+    metavar="I/N",
+    help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N].",
+)
 @click.option("--pull", "is_pulling", is_flag=True, help="Have Ollama pull the models that it does not have.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -76,6 +97,7 @@ def run(
     seed: int | None,
     concurrency: int | None,
     out: Path | None,
+    shard: Shard | None,
     is_pulling: bool,
     dry_run: bool,
     quiet: bool,
@@ -94,6 +116,7 @@ def run(
         seed=seed,
         concurrency=concurrency,
         out=out,
+        shard=shard,
         is_quiet=quiet,
         is_live=live,
         is_pulling=is_pulling,
@@ -107,6 +130,44 @@ def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
     if isinstance(asked, Grid):
         return describe_grid(invocation, asked) if is_dry else run_grid(invocation, asked)
     return describe_run(invocation, asked) if is_dry else run_experiment(invocation, asked)
+
+
+@cli.command(name="merge")
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
+    """Make one new run directory OUT of the run directories RUN of one experiment, such as its shards.
+
+    They are only read. Each conversation must come from one of them; what none has can be run with --out OUT.
+
+    Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
+    """
+    _end(lambda: merge(target, sources, is_quiet=quiet))
+
+
+@cli.command(name="retry")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: bool | None) -> None:
+    """Try the failed conversations of RUN again, from the turn that each failed on, with the same seeds.
+
+    Their failed attempts are kept in RUN/attempts, and told in the index and in the summary. Exit codes: as of a run.
+    """
+    _end(lambda: retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
+
+
+@cli.command(name="status")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status_command(directory: Path, as_json: bool) -> None:
+    """Say how RUN stands: while it runs, from another terminal, or after. Reads only.
+
+    Exit codes: 0 told, 2 RUN is no run directory.
+    """
+    _end(lambda: status(directory, as_json=as_json))
 
 
 @cli.command(name="verify")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
@@ -18,17 +18,28 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.config import Loaded
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, is_complete, open_run, read_run, survey
+from mac_runner.store import Run, Survey, is_complete, open_run, read_run, survey
 
 
 def run_experiment(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """Run, print who won, and say how it ended."""
-    clock = SystemClock()
     setup = set_up(invocation, loaded)
-    if is_complete(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks):
+    if is_complete(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+    ):
         planned = len(setup.tasks)
         _say(invocation, f"{setup.directory}: all {planned} conversations have ended already; nothing to run")
         return print_summary(summary_of(read_run(setup.directory)), is_quiet=invocation.is_quiet)
+    return carry_out(invocation, setup)
+
+
+def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool] | None = None) -> Exit:
+    """Play what is left of a setup, and of what has failed in it what `is_retried`."""
+    clock = SystemClock()
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
@@ -37,6 +48,9 @@ def run_experiment(invocation: Invocation, loaded: Loaded | None = None) -> Exit
         resolved=setup.resolved,
         tasks=setup.tasks,
         clock=clock,
+        shard=setup.shard,
+        is_retried=is_retried,
+        say=display.say,
     ) as run:
         with seldom_collecting():
             result = run_loop(_play(invocation, setup, backends, run, display, clock))
@@ -56,14 +70,14 @@ def describe_run(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """`--dry-run`: what would run and how much is left; touches nothing."""
     setup = set_up(invocation, loaded)
     setup.backends(SystemClock(), lambda line: _say(invocation, line))
-    found = survey(setup.directory, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks)
+    found = _survey(setup)
     experiment = setup.experiment
     models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
     lines = [
         f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}",
         f"environment    {experiment.conversation_config.environment}",
         f"models         {models}",
-        f"run directory  {setup.directory}",
+        f"run directory  {setup.directory}{'' if setup.shard is None else f', shard {setup.shard}'}",
         f"conversations  {found.planned} asked for: {found.finished} finished, {found.failed} failed, "
         f"{found.half_done} half done ({found.recorded_replies} replies recorded), {found.untouched} not begun",
     ]
@@ -71,6 +85,16 @@ def describe_run(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     with report() as stream:
         stream.write("\n".join(lines) + "\n")
     return Exit.OK
+
+
+def _survey(setup: Setup) -> Survey:
+    return survey(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+    )
 
 
 async def _play(

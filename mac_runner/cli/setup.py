@@ -14,13 +14,16 @@ from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, l
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import Plan, plan_of
+from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight."""
+    """What the command line asks for. `limit` bounds the tasks of this invocation, `concurrency` all in flight.
+
+    `shard` asks for a part of the experiment only.
+    """
 
     file: Path
     profile: str | None = None
@@ -29,6 +32,7 @@ class Invocation:
     seed: int | None = None
     concurrency: int | None = None
     out: Path | None = None
+    shard: Shard | None = None
     is_quiet: bool = False
     is_live: bool | None = None
     is_pulling: bool = False
@@ -36,12 +40,14 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """An experiment ready to run, but for its engines."""
+    """An experiment ready to run, but for its engines: all of it, or the tasks called `only`."""
 
     loaded: Loaded
     environment: Environment
     directory: Path
     limit: int | None
+    shard: Shard | None = None
+    only: frozenset[str] | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -60,8 +66,9 @@ class Setup:
 
     @property
     def tasks(self) -> Plan:
-        """The plan of this invocation."""
-        return plan_of(self.experiment, self.environment.lineup)[: self.limit]
+        """The plan of this invocation: of the first `limit` tasks, those of the shard."""
+        tasks = plan_of(self.experiment, self.environment.lineup)[: self.limit].part(self.shard)
+        return tasks if self.only is None else tasks.among(self.only)
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
@@ -123,9 +130,17 @@ def set_up(invocation: Invocation, loaded: Loaded | None = None) -> Setup:
     return Setup(
         loaded=loaded,
         environment=environment,
-        directory=invocation.out or Path("runs") / name,
+        directory=directory_of(invocation, name),
         limit=invocation.limit,
+        shard=invocation.shard,
     )
+
+
+def directory_of(invocation: Invocation, name: str) -> Path:
+    """The directory of the experiment or the grid called `name`: where the flags say, or one by its name and shard."""
+    shard = invocation.shard
+    named = name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
+    return invocation.out or Path("runs") / named
 
 
 @contextmanager

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report
-from mac_runner.config import Experiment
+from mac_runner.cli.recorded import recorded_experiment
 from mac_runner.environments.base import Environment
 from mac_runner.environments.registry import build_environment
 from mac_runner.environments.replay import replay
-from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.store import (
     VerifyReport,
     build_transcript,
@@ -25,7 +22,6 @@ from mac_runner.store import (
     task_of,
     verify_run,
 )
-from mac_runner.store.layout import config_path
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
@@ -36,7 +32,7 @@ def verify(directory: Path) -> Exit:
     """Print what was checked and what was found; FAILURES when anything is wrong. Of a grid all combinations."""
     if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
         return _verify_all(directory, [entry.slug for entry in grid.entries])
-    environment = _environment(directory, read_run(directory).resolved)
+    environment = build_environment(recorded_experiment(read_run(directory)).experiment)
     found = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
     with report() as stream:
         stream.write(_told(found) + "\n")
@@ -77,17 +73,6 @@ def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:
         failure=str(failure) if failure is not None else None,
         timing={},
     )
-
-
-def _environment(directory: Path, resolved: JsonObject) -> Environment:
-    """The environment that the run was made in. Raises RunDirectoryError when its config tells of none."""
-    try:
-        return build_environment(Experiment.model_validate(resolved))
-    except (ValidationError, ConfigError) as fault:
-        raise RunDirectoryError(
-            f"{config_path(directory)} holds no experiment that this version can play: {fault}; "
-            "put back the file that the run wrote"
-        ) from fault
 
 
 def _told(report: VerifyReport) -> str:

@@ -57,11 +57,10 @@ def model_forward(model: Model, batch: ForwardBatch, store: KVStore) -> torch.Te
     rows = _Rows.of(batch, store, model)
     hidden = functional.embedding(rows.token_ids, model.embedding)
     plans = {window: AttentionPlan(batch.spans, store, config, window) for window in dict.fromkeys(config.windows)}
-    attended = hidden.new_zeros(len(hidden), config.num_heads, config.head_dim)
     for index, layer in enumerate(model.layers):
         queries = _store_keys(layer, hidden, rows, index, store, config)
-        plans[layer.window].attend(queries, store.rows[index], attended)
-        hidden = layer.output.with_other(attended.flatten(1), hidden, "add")
+        attended = plans[layer.window].attend(queries, index).flatten(1)
+        hidden = layer.output.with_other(_with_idle_row(attended), hidden, "add")
         normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, config.rms_norm_eps)
         inner = layer.up.with_other(normed, layer.gate.swish(normed), "mul")
         hidden = layer.down.with_other(inner, hidden, "add")
@@ -87,7 +86,7 @@ def _store_keys(
     else:
         rotated = _rotate(qkv[:, : config.num_heads + kv_heads], rows)
     queries, keys = rotated.split((config.num_heads, kv_heads), dim=1)
-    store.write(index, rows.slots, torch.stack((keys, values), dim=1))
+    store.write(index, rows.slots, keys, values)
     return queries
 
 
@@ -119,6 +118,11 @@ class _Rows:
             cosine=model.cosine[positions].unsqueeze(1),
             sine=model.sine[positions].unsqueeze(1),
         )
+
+
+def _with_idle_row(attended: torch.Tensor) -> torch.Tensor:
+    """What was attended to; nothing, for the row that belongs to nobody."""
+    return attended if len(attended) >= MIN_ROWS else functional.pad(attended, (0, 0, 0, MIN_ROWS - len(attended)))
 
 
 def _at_least_two(numbers: tuple[int, ...]) -> tuple[int, ...]:

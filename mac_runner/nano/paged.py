@@ -105,7 +105,7 @@ class PagedKVCache:
         self._tables[seq_id] = _Table(block_ids=found, num_keyed=len(found), key=key)
         cached_length = len(found) * self._block_size
         self.extend(seq_id, num_tokens)
-        return CacheAllocation(block_ids=tuple(found), cached_length=cached_length)
+        return CacheAllocation(block_ids=tuple(self.block_ids(seq_id)), cached_length=cached_length)
 
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id].block_ids

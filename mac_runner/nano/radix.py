@@ -113,7 +113,7 @@ class RadixKVCache:
         table = _Table(block_ids=list(found), node=node, locked=node, num_walked=num_found)
         self._tables[seq_id] = table
         self.extend(seq_id, num_tokens)
-        return CacheAllocation(block_ids=tuple(found), cached_length=hit.num_tokens)
+        return CacheAllocation(block_ids=tuple(table.block_ids), cached_length=hit.num_tokens)
 
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]

@@ -30,7 +30,8 @@ class Tokenizer:
         except Exception as error:  # The library raises nothing more particular.
             raise ModelError(f"{directory / 'tokenizer.json'} is no tokenizer that can be read: {error}") from error
         self._settings = read_json(directory / "tokenizer_config.json")
-        self._source = _read_template(directory, self._settings)
+        self.chat_template = _read_template(directory, self._settings)
+        """How to write messages, as Jinja; a base model often has none."""
         self._template: Template | None = None  # Compiled when it is first used: a broken one hurts nobody else.
 
     @property
@@ -51,18 +52,13 @@ class Tokenizer:
         found = self._fast.token_to_id(token)
         return None if found is None else int(found)
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether there is a way to write messages; a base model often has none."""
-        return self._source is not None
-
     def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
         """A conversation as the model was trained to see it, ready for its answer."""
-        if self._source is None:
+        if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
         known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables}
         try:
-            self._template = self._template or _sandbox().from_string(self._source)
+            self._template = self._template or _sandbox().from_string(self.chat_template)
             return self._template.render(messages=messages, **known)
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidRequestError(

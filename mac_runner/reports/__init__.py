@@ -9,6 +9,7 @@ from mac_runner.reports.grid import GridRow, GridTable, grid_table
 from mac_runner.reports.grid_summary import summarise_grid
 from mac_runner.reports.grid_text import render_grid, write_grid
 from mac_runner.reports.intervals import Interval, wilson
+from mac_runner.reports.standing import standing_json, tell_standing
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.telling import tell_transcript, tell_turns
 from mac_runner.reports.text import render_summary, write_summary
@@ -24,8 +25,10 @@ __all__ = [
     "parquet_bytes",
     "render_grid",
     "render_summary",
+    "standing_json",
     "summarise",
     "summarise_grid",
+    "tell_standing",
     "tell_transcript",
     "tell_turns",
     "wilson",

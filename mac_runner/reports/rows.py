@@ -40,7 +40,10 @@ class GameResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """One ended conversation. `failure` is set iff it failed, `game` or `discussion` iff it is a finished one."""
+    """One ended conversation. `failure` is set iff it failed, `game` or `discussion` iff it is a finished one.
+
+    `failed_attempts` is how often it had failed before and was tried again.
+    """
 
     task_id: str
     index: int
@@ -51,6 +54,7 @@ class IndexRow:
     tokens: TokenCount
     game: GameResult | None
     discussion: DiscussionResult | None
+    failed_attempts: int = 0
 
 
 def parse_row(row: JsonObject) -> IndexRow:
@@ -76,6 +80,7 @@ def parse_row(row: JsonObject) -> IndexRow:
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),
+        failed_attempts=len(_get(row, "failed_attempts", list, where)) if "failed_attempts" in row else 0,
         discussion=None if has_failed else parse_discussion(row.get("outcome"), f"{where}, outcome"),
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from mac_runner.reports.discussions import DiscussionCounter
 from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.parts import parts_of
 from mac_runner.reports.rows import GameResult, IndexRow, parse_row
 from mac_runner.reports.wins import WinCounter
 from mac_runner.types import JsonObject, JsonValue, TokenCount
@@ -20,8 +21,9 @@ from mac_runner.types import JsonObject, JsonValue, TokenCount
 def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
     """Sum up the rows of an index.
 
-    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, and for each of
-    `models` its `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
+    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, from how many
+    `merged_runs` they come, what each of `parts` ended, what was `repeated` in vain, and for each of `models` its
+    `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
     """
     totals = _Totals()
     for row in rows:
@@ -39,12 +41,18 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
             "completion": totals.tokens.completion,
         },
         "sessions": accounting.get("sessions"),
+        "merged_runs": accounting.get("merged_runs"),
         "wall_s": None if wall_s is None else round(wall_s, 3),
         "turns_per_s": _ratio(totals.turns, wall_s),
         "conversations_per_s": _ratio(totals.finished + totals.failed, wall_s),
         "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
+        "parts": parts_of(accounting),
     }
+    if totals.retried.conversations:
+        summary["retried"] = totals.retried.report()
+    if "repeated" in accounting:
+        summary["repeated"] = accounting["repeated"]
     if totals.games.n:
         summary["games"] = totals.games.report()
         summary["wins"] = totals.wins.report()
@@ -82,6 +90,29 @@ class _Games:
 
 
 @dataclass(slots=True)
+class _Retried:
+    """Conversations that had failed and were tried again, which are a choice among all of them."""
+
+    conversations: int = 0
+    finished: int = 0
+    failed_attempts: int = 0
+
+    def add(self, row: IndexRow) -> None:
+        if row.failed_attempts:
+            self.conversations += 1
+            self.finished += row.failure is None
+            self.failed_attempts += row.failed_attempts
+
+    def report(self) -> JsonObject:
+        return {
+            "conversations": self.conversations,
+            "finished": self.finished,
+            "failed": self.conversations - self.finished,
+            "failed_attempts": self.failed_attempts,
+        }
+
+
+@dataclass(slots=True)
 class _Totals:
     """Everything that is added up over the rows."""
 
@@ -94,6 +125,7 @@ class _Totals:
     games: _Games = field(default_factory=_Games)
     wins: WinCounter = field(default_factory=WinCounter)
     failures: FailureCounter = field(default_factory=FailureCounter)
+    retried: _Retried = field(default_factory=_Retried)
     discussions: DiscussionCounter = field(default_factory=DiscussionCounter)
 
     def add(self, row: IndexRow) -> None:
@@ -106,6 +138,7 @@ class _Totals:
         self.defaults += row.defaults
         self.tokens += row.tokens
         self.failures.add(row)
+        self.retried.add(row)
         if row.game is not None:
             self.games.add(row.game)
             self.wins.add(row.game)

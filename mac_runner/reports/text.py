@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.limits import REPORT_RANKING_N_MIN
+from mac_runner.limits import REPORT_PARTS_MAX, REPORT_RANKING_N_MIN
 from mac_runner.printable import printable
 from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
@@ -56,7 +56,8 @@ def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
     parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
-    return drawn((*parts, *_failures_table(summary)), width=width, has_style=has_style)
+    parts = (*parts, *_failures_table(summary), *_parts_table(summary))
+    return drawn(parts, width=width, has_style=has_style)
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
@@ -95,7 +96,19 @@ def _run_table(summary: JsonObject) -> RenderableType:
     _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
     rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
     rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
-    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s; {rates}")
+    merged = summary.get("merged_runs")
+    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
+    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s{over}; {rates}")
+    if retried := _object(summary, "retried"):
+        counts = _listed(retried, ("finished", "failed"))
+        before = _integer(retried.get("failed_attempts"))
+        _add(
+            table, "tried again", f"{_integer(retried.get('conversations'))}: {counts}; {before} failed attempts before"
+        )
+    if repeated := _object(summary, "repeated"):
+        replies, tokens = _listed(repeated, ("conversations", "replies")), _object(repeated, "tokens")
+        cost = f"{replies}, {_integer(tokens.get('completion'))} completion tokens"
+        _add(table, "done twice", f"{cost}: another process was at work here")
     return table
 
 
@@ -171,6 +184,23 @@ def _failures_table(summary: JsonObject) -> Iterable[RenderableType]:
             cells = (printable(str(failure.get("reason"))), printable(names), _integer(failure.get("count")))
             table.add_row(*map(Text, cells))
     yield table
+
+
+def _parts_table(summary: JsonObject) -> Iterable[RenderableType]:
+    """Which part came when, where there are several."""
+    parts = summary.get("parts")
+    if not isinstance(parts, list) or len(parts) < 2:
+        return
+    shown = [part for part in parts[-REPORT_PARTS_MAX:] if isinstance(part, dict)]
+    has_runs = any("run" in part for part in shown)
+    table = _table("parts", ("began", *(("run",) if has_runs else ()), "conversations"), ("finished", "failed"))
+    for part in shown:
+        run = [printable(str(part.get("run", UNKNOWN)))] if has_runs else []
+        cells = (str(part.get("started_at")), *run, str(part.get("indexes")))
+        table.add_row(*map(Text, cells), *(Text(_integer(part.get(key))) for key in ("finished", "failed")))
+    yield table
+    if len(parts) > len(shown):
+        yield Text(f"and {len(parts) - len(shown)} earlier sessions: summary.json has them all.")
 
 
 def _table(title: str, left: tuple[str, ...], right: tuple[str, ...] = ()) -> Table:

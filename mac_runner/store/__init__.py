@@ -3,7 +3,8 @@
 Two promises. *Acknowledged is permanent*: a conversation counts as done only after its transcript and then its note
 in the journal are on the disk. *Work may repeat, results may not*: one canonical transcript per task, whatever happens.
 
-`open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks.
+`open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks,
+`merge_runs` makes one run directory of several, `read_standing` tells how one stands.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from mac_runner.store.disk import Disk, System
 from mac_runner.store.grid import GridEntry, GridRecord, grid_entries, is_grid, read_grid
 from mac_runner.store.grid_run import GridRun, grid_accounting, open_grid, write_tables
 from mac_runner.store.manifest import Counts
-from mac_runner.store.reader import RunContents, has_run, merge_accounting, read_run, read_summary
+from mac_runner.store.merging import Merged, merge_runs
+from mac_runner.store.reader import RunContents, has_run, read_run, read_summary
 from mac_runner.store.run import Run, open_run
 from mac_runner.store.session import encode_for_reading
+from mac_runner.store.sessions import merge_accounting
+from mac_runner.store.standing import SessionStanding, Standing, read_standing
 from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
@@ -34,8 +38,11 @@ __all__ = [
     "GridEntry",
     "GridRecord",
     "GridRun",
+    "Merged",
     "Run",
     "RunContents",
+    "SessionStanding",
+    "Standing",
     "Survey",
     "System",
     "VerifyReport",
@@ -49,10 +56,12 @@ __all__ = [
     "is_complete",
     "is_grid",
     "merge_accounting",
+    "merge_runs",
     "open_grid",
     "open_run",
     "read_grid",
     "read_run",
+    "read_standing",
     "read_summary",
     "replies_of",
     "survey",

@@ -15,17 +15,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import StoreError
+from mac_runner.store.machine import Machine
 
 TEMPORARY_PREFIX = ".tmp-"
 READ_CHUNK_BYTES = 1 << 20
+
+_MACHINE = Machine()
+_TOKEN = re.compile(r"([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{12}")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -123,8 +128,15 @@ class System:
         )
 
     def token(self) -> str:
-        """A text no other writer uses for its temporary names, on whatever host."""
-        return f"{os.getpid()}-{secrets.token_hex(6)}"
+        """A text no other writer uses for its temporary names, on whatever host; it tells whose it is."""
+        return f"{_MACHINE.identity}-{os.getpid()}-{secrets.token_hex(6)}"
+
+    def is_in_use(self, token: str) -> bool:
+        """Whether the writer of a temporary name is another process of this machine, and at work."""
+        match = _TOKEN.fullmatch(token)
+        if match is None or match[1] != _MACHINE.identity or int(match[2]) == os.getpid():
+            return False
+        return _MACHINE.process_start(int(match[2])) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +202,12 @@ class Disk:
             if self._system.is_directory(path):
                 return
             self.make_directory(path.parent)
-            self._system.make_directory(path)
+            try:
+                self._system.make_directory(path)
+            except FileExistsError:
+                # Somebody who was let in by a broken lock was quicker; a file of this name is another matter.
+                if not self._system.is_directory(path):
+                    raise
             self._system.fsync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
@@ -259,8 +276,7 @@ class Disk:
             try:
                 return self._link(temporary, path)
             finally:
-                if self._system.exists(temporary):
-                    self._system.unlink(temporary)
+                self._unlink(temporary)
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file, durably."""
@@ -272,15 +288,24 @@ class Disk:
     def remove(self, path: Path) -> None:
         """Remove a name; one that is gone is fine."""
         with _naming("remove", path):
-            if self._system.exists(path):
-                self._system.unlink(path)
+            self._unlink(path)
 
     def sweep(self, directory: Path) -> int:
-        """Remove the temporary files that a killed process left behind; how many there were."""
-        strays = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        """Remove the temporary files that a killed process left behind; how many there were.
+
+        Those of a process that is at work are left, which happens where a lock was granted twice.
+        """
+        found = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
+        strays = [name for name in found if not self._system.is_in_use(name.removeprefix(TEMPORARY_PREFIX))]
         for name in strays:
             self.remove(directory / name)
         return len(strays)
+
+    def _unlink(self, path: Path) -> None:
+        if self._system.exists(path):
+            # Somebody who was let in by a broken lock may clear away the same things.
+            with suppress(FileNotFoundError):
+                self._system.unlink(path)
 
     def _write_temporary(self, path: Path, pieces: Iterable[bytes]) -> Path:
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
@@ -312,7 +337,7 @@ class Disk:
             if fault.errno not in _NO_HARD_LINKS:
                 raise
             # A filesystem without hard links. The lock on the run directory leaves us its only writer, so
-            # looking first is as good as an exclusive claim.
+            # looking first is as good as an exclusive claim; here alone the store depends on the lock.
             if self._system.exists(path):
                 return False
             self._system.replace(temporary, path)

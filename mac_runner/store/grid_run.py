@@ -16,13 +16,14 @@ from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.eventlog import event_line
 from mac_runner.store.grid import GridRecord, encode_grid, read_grid
 from mac_runner.store.layout import Layout, grid_path
 from mac_runner.store.lock import RunLock
-from mac_runner.store.reader import merge_accounting
 from mac_runner.store.records import entry
 from mac_runner.store.run import create_segment
-from mac_runner.store.session import AccountingItem, EventItem, event_line, open_events
+from mac_runner.store.session import AccountingItem, EventItem, open_events
+from mac_runner.store.sessions import merge_accounting
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject
 
@@ -38,6 +39,7 @@ class _GridSession:
     log: OpenFile
     events: OpenFile
     elapsed_s: Callable[[], float]
+    show_life: Callable[[], None]
 
     @property
     def pulse(self) -> int:
@@ -50,8 +52,14 @@ class _GridSession:
             frame = journal.checkpoint_frame(self.number, elapsed_s=item.elapsed_s, accounting=item.accounting)
             self.disk.append(self.log, frame)
             self.disk.sync(self.log)
-        if lines := b"".join(event_line(item) for item in items if isinstance(item, EventItem)):
+        happened = (item for item in items if isinstance(item, EventItem))
+        if lines := b"".join(event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in happened):
             self.disk.append(self.events, lines)
+        self.show_life()
+
+    def idle(self) -> None:
+        """Show that this process lives."""
+        self.show_life()
 
     def finish(self) -> None:
         """Nothing: the last account was given when the engines stopped, and what comes after it costs them nothing."""
@@ -131,7 +139,14 @@ class GridRun:
                 raise
 
 
-def open_grid(directory: Path, *, asked: GridRecord, clock: Clock, disk: Disk | None = None) -> GridRun:
+def open_grid(
+    directory: Path,
+    *,
+    asked: GridRecord,
+    clock: Clock,
+    disk: Disk | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> GridRun:
     """Begin a grid in `directory`, or go on with the one there, as it is asked for now.
 
     Raises RunLockedError when another process is at it, RunDirectoryError when it is something else, StoreError when it
@@ -140,7 +155,7 @@ def open_grid(directory: Path, *, asked: GridRecord, clock: Clock, disk: Disk | 
     disk = disk or Disk()
     read_grid(directory, disk=disk)
     disk.make_directory(directory)
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+    lock = RunLock(disk, directory, clock=clock, say=say)
     try:
         return _open_locked(directory, asked, clock, disk, lock)
     except BaseException:
@@ -175,6 +190,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: Disk, l
         log=log,
         events=events,
         elapsed_s=lambda: clock.monotonic_s() - began_at_s,
+        show_life=lock.show_life_if_due,
     )
     return GridRun(directory, record=record, session=session, clock=clock, lock=lock)
 
@@ -201,7 +217,7 @@ def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, d
     disk = disk or Disk()
     if all(_holds(disk, directory / name, data) for name, data in files.items()):
         return
-    lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+    lock = RunLock(disk, directory, clock=clock)
     try:
         _put_all(disk, directory, files)
         lock.sign_off()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -10,9 +11,11 @@ import yaml
 
 from mac_runner.config import Difference, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
+from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path, grid_path
+from mac_runner.store.layout import config_path, grid_path, merge_path, shard_path
+from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, JsonValue
 
 SafeLoader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -48,10 +51,19 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
 
 def is_untouched(disk: Disk, directory: Path) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
+    # Listed before the config is looked for, which stands before all else does: so whoever begins at the same time, let
+    # in by a broken lock, is not taken for something else.
+    names = disk.names(directory)
     if disk.exists(config_path(directory)):
         return False
-    # A run that was killed before its config stood left dot files and empty directories at the most.
-    strays = [name for name in disk.names(directory) if not name.startswith(".")]
+    if disk.exists(merge_path(directory)):
+        raise RunDirectoryError(
+            f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
+            "with --out"
+        )
+    # A run that was killed before its config stood left dot files, its shard and empty directories at the most.
+    known = shard_path(directory).name
+    strays = [name for name in names if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
             f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "
@@ -68,9 +80,40 @@ def runtime_changes(disk: Disk, directory: Path, resolved: JsonObject) -> tuple[
     return tuple(found.runtime)
 
 
-def describe(difference: Difference) -> str:
+def encode_shard(shard: Shard) -> bytes:
+    """The file that says which part of the experiment a directory holds."""
+    return encode_json({"shard": shard.number, "of": shard.of}) + b"\n"
+
+
+def read_shard(disk: Disk, directory: Path) -> Shard | None:
+    """Which part of the experiment a directory holds; None for all of it. Raises RunDirectoryError."""
+    path = shard_path(directory)
+    if not disk.exists(path):
+        return None
+    try:
+        record = json.loads(disk.read(path))
+        return Shard(entry(record, "shard", int), entry(record, "of", int))
+    except (ValueError, AttributeError, RecursionError) as fault:
+        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
+
+
+def check_shard(disk: Disk, directory: Path, shard: Shard | None) -> None:
+    """Raises IdentityError when the directory holds another part of the experiment than the one asked for."""
+    found = read_shard(disk, directory)
+    if found != shard:
+        raise IdentityError(
+            f"{directory} holds {_part(found)}, and {_part(shard)} was asked for; "
+            "ask for what it holds, or give this run a directory of its own with --out DIR"
+        )
+
+
+def _part(shard: Shard | None) -> str:
+    return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
+
+
+def describe(difference: Difference, *, old: str = "there", new: str = "now") -> str:
     """One field in words: its path, the value in the run directory and the value now."""
-    return f"{difference.path}: {_short(difference.old)} there, {_short(difference.new)} now"
+    return f"{difference.path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
 
 
 def _refusal(directory: Path, changed: Sequence[Difference]) -> str:

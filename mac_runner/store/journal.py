@@ -5,11 +5,14 @@ it, is known as such by its missing newline, and two runners that were let in by
 
 Records, by `kind`:
 
-- `session`: number, start and format version; the first of each segment.
+- `session`: number, start and format version; the first of each segment. `run` names the run directory that a merged
+  session comes from.
 - `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
   that went on from there writes the numbers again, and what it wrote stands.
 - `death`: an engine died while it worked on a turn of a task. They count until the task is done.
 - `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
+- `retry`: a failed conversation is to be tried again, with the index row of the attempt that failed. It is done no more
+  until the next `done`, and its replies are those recorded behind this.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
 Keys are sorted, so every frame begins with `id` and `kind`, and a reader looks for the beginnings of the frames it
@@ -38,6 +41,7 @@ JOURNAL_FORMAT = 1
 
 _ID = r""" \{"id":"([^"\\\n]*(?:\\[^\n][^"\\\n]*)*)","kind":"""
 _MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
+_OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 _REPLY = re.compile(rf'{_ID}"reply",'.encode())
 
 
@@ -70,6 +74,11 @@ def done_frame(row: JsonObject) -> bytes:
     return encode_frame({"id": entry(row, "task_id", str), "kind": "done", "row": row})
 
 
+def retry_frame(row: JsonObject) -> bytes:
+    """The frame that makes a conversation count as not done yet; `row` is that of the attempt that failed."""
+    return encode_frame({"id": entry(row, "task_id", str), "kind": "retry", "row": row})
+
+
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
     """The frame of what a session has used up so far."""
     usage: JsonObject = {**accounting, "wall_s": round(elapsed_s, 6)}
@@ -83,11 +92,17 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
 
 def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
     """Every record but the replies, in order; or only those of some kinds, the others passed over."""
+    for session in sessions(disk, layout):
+        yield from marks_of(disk, layout, session, *kinds)
+
+
+def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[JsonObject]:
+    """The same of one session."""
     looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else _MARK
-    for path in _segments(disk, layout):
-        for record in _records(path, lines_with(looked_for, disk.chunks(path))):
-            if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
-                yield record
+    path = layout.segment(session)
+    for record in _records(path, lines_with(looked_for, disk.chunks(path))):
+        if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
+            yield record
 
 
 def heads(disk: Disk, layout: Layout) -> Iterator[Head]:
@@ -104,22 +119,42 @@ def heads(disk: Disk, layout: Layout) -> Iterator[Head]:
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter(head.id for head in heads(disk, layout) if head.kind == "done")
+    left = Counter[str]()
+    retried: dict[str, int] = {}
+    for head in heads(disk, layout):
+        if head.kind == "done":
+            left[head.id] += 1
+        elif head.kind == "retry":
+            retried[head.id] = left[head.id]
+    open_again = {task_id for task_id, count in retried.items() if count == left[task_id]}
     for record in marks(disk, layout, "done"):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
         if left[task_id]:
             left[task_id] -= 1
-            if not left[task_id]:
+            if not left[task_id] and task_id not in open_again:
                 yield entry(record, "row", dict)
+
+
+def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
+    """The rows of the attempts that failed and were tried again, for each task that has any, in their order."""
+    found: dict[str, list[JsonObject]] = {}
+    # Made before the first frame of this kind is written, so most runs need not be searched for one.
+    if not disk.exists(layout.attempts):
+        return found
+    for record in marks(disk, layout, "retry"):
+        found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
+    return found
 
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
     """What can be gone on from, for each task that is `wanted`."""
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
-        mine = lines_with(_REPLY, disk.chunks(path), lambda match: wanted(_id(match)))
+        mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(_id(match)))
         for record in _records(path, mine):
+            if record["kind"] == "retry":
+                found.pop(entry(record, "id", str), None)
             if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
                 continue
             known = found.setdefault(entry(record, "id", str), [])
@@ -128,6 +163,45 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
                 del known[n:]
                 known.append(_reply(path, record))
     return found
+
+
+def begun(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded or are done. A damaged frame may count as well."""
+    return replied(disk, layout) | {entry(row, "task_id", str) for row in rows(disk, layout)}
+
+
+def replied(disk: Disk, layout: Layout) -> set[str]:
+    """The tasks that have a reply recorded. Only ids are read, so a damaged frame may count as well."""
+    found: set[str] = set()
+
+    def note(match: re.Match[bytes]) -> bool:
+        found.add(_id(match))
+        return False
+
+    for path in _segments(disk, layout):
+        for _ in lines_with(_REPLY, disk.chunks(path), note):
+            pass
+    return found
+
+
+def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str) -> Iterator[bytes]:
+    """The frames of one session as those of session `to` of another run directory; damage stays behind.
+
+    Replies are handed on as they stand, without being parsed: they say nothing of the session.
+    """
+    for line in lines(disk.chunks(layout.segment(session))):
+        if not line.is_ended:
+            continue
+        if _REPLY.search(line.data) and is_intact(line.data):
+            yield line.data + b"\n"
+            continue
+        for record in records_of(line)[0]:
+            moved: JsonObject = {**record}
+            if record["kind"] in {"session", "checkpoint"}:
+                moved |= {"id": str(to), "session": to}
+            if record["kind"] == "session":
+                moved |= {"run": record.get("run", run)}
+            yield encode_frame(moved)
 
 
 def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:

@@ -4,14 +4,17 @@
 
     runs/NAME/
       experiment.yaml        the resolved config: what makes this run the run it is
+      shard.json             which part of the experiment this is, where it is not all of it
       task_manifest.json     every planned task and its status, written whole now and then
       NAME_index.jsonl       one row per ended conversation
       summary.json           the results in numbers
       events.jsonl           what happened when, for machines
       journal/000001.jsonl   one segment per session: the truth between two manifests
       transcripts/ID.json    one file per ended conversation
+      attempts/ID.N.json     the N-th attempt at a conversation, where it failed and was tried again
       damaged/               transcripts that could not be read, set aside
       .lock  .owner.json     which process is at work
+      .lease                 its signs of life
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.transcripts import transcript_path
+from mac_runner.store.transcripts import attempt_path, transcript_path
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
@@ -79,6 +82,15 @@ class Layout:
         """Where unreadable transcripts are set aside."""
         return self.directory / "damaged"
 
+    @property
+    def attempts(self) -> Path:
+        """The directory of the transcripts of attempts that failed and were tried again."""
+        return self.directory / "attempts"
+
+    def attempt(self, task_id: str, number: int) -> Path:
+        """The transcript of the `number`-th attempt at a task, from 1."""
+        return self.directory / attempt_path(check_name(task_id, "the task id"), number)
+
     def transcript(self, task_id: str) -> Path:
         """The transcript of one task."""
         return self.directory / transcript_path(check_name(task_id, "the task id"))
@@ -93,6 +105,11 @@ def config_path(directory: Path) -> Path:
     return directory / "experiment.yaml"
 
 
+def shard_path(directory: Path) -> Path:
+    """Which part of the experiment is run here; missing where it is all of it."""
+    return directory / "shard.json"
+
+
 def grid_path(directory: Path) -> Path:
     """What makes a directory that of a grid."""
     return directory / "grid.yaml"
@@ -101,6 +118,11 @@ def grid_path(directory: Path) -> Path:
 def manifest_path(directory: Path) -> Path:
     """The planned tasks."""
     return directory / "task_manifest.json"
+
+
+def merge_path(directory: Path) -> Path:
+    """Says that a merge into the directory has begun and is not over, and of what."""
+    return directory / ".merging.json"
 
 
 def summary_path(directory: Path) -> Path:
@@ -116,6 +138,11 @@ def lock_path(directory: Path) -> Path:
 def owner_path(directory: Path) -> Path:
     """Who holds the lock, for the message to whoever comes second."""
     return directory / ".owner.json"
+
+
+def lease_path(directory: Path) -> Path:
+    """The signs of life of whoever holds the lock."""
+    return directory / ".lease"
 
 
 def session_of(segment_name: str) -> int | None:

@@ -19,7 +19,14 @@ class Published(NamedTuple):
     row: JsonObject
 
 
-def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) -> JsonObject:
+class Publication(NamedTuple):
+    """The index row of what stands on the disk, and whether that is what was published now."""
+
+    row: JsonObject
+    is_first: bool
+
+
+def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) -> Publication:
     """Put a transcript in its place and return the index row of what stands there then.
 
     Where one of the same task was published before, it stays and the new one is dropped: work may repeat, results may
@@ -28,9 +35,9 @@ def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) ->
     data = encode_transcript(transcript)
     path = layout.transcript(task_id)
     if disk.publish_once(path, data):
-        return index_row(transcript, data)
+        return Publication(index_row(transcript, data), is_first=True)
     try:
-        return read_published(disk, layout, task_id).row
+        return Publication(read_published(disk, layout, task_id).row, is_first=False)
     except ValueError as fault:
         raise StoreError(
             f"{path} was there before its conversation ended and cannot be read ({fault}); "

@@ -11,21 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.plan import Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
-from mac_runner.store.identity import read_config
+from mac_runner.store.identity import read_config, read_shard
 from mac_runner.store.layout import Layout, manifest_path, summary_path
 from mac_runner.store.manifest import Counts, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
-from mac_runner.types import JsonObject, JsonValue
-
-LATEST_KEYS = frozenset({"capacity"})
-"""Numbers of an accounting that are levels, not amounts: of several sessions the latest stands."""
+from mac_runner.store.sessions import accounting
+from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,26 @@ class RunContents:
     def rows(self) -> Iterator[JsonObject]:
         """The index rows of all ended conversations, read one by one."""
         return journal.rows(self.disk, self.layout)
+
+    def planned(self) -> dict[str, int]:
+        """Every task that is planned, with its index."""
+        manifest = decode_manifest(self.disk.chunks(self.layout.manifest), str(self.layout.manifest))
+        done = {entry(row, "task_id", str): entry(row, "index", int) for row in self.rows()}
+        return {**manifest.planned, **done}
+
+    @property
+    def shard(self) -> Shard | None:
+        """Which part of the experiment this is; None for all of it."""
+        return read_shard(self.disk, self.layout.directory)
+
+    def failed(self) -> set[str]:
+        """The tasks whose conversations have failed."""
+        return {entry(row, "task_id", str) for row in self.rows() if row["status"] == "failed"}
+
+    def under_retry(self) -> set[str]:
+        """The tasks that have failed, are tried again, and have not ended yet."""
+        attempts = journal.attempts(self.disk, self.layout)
+        return attempts.keys() - {entry(row, "task_id", str) for row in self.rows()} if attempts else set()
 
     def transcript(self, task_id: str) -> JsonObject:
         """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""
@@ -91,7 +109,7 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
         layout=layout,
         resolved=resolved,
         counts=_count(disk, layout, planned.planned),
-        accounting=_accounting(disk, layout),
+        accounting=accounting(disk, layout),
         disk=disk,
     )
 
@@ -122,35 +140,3 @@ def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:
         planned.setdefault(entry(row, "task_id", str), entry(row, "index", int))
         statuses[entry(row, "status", str)] += 1
     return Counts(planned=len(planned), finished=statuses["finished"], failed=statuses["failed"])
-
-
-def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
-    """Add what one session used up to what the sessions before it did."""
-    merged = dict(total)
-    for key, value in session.items():
-        merged[key] = _added(key, merged.get(key), value)
-    return merged
-
-
-def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
-    if isinstance(new, dict):
-        return merge_accounting(old if isinstance(old, dict) else {}, new)
-    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
-        return old + new
-    return new
-
-
-def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _accounting(disk: Disk, layout: Layout) -> JsonObject:
-    """The last checkpoint of each session, added up, and how many sessions there were."""
-    usages: dict[int, JsonObject] = {}
-    for mark in journal.marks(disk, layout):
-        if mark["kind"] == "checkpoint":
-            usages[entry(mark, "session", int)] = entry(mark, "usage", dict)
-    total: JsonObject = {"wall_s": 0.0, "models": {}}
-    for usage in usages.values():
-        total = merge_accounting(total, usage)
-    return {**total, "sessions": len(journal.sessions(disk, layout))}

@@ -30,7 +30,9 @@ from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
+from mac_runner.store.retrying import Attempts, remove_superseded
 from mac_runner.store.session import index_line, settle, write_index
+from mac_runner.store.transcripts import with_attempts
 from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 
@@ -62,12 +64,14 @@ class Repairs:
 class Recovered:
     """Where the run stands: what is planned and done, how many tasks of this plan are left, the replies they have.
 
-    `deaths` tells, of the tasks that are left, how often an engine died on each turn.
+    `deaths` tells, of the tasks that are left, how often an engine died on each turn; `attempts` are those that failed
+    and were tried again.
     """
 
     manifest: Manifest
     left: int
     replies: dict[str, list[RecordedReply]]
+    attempts: Attempts
     deaths: dict[str, Counter[str]]
 
 
@@ -83,7 +87,7 @@ def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     """Make the directories, sweep them, and make durable whatever the last session left unsynced."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
-    for directory in (layout.directory, layout.journal, layout.transcripts):
+    for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
         repairs.temporaries_removed += disk.sweep(directory)
     for session in journal.sessions(disk, layout)[-1:]:
         disk.sync_file(layout.segment(session))
@@ -93,10 +97,15 @@ def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
 
 def recover(disk: Disk, layout: Layout, tasks: Plan, *, log: OpenFile, repairs: Repairs) -> Recovered:
     """Find out where the run stands and put right what is not. Adopted transcripts are noted in `log`."""
+    attempts = journal.attempts(disk, layout)
     ended = ended_tasks(disk, layout)
+    remove_superseded(disk, layout, attempts, attempts.keys() - ended.keys())
     orphans = _part_with_missing(disk, layout, ended, repairs)
     seeds = {task.task_id: task.seed for task in tasks.those(orphans.__contains__)} if orphans else {}
-    adopted = list(_adopt(disk, layout, sorted(orphans), seeds, repairs))
+    adopted = [
+        with_attempts(row, attempts.get(entry(row, "task_id", str), ()))
+        for row in _adopt(disk, layout, sorted(orphans), seeds, repairs)
+    ]
     if adopted:
         disk.append(log, b"".join(map(journal.done_frame, adopted)))
         disk.sync(log)
@@ -106,13 +115,24 @@ def recover(disk: Disk, layout: Layout, tasks: Plan, *, log: OpenFile, repairs: 
     del ended
     left = sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
-    return Recovered(manifest=manifest, left=left, replies=replies, deaths=journal.deaths(disk, layout))
+    return Recovered(
+        manifest=manifest,
+        left=left,
+        replies=replies,
+        deaths=journal.deaths(disk, layout),
+        attempts=attempts,
+    )
 
 
 def ended_tasks(disk: Disk, layout: Layout) -> dict[str, _Ended]:
     """The tasks that the journal says are done."""
-    marks = journal.marks(disk, layout)
-    return {entry(mark, "id", str): ended_of(entry(mark, "row", dict)) for mark in marks if mark["kind"] == "done"}
+    ended: dict[str, _Ended] = {}
+    for mark in journal.marks(disk, layout):
+        if mark["kind"] == "done":
+            ended[entry(mark, "id", str)] = ended_of(entry(mark, "row", dict))
+        elif mark["kind"] == "retry":
+            ended.pop(entry(mark, "id", str), None)
+    return ended
 
 
 def ended_of(row: JsonObject) -> _Ended:

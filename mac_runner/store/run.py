@@ -14,16 +14,26 @@ from pathlib import Path
 from types import TracebackType
 
 from mac_runner.clock import Clock, iso
+from mac_runner.config import Difference
 from mac_runner.errors import StoreError
-from mac_runner.plan import Plan
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.identity import describe, encode_config, is_untouched, runtime_changes
-from mac_runner.store.layout import Layout
+from mac_runner.store.identity import (
+    check_shard,
+    describe,
+    encode_config,
+    encode_shard,
+    is_untouched,
+    runtime_changes,
+)
+from mac_runner.store.layout import Layout, merge_path, shard_path
 from mac_runner.store.lock import RunLock
+from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.recovery import Recovered, Repairs, prepare, recover
+from mac_runner.store.retrying import reopen_failed
 from mac_runner.store.session import (
     AccountingItem,
     DeathItem,
@@ -42,6 +52,8 @@ from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 EVENT_RUN_REPAIRED = "EVENT_RUN_REPAIRED"
+EVENT_CONVERSATION_RETRIED = "EVENT_CONVERSATION_RETRIED"
+EVENT_NETWORK_FILESYSTEM = "EVENT_NETWORK_FILESYSTEM"
 EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 
 _NO_DEATHS: Mapping[str, int] = {}
@@ -168,22 +180,33 @@ def open_run(
     resolved: JsonObject,
     tasks: Plan,
     clock: Clock,
+    shard: Shard | None = None,
     disk: Disk | None = None,
+    machine: Machine | None = None,
+    is_retried: Callable[[str], bool] | None = None,
+    is_guarded: bool = False,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
-    `tasks` is the plan of this invocation. Raises RunLockedError when another process is at it,
-    IdentityError when it is another experiment's, RunDirectoryError when it is something else, StoreError when it
-    cannot be written.
+    `tasks` is the plan of this invocation, and `shard` says which part of the experiment that
+    is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. The directory `is_guarded`
+    where the caller holds the lock of one around it. `say` is told of what takes time or may surprise. Raises
+    RunLockedError when another process is at it, IdentityError when it is another experiment's or another part's,
+    RunDirectoryError when it is something else, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
     with telling_the_need(lambda: _need(disk, layout, tasks)):
         is_untouched(disk, directory)
         disk.make_directory(directory)
-        lock = RunLock(disk, directory, started_at=iso(clock.utc_now()))
+        lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded)
         try:
-            return _open_locked(layout, resolved=resolved, tasks=tasks, clock=clock, disk=disk, lock=lock)
+            is_new = is_untouched(disk, directory)
+            changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
+            return _open_locked(
+                layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
+            )
         except BaseException:
             # What went wrong is the news; that the note of the owner stays behind as well is none.
             with suppress(StoreError):
@@ -198,19 +221,37 @@ def _need(disk: Disk, layout: Layout, tasks: Plan) -> Need:
     return Need(sum(task_id not in done for task_id, _ in tasks.ids()), typical_transcript_bytes(disk, layout))
 
 
+def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Make it a run directory: the config comes last, because it is what makes it one."""
+    if shard is None:
+        disk.remove(shard_path(layout.directory))
+    else:
+        disk.write_atomic(shard_path(layout.directory), [encode_shard(shard)])
+    disk.write_atomic(layout.config, [encode_config(resolved)])
+    return ()
+
+
+def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
+    """Take over the run directory as it is, with the settings of now; what they change."""
+    changes = runtime_changes(disk, layout.directory, resolved)
+    check_shard(disk, layout.directory, shard)
+    # A merge that was killed at its very end is whole; what comes now makes it a run of its own.
+    disk.remove(merge_path(layout.directory))
+    if changes:
+        disk.write_atomic(layout.config, [encode_config(resolved)])
+    return changes
+
+
 def _open_locked(
     layout: Layout,
     *,
-    resolved: JsonObject,
+    changes: tuple[Difference, ...],
     tasks: Plan,
     clock: Clock,
     disk: Disk,
     lock: RunLock,
+    is_retried: Callable[[str], bool] | None,
 ) -> Run:
-    is_new = is_untouched(disk, layout.directory)
-    changes = () if is_new else runtime_changes(disk, layout.directory, resolved)
-    if is_new or changes:
-        disk.write_atomic(layout.config, [encode_config(resolved)])
     repairs = Repairs()
     prepare(disk, layout, repairs)
     with ExitStack() as opened:
@@ -218,6 +259,7 @@ def _open_locked(
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
+        retried = {} if is_retried is None else reopen_failed(disk, layout, is_retried, log=log)
         recovered = recover(disk, layout, tasks, log=log, repairs=repairs)
         need = Need(recovered.left, typical_transcript_bytes(disk, layout))
         check_room(disk, layout, need)
@@ -235,10 +277,17 @@ def _open_locked(
         number=number,
         files=SessionFiles(log=log, index=index, events=events),
         need=need,
+        attempts=recovered.attempts,
+        show_life=lock.show_life_if_due,
     )
     run = Run(session=session, recovered=recovered, tasks=tasks, lock=lock)
     if fields := repairs.as_json():
         run.event(EVENT_RUN_REPAIRED, fields)
+    for task_id, row in retried.items():
+        attempt = len(recovered.attempts[task_id])
+        run.event(EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]})
+    if lock.network_filesystem is not None:
+        run.event(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
     if changes:
         run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changes]})
     return run

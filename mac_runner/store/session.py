@@ -12,26 +12,28 @@ again or are worth no sync.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import TypeAlias, TypeVar
-
-import orjson
 
 from mac_runner import limits
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
+from mac_runner.store.eventlog import event_line
 from mac_runner.store.frames import encode_json
 from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest
-from mac_runner.store.publishing import publish
+from mac_runner.store.publishing import Publication, publish
 from mac_runner.store.records import entry
+from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
+from mac_runner.store.retrying import Attempts
 from mac_runner.store.space import Need, telling_the_need
+from mac_runner.store.transcripts import with_attempts
 from mac_runner.types import JsonObject, RecordedReply
 
 
@@ -89,7 +91,6 @@ _LINES_PER_WRITE = 1_000
 
 Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
-_compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,8 @@ class Session:
         number: int,
         files: SessionFiles,
         need: Need,
+        attempts: Attempts,
+        show_life: Callable[[], None],
     ) -> None:
         self.disk = disk
         self.layout = layout
@@ -124,10 +127,13 @@ class Session:
         self._left = need.conversations
         self._need_at_start = need
         self._published_bytes = 0
+        self._attempts = attempts
         self._started_s = clock.monotonic_s()
         self._manifest_at_s = self._started_s
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
+        self._repetition = Repetition()
+        self._show_life = show_life
         self.written = 0
         """How many conversations of this session are acknowledged."""
 
@@ -149,13 +155,16 @@ class Session:
     def _commit(self, items: Sequence[Item]) -> None:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
-        events = b"".join(map(event_line, _of(items, EventItem)))
-        if events:
-            self.disk.append(self._files.events, events)
+        self._log_events(_of(items, EventItem))
         for item in _of(items, SummaryItem)[-1:]:
             write_summary(self.disk, self.layout, item.summary)
         if self._is_manifest_due():
             self._write_manifest()
+        self._show_life()
+
+    def idle(self) -> None:
+        """Show that this process lives, which is not only told by what it writes."""
+        self._show_life()
 
     def finish(self) -> None:
         """Account for the session, bring index and manifest into their final form."""
@@ -171,7 +180,10 @@ class Session:
                 closing.callback(self.disk.close, file)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
-        frames = [journal.reply_frame(item.task_id, item.n, item.recorded) for item in _of(items, ReplyItem)]
+        frames: list[bytes] = []
+        for reply in _of(items, ReplyItem):
+            frames.append(journal.reply_frame(reply.task_id, reply.n, reply.recorded))
+            self._repetition.recorded(reply.task_id, reply.recorded)
         frames += [journal.death_frame(item.task_id, item.turn_key) for item in _of(items, DeathItem)]
         for item in _of(items, AccountingItem)[-1:]:
             self._accounting = item.accounting
@@ -179,17 +191,27 @@ class Session:
         return frames
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
-        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=self._accounting)
+        accounting = {**self._accounting, **self._repetition.as_json()}
+        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _log_frames(self, frames: Sequence[bytes]) -> None:
         if frames:
             self.disk.append(self._files.log, b"".join(frames))
             self.disk.sync(self._files.log)
 
+    def _log_events(self, items: Sequence[EventItem]) -> None:
+        if items:
+            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
+            self.disk.append(self._files.events, b"".join(lines))
+
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
             return
-        rows = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        published = [publish(self.disk, self.layout, item.task_id, item.transcript) for item in items]
+        rows = [
+            with_attempts(publication.row, self._attempts.get(item.task_id, ()))
+            for item, publication in zip(items, published, strict=True)
+        ]
         self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
         self.disk.append(self._files.index, b"".join(map(index_line, rows)))
@@ -197,6 +219,18 @@ class Session:
             settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
+        self._note_repetition(items, published)
+
+    def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
+        """Tell what another process had done already; with a lock that holds there is nothing to tell."""
+        told = [
+            self._repetition.published(item.task_id, is_first=publication.is_first)
+            for item, publication in zip(items, published, strict=True)
+        ]
+        if any(told):
+            moment, elapsed_s = self.clock.utc_now(), self.elapsed_s
+            self._log_events([EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in told if fields])
+            self._log_frames([self._checkpoint(elapsed_s)])
 
     def _need(self) -> Need:
         """What the disk is still to hold."""
@@ -277,14 +311,3 @@ def encode_for_reading(value: JsonObject) -> bytes:
 
 def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:
     return [item for item in items if isinstance(item, kind)]
-
-
-def event_line(item: EventItem) -> bytes:
-    """A line of the event log; a number that is none is null there, for it is no data that anything is derived from."""
-    head: JsonObject = {"time": iso(item.moment), "elapsed_s": round(item.elapsed_s, 6), "event": item.name}
-    fields = {**head, **item.fields}
-    with suppress(orjson.JSONEncodeError):
-        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-        if line.isascii():
-            return line
-    return (_compact(fields) + "\n").encode("ascii")

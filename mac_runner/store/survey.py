@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from mac_runner.config import Difference
 from mac_runner.errors import RunDirectoryError
-from mac_runner.plan import Plan
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
-from mac_runner.store.identity import describe, is_untouched, runtime_changes
+from mac_runner.store.identity import check_shard, describe, is_untouched, runtime_changes
 from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.records import entry
@@ -48,12 +49,16 @@ def survey(
     experiment_name: str,
     resolved: JsonObject,
     tasks: Plan,
+    shard: Shard | None = None,
     disk: Disk | None = None,
 ) -> Survey:
     """Look at a directory as `open_run` would, with the same refusals, and leave it as it is."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    changes = () if is_untouched(disk, directory) else runtime_changes(disk, directory, resolved)
+    changes: tuple[Difference, ...] = ()
+    if not is_untouched(disk, directory):
+        changes = runtime_changes(disk, directory, resolved)
+        check_shard(disk, directory, shard)
     present = {task_id_of(name) for name in disk.names(layout.transcripts)}
     statuses = ((entry(row, "task_id", str), entry(row, "status", str)) for row in journal.rows(disk, layout))
     endings = {task_id: status for task_id, status in statuses if task_id in present}
@@ -77,14 +82,17 @@ def is_complete(
     experiment_name: str,
     resolved: JsonObject,
     tasks: Plan,
+    shard: Shard | None = None,
     disk: Disk | None = None,
 ) -> bool:
     """What `survey` says of this, with the same refusals; where something is left to do it is soon known."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    if is_untouched(disk, directory) or runtime_changes(disk, directory, resolved):
+    if is_untouched(disk, directory):
         return False
-    return _is_final(disk, layout, tasks)
+    changes = runtime_changes(disk, directory, resolved)
+    check_shard(disk, directory, shard)
+    return not changes and _is_final(disk, layout, tasks)
 
 
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:

@@ -82,6 +82,30 @@ def transcript_path(task_id: str) -> str:
     return f"transcripts/{task_id}.json"
 
 
+def attempt_path(task_id: str, number: int) -> str:
+    """Where the `number`-th attempt at a task stands once it is tried again, relative to the run directory."""
+    return f"attempts/{task_id}.{number}.json"
+
+
+def with_attempts(row: JsonObject, failed: Sequence[JsonObject]) -> JsonObject:
+    """An index row that tells of the attempts before: of each why it failed, and where its transcript is."""
+    if not failed:
+        return row
+    task_id = entry(row, "task_id", str)
+    told: list[JsonValue] = [
+        {
+            "attempt": number,
+            "failure": before.get("failure"),
+            "transcript": attempt_path(task_id, number),
+            "sha256": before.get("sha256"),
+            "size_bytes": before.get("size_bytes"),
+            "counts": before.get("counts"),
+        }
+        for number, before in enumerate(failed, start=1)
+    ]
+    return {**row, "failed_attempts": told}
+
+
 def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObject:
     """The transcript's line in the index; `encoded` saves encoding it again where its bytes are at hand."""
     data = encode_transcript(transcript) if encoded is None else encoded
@@ -118,6 +142,13 @@ def task_of(transcript: JsonObject) -> Task:
 def replies_of(transcript: JsonObject) -> list[RecordedReply]:
     """The recorded replies in canonical order: what a replay is fed with. Raises ValueError on a malformed one."""
     return [recorded_from_json(turn) for turn in objects(transcript, "turns")]
+
+
+def replies_before_failure(transcript: JsonObject) -> list[RecordedReply]:
+    """The replies of a failed conversation, less the one that it failed on. Raises ValueError on a malformed one."""
+    turns = objects(transcript, "turns")
+    stood = (turn for turn in turns if entry(turn, "receipt", dict).get("kind") != ReceiptKind.FAILURE)
+    return [recorded_from_json(turn) for turn in stood]
 
 
 def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -> JsonObject:

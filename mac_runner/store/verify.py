@@ -98,6 +98,7 @@ def verify_run(directory: Path, *, rebuild: Rebuild, disk: Disk | None = None) -
     findings = (
         *_journal_findings(disk, layout),
         *_transcript_findings(disk, layout, rows, rebuild),
+        *_attempt_findings(disk, layout, rows, rebuild),
         *_stray_findings(layout, rows, names),
         *_index_findings(disk, layout, rows),
     )
@@ -114,16 +115,35 @@ def _transcript_findings(
     disk: Disk, layout: Layout, rows: dict[str, JsonObject], rebuild: Rebuild
 ) -> Iterator[Finding]:
     for task_id, row in rows.items():
-        path = layout.transcript(task_id)
-        if not disk.exists(path):
-            yield Finding(kind=FindingKind.LOST, text=f"{task_id}: acknowledged, and its transcript is not there")
-            continue
-        data = disk.read(path)
-        if (len(data), hashlib.sha256(data).hexdigest()) != (row["size_bytes"], row["sha256"]):
-            yield Finding(kind=FindingKind.DAMAGED, text=f"{task_id}: its transcript is not what was acknowledged")
-            continue
-        if reason := _difference(task_id, data, rebuild):
-            yield Finding(kind=FindingKind.MISMATCHED, text=f"{task_id}: {reason}")
+        yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, rebuild)
+
+
+def _attempt_findings(disk: Disk, layout: Layout, rows: dict[str, JsonObject], rebuild: Rebuild) -> Iterator[Finding]:
+    """Attempts that failed and were tried again are kept like results."""
+    kept = set()
+    for task_id, failed in journal.attempts(disk, layout).items():
+        for number, row in enumerate(failed, start=1):
+            path = layout.attempt(task_id, number)
+            kept.add(path.name)
+            yield from _findings(disk, path, task_id, f"{task_id}, attempt {number}", row, rebuild)
+    for name in disk.names(layout.attempts):
+        # One that was kept for a retry that was killed before it began is that of the conversation as it stands.
+        task_id = name.rpartition(".json")[0].rpartition(".")[0]
+        if name not in kept and _sha256(disk.read(layout.attempts / name)) != rows.get(task_id, {}).get("sha256"):
+            text = f"{layout.attempts.name}/{name}: no attempt of this number is known"
+            yield Finding(kind=FindingKind.UNEXPECTED, text=text)
+
+
+def _findings(disk: Disk, path: Path, task_id: str, what: str, row: JsonObject, rebuild: Rebuild) -> Iterator[Finding]:
+    """What is wrong with the transcript of an acknowledged row."""
+    if not disk.exists(path):
+        yield Finding(kind=FindingKind.LOST, text=f"{what}: acknowledged, and its transcript is not there")
+        return
+    data = disk.read(path)
+    if (len(data), _sha256(data)) != (row["size_bytes"], row["sha256"]):
+        yield Finding(kind=FindingKind.DAMAGED, text=f"{what}: its transcript is not what was acknowledged")
+    elif reason := _difference(task_id, data, rebuild):
+        yield Finding(kind=FindingKind.MISMATCHED, text=f"{what}: {reason}")
 
 
 def _difference(task_id: str, data: bytes, rebuild: Rebuild) -> str | None:
@@ -177,3 +197,7 @@ def _index_findings(disk: Disk, layout: Layout, rows: dict[str, JsonObject]) -> 
             yield Finding(kind=FindingKind.DUPLICATED, text=text)
         elif not seen[task_id]:
             yield Finding(kind=FindingKind.LOST, text=f"{task_id}: no row in the index; {again}")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

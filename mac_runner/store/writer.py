@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from mac_runner import limits
@@ -36,6 +36,10 @@ class Committer(Protocol[Accepted]):
 
     def commit(self, items: Sequence[Accepted]) -> None:
         """Write a batch."""
+        ...
+
+    def idle(self) -> None:
+        """Nothing came for a while."""
         ...
 
     def finish(self) -> None:
@@ -172,7 +176,7 @@ class Writer(Generic[Item]):
 
     def _take(self) -> tuple[list[Item], bool]:
         """All that has gathered, and whether it is the last; waits for the first item and lingers for company."""
-        first = self._queue.get()
+        first = self._first()
         if first is None:
             return [], True
         self._closing.wait(limits.COMMIT_LINGER_S)
@@ -183,6 +187,13 @@ class Writer(Generic[Item]):
                 return items, True
             items.append(item)
         return items, False
+
+    def _first(self) -> Item | None:
+        while True:
+            try:
+                return self._queue.get(timeout=limits.LEASE_INTERVAL_S)
+            except Empty:
+                self._committer.idle()
 
     def _fail(self, failure: StoreError) -> None:
         with self._failing:

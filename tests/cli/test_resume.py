@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
+from mac_runner.store import read_run
 from mac_runner.types import JsonValue
 from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted, wait_for
 
@@ -76,6 +78,24 @@ def test_second_process_leaves_at_once_naming_the_first(lab: Lab) -> None:
     assert ended(first)[0] == 3
 
 
+def test_two_processes_let_in_by_a_broken_lock_end_like_one(lab: Lab) -> None:
+    file = lab.write(experiment("twice", models={"m": scripted(latency_ms=5)}))
+    code = "import filelock as f; f.FileLock.acquire = lambda lock: None; from mac_runner.cli import main; main()"
+    both = [lab.start(file, program=(sys.executable, "-c", code)) for _ in range(2)]
+
+    endings = [ended(process) for process in both]
+
+    assert [code for code, _, _ in endings] == [0, 0], endings
+    run = lab.run_dir("twice")
+    assert run.statuses == {"finished": 2}
+    assert [row["task_id"] for row in run.index] == ["twice-000000", "twice-000001"]
+    repeated = read_run(run.path).accounting.get("repeated", {"conversations": 0})
+    told = run.events("EVENT_WORK_REPEATED")
+    assert isinstance(repeated, dict)
+    assert repeated["conversations"] == len(told)
+    lab.verified(run.path)
+
+
 def test_lock_of_a_killed_process_holds_nobody_up(lab: Lab) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=5)}))
     first = lab.start(file)
@@ -113,6 +133,21 @@ def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtO
     assert (first["sessions"], second["sessions"]) == (1, 2)
     assert _number(second["wall_s"]) > _number(first["wall_s"]) > 0
     assert _number(second["turns"]) > _number(first["turns"])
+
+
+def test_extended_run_plays_what_is_new_and_tells_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
+    run = finished.run_dir()
+    first = {row["task_id"]: row for row in run.index}
+
+    process = at_once("small.yaml", "--set", "conversation_config.conversations=4")
+
+    assert process.returncode == 0
+    assert {row["task_id"]: row for row in run.index} | first == {row["task_id"]: row for row in run.index}
+    parts = run.summary["parts"]
+    assert isinstance(parts, list)
+    assert [part["indexes"] for part in parts if isinstance(part, dict)] == ["0-1", "2-3"]
+    assert "\nparts\n" in process.stdout
+    finished.verified(run.path)
 
 
 @pytest.mark.parametrize("name", ["small_index.jsonl", "summary.json", "task_manifest.json"])

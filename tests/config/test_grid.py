@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,6 +210,26 @@ def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
 
     with pytest.raises(ConfigError, match="asks for 2 experiments"):
         load_experiment(Path("trial.yaml"))
+
+
+def test_combinations_share_the_questions_of_one_file(lay: Lay) -> None:
+    question = {"question_id": "q", "question_type": "open_ended", "question": "Why?"}
+    Path("questions.jsonl").write_text(json.dumps(question) + "\n")
+    Path("talk.yaml").write_text(
+        "experiment_metadata: {experiment_name: talk}\n"
+        "conversation_config: {environment: discussion, conversations: 1}\n"
+        "discussion: {questions: [questions.jsonl]}\n"
+        "model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}\n"
+        "agent_definitions: [{agent_id: a, role: participant, model: m}]\n"
+        "_grid: {sweep: {seed: [1, 2], discussion.max_rounds: [1, 2]}}\n"
+    )
+    grid = load(Path("talk.yaml"))
+    assert isinstance(grid, Grid)
+    discussions = [one.discussion for one in experiments(grid) if one.discussion]
+
+    assert len(discussions) == 4
+    assert len({id(discussion.question_at(0)) for discussion in discussions}) == 1
+    assert {discussion.max_rounds for discussion in discussions} == {1, 2}
 
 
 def test_place_of_a_swept_value_is_that_in_the_grid(lay: Lay) -> None:

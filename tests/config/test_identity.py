@@ -76,6 +76,24 @@ def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
     assert differences(resolved, copy.deepcopy(resolved)) == ((), ())
 
 
+# An agent with another id is another agent, and told as one removed and one added.
+@pytest.mark.parametrize("path", sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}))
+def test_change_of_any_field_is_classed_as_the_field_is(path: str) -> None:
+    """One case for each field: it is what differs, in the class that it is marked with, by name, with both values."""
+    keys = path.replace("*", "one").split(".")
+    found = differences(_nested(keys, "old"), _nested(keys, "new"))
+
+    expected = (Difference(".".join(keys), "old", "new"),)
+    assert found == (((), expected) if path in RUNTIME else (expected, ()))
+
+
+def _nested(keys: list[str], value: str) -> JsonObject:
+    """A config in which only the value at `keys` stands; agents are a list and known by their id."""
+    if keys[0] == "agent_definitions":
+        return {"agent_definitions": [{"agent_id": "one", **_nested(keys[2:], value)}]}
+    return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
+
+
 @pytest.mark.parametrize(
     ("override", "difference"),
     [

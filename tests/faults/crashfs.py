@@ -236,6 +236,10 @@ class CrashDisk(System):
         self._tell("free", path)
         return Free(size_bytes=1 << 40, files=None, block_bytes=4096)
 
+    def is_in_use(self, token: str) -> bool:
+        """Never: whoever wrote a temporary file is gone, or is swept from under as by a machine that cannot tell."""
+        return False
+
     def token(self) -> str:
         return f"model-{id(self)}-{next(self._tokens)}"
 

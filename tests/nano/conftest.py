@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ HAS_TORCH = find_spec("torch") is not None and find_spec("tokenizers") is not No
 
 collect_ignore_glob = [] if HAS_TORCH else ["test_[!i]*.py"]
 """Without torch all but test_installed.py."""
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # Read when the library is loaded: no test asks a server for anything.
 
 if HAS_TORCH:
     from tests.nano.tiny_models import ModelMaker, make_model

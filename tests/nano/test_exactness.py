@@ -123,7 +123,10 @@ SETTINGS = [
 @pytest.mark.parametrize("kind", ["llama", "qwen2-window", "qwen3"])
 def test_handling_on_the_way_changes_nothing(model: ModelMaker, kind: str, setting: Setting) -> None:
     shared = prompts(40, seed=7)[0]
-    asked = [shared[:length] + rest for length, rest in zip((10, 20, 37, 40), prompts(3, 30, 1, 60), strict=True)]
+    asked = [
+        shared[:length] + rest
+        for length, rest in zip((10, 20, 37, 5, 30, 40), prompts(3, 30, 1, 40, 10, 60), strict=True)
+    ]
 
     with InferenceEngine(setting.config(str(model(kind)))) as engine:
         samples = engine.generate(asked, GREEDY) + engine.generate(asked, GREEDY)

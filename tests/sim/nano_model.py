@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -89,5 +90,5 @@ def _make_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def _write(path: Path, content: dict[str, object] | dict[str, float]) -> None:
+def _write(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")

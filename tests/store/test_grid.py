@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,16 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             write_tables(tmp_path, {"grid.csv": b"new"}, clock=CLOCK)
     with open_grid(tmp_path, asked=asked("a"), clock=CLOCK):
         pass
+
+
+def test_directory_opened_on_one_thread_and_closed_on_another_is_free(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(open_grid, tmp_path, asked=asked("a"), clock=CLOCK).result()
+    first.close()
+
+    # `first` is still there, so nothing but its closing has freed the lock.
+    open_grid(tmp_path, asked=asked("a"), clock=CLOCK).close()
+    first.close()
 
 
 def test_tables_that_are_right_are_not_touched_and_no_lock_is_taken(tmp_path: Path) -> None:

@@ -426,6 +426,8 @@ def test_accounting_is_added_up_over_sessions(player: ModuleType, run_dir: Path,
         "wall_s": 30.0,
         "sessions": 2,
         "models": {"m": {"capacity": 8, "busy_slot_s": 3.0}},
+        "merged_runs": 0,
+        "parts": [],
     }
 
 

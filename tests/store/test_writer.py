@@ -33,6 +33,9 @@ class Slow:
     def commit(self, items: Sequence[int]) -> None:
         self._do("commit")
 
+    def idle(self) -> None:
+        pass
+
     def finish(self) -> None:
         self._do("finish")
 

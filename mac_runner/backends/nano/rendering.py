@@ -15,8 +15,8 @@ class Tokenizer(Protocol):
     """What is asked of the engine's tokenizer."""
 
     @property
-    def has_chat_template(self) -> bool:
-        """Whether messages can be written as the model was trained to see them."""
+    def chat_template(self) -> str | None:
+        """How messages are written; a base model often has none."""
         ...
 
     def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
@@ -57,7 +57,7 @@ class Renderer:
 
 def renderer_of(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
     """The renderer of a model, once it is found out what its template takes."""
-    if not tokenizer.has_chat_template:
+    if tokenizer.chat_template is None:
         return Renderer(tokenizer=tokenizer, settings=settings, shape=None)
     shape = probe_shape(lambda messages: _from_template(tokenizer, messages, settings))
     return Renderer(tokenizer=tokenizer, settings=settings, shape=shape)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
+import msgspec
 
 from mac_runner.backends.chat import plain_text
 from mac_runner.config import OpenaiConfig
@@ -23,8 +23,9 @@ from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sa
 
 _OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
 
+_QUICK: Final = msgspec.json.Encoder()
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-"""For what orjson refuses: half a surrogate pair, which a model may well have written."""
+"""For what msgspec refuses: half a surrogate pair, which a model may well have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,8 @@ class BodyWriter:
 def encoded(fields: JsonObject) -> bytes:
     """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
     try:
-        return orjson.dumps(fields)
-    except orjson.JSONEncodeError:
+        return _QUICK.encode(fields)
+    except UnicodeEncodeError:
         return _ENCODER.encode(fields).encode("utf-8", "replace")
 
 

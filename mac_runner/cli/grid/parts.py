@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.cli.setup import Invocation, Setup, located
+from mac_runner.cli.setup import Invocation, Setup, directory_of, located
 from mac_runner.config import Combination, Experiment, Grid, renamed
 from mac_runner.environments.registry import build_environment
-from mac_runner.plan import Plan, plan_of
+from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.store import GridRecord, Survey, grid_entries, read_grid, survey
 from mac_runner.types import Lineup
 
@@ -22,6 +22,7 @@ class Part:
     directory: Path
     lineup: Lineup | None
     limit: int | None
+    shard: Shard | None
 
     @property
     def slug(self) -> str:
@@ -35,8 +36,8 @@ class Part:
 
     @property
     def tasks(self) -> Plan:
-        """The plan of this invocation."""
-        return plan_of(self.experiment, self.lineup)[: self.limit]
+        """The plan of this invocation: of the first `limit` tasks, those of the shard."""
+        return plan_of(self.experiment, self.lineup)[: self.limit].part(self.shard)
 
     def setup(self) -> Setup:
         """It as an experiment by itself, with its environment."""
@@ -46,6 +47,7 @@ class Part:
             environment=build_environment(loaded.experiment),
             directory=self.directory,
             limit=self.limit,
+            shard=self.shard,
         )
 
     def survey(self) -> Survey:
@@ -56,6 +58,7 @@ class Part:
             experiment_name=loaded.experiment.experiment_metadata.experiment_name,
             resolved=loaded.resolved,
             tasks=self.tasks,
+            shard=self.shard,
         )
 
 
@@ -98,14 +101,14 @@ def set_up_grid(invocation: Invocation, grid: Grid) -> GridSetup:
 
     A combination that its directory knows keeps the name that it has there, whatever else the grid varies by now.
     """
-    directory = invocation.out or Path("runs") / grid.name
+    directory = directory_of(invocation, grid.name)
     known = read_grid(directory)
     parts = []
     for combination in grid.combinations:
         slug = None if known is None else known.slug_of(combination.identity)
         if slug is not None and slug != combination.slug:
             combination = renamed(grid.name, combination, slug)
-        parts.append(_part(combination, directory, invocation.limit))
+        parts.append(_part(combination, directory, invocation))
     return GridSetup(grid=grid, directory=directory, parts=tuple(parts), known=known)
 
 
@@ -122,8 +125,14 @@ def setups_by_definition(invocation: Invocation, grid: Grid) -> Iterator[Setup]:
             yield replace(setup, loaded=replace(setup.loaded, experiment=alone))
 
 
-def _part(combination: Combination, directory: Path, limit: int | None) -> Part:
+def _part(combination: Combination, directory: Path, invocation: Invocation) -> Part:
     with located(combination.loaded):
         lineup = build_environment(combination.loaded.experiment).lineup
         next(plan_of(combination.loaded.experiment, lineup)())
-    return Part(combination=combination, directory=directory / combination.slug, lineup=lineup, limit=limit)
+    return Part(
+        combination=combination,
+        directory=directory / combination.slug,
+        lineup=lineup,
+        limit=invocation.limit,
+        shard=invocation.shard,
+    )

@@ -185,6 +185,8 @@ class Pool:
             resolved=setup.resolved,
             tasks=part.tasks,
             clock=self._clock,
+            shard=part.shard,
+            is_guarded=True,
         )
         source = Source(
             environment=setup.environment,

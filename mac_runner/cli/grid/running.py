@@ -34,7 +34,7 @@ def run_grid(invocation: Invocation, grid: Grid) -> Exit:
         return _told_again(invocation, setup, clock)
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     engines = plan_engines(pending, setup.parts, clock, display.say, is_pulling=invocation.is_pulling)
-    with open_grid(setup.directory, asked=setup.asked, clock=clock) as grid_run:
+    with open_grid(setup.directory, asked=setup.asked, clock=clock, say=display.say) as grid_run:
         done = sum(found.finished + found.failed for found in surveys.values())
         with Pool(grid_run, engines.served, clock, done=done) as pool, seldom_collecting():
             session = _Session(invocation, setup, surveys, pool, display, clock)

@@ -13,7 +13,7 @@ import pytest
 from mac_runner.backends.nano import NanoBackend
 from mac_runner.config import NanoConfig
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
-from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model
 from tests.sim.requests import request
 
@@ -92,13 +92,16 @@ def test_prompt_that_leaves_no_room_overflows_and_a_reply_ends_with_the_window(m
 
 
 def test_reply_keeps_to_schema_and_choices(model_directory: Path) -> None:
-    schema = {"type": "object", "properties": {"vote": {"enum": ["Ann", "Bob"]}}, "required": ["vote"]}
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {"vote": {"enum": ["Ann", "Bob"]}},
+        "required": ["vote"],
+        "additionalProperties": False,
+    }
     messages = (Message(role="user", content="vote"),)
 
     async def scene(backend: NanoBackend) -> None:
-        held = await backend.generate(
-            request(prompt=Prompt(messages=messages, schema=schema | {"additionalProperties": False}))
-        )
+        held = await backend.generate(request(prompt=Prompt(messages=messages, schema=schema)))
         chosen = await backend.generate(request(prompt=Prompt(messages=messages, choices=("guilty", "innocent"))))
 
         assert json.loads(held.text)["vote"] in ("Ann", "Bob")

@@ -17,7 +17,7 @@ class Letters:
     """A token for each character. Refuses system messages, and whatever says `refuse me`."""
 
     def __init__(self, *, has_chat_template: bool = True, has_system: bool = True) -> None:
-        self.has_chat_template = has_chat_template
+        self.chat_template = "as below" if has_chat_template else None
         self._has_system = has_system
 
     def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:

@@ -27,7 +27,7 @@ def many(lab: Lab) -> Path:
             "experiment_metadata": {"experiment_name": "small"},
             "conversation_config": {"environment": "discussion", "conversations": 1},
             "discussion": {"topics": ["tea or coffee"], "max_rounds": 1},
-            "model_definitions": {"m": scripted("discussant")},
+            "model_definitions": {"m": scripted("discussant", capacity=64)},
             "agent_definitions": talkers,
             "_grid": {"sweep": {"seed": [*range(12)]}},
         }
@@ -52,13 +52,16 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
         return run
 
     monkeypatch.setattr("mac_runner.cli.grid.pool.open_run", counting)
-    monkeypatch.setattr(pool, "GRID_RUNS_OPEN_MAX", 3)
-    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    monkeypatch.setattr(pool, "GRID_RUNS_OPEN_MAX", 2)
+    # Slow enough that all of them would be at work together if they might.
+    slow = "model_definitions.m.scripted_config.latency_ms=1200"
+    fewer = "_grid.sweep.seed=[0, 1, 2, 3, 4, 5, 6, 7]"
+    assert at_once("small.yaml", "--quiet", "--set", slow, "--set", fewer).returncode == Exit.OK
 
-    assert statuses(many) == [{"finished": 1}] * 12
+    assert statuses(many) == [{"finished": 1}] * 8
     # The grid has a writer too, and one run is opened ahead.
-    assert len(writers) == 12
-    assert max(writers) <= 3 + 1 + 1
+    assert len(writers) == 8
+    assert max(writers) <= 2 + 1 + 1
 
 
 def test_every_run_is_closed_with_its_summary_and_no_thread_is_left(many: Path, at_once: AtOnce) -> None:
@@ -92,7 +95,7 @@ def test_a_combination_that_another_process_is_at_stops_the_grid_by_name(many: P
     record = read_grid(many)
     assert record is not None
     slug = record.entries[5].slug
-    lock = RunLock(Disk(), many / slug, started_at="now")
+    lock = RunLock(Disk(), many / slug)
     more = at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=2")
     lock.sign_off()
     lock.release()

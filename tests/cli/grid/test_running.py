@@ -18,7 +18,7 @@ from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.store import read_grid
 from mac_runner.types import JsonObject, JsonValue, Task
-from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.cli.lab import ROOT, AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
 
 SEEDS: JsonObject = {"seed": [1, 2]}
 
@@ -105,6 +105,17 @@ def test_table_is_the_same_in_csv_and_parquet_and_typed_in_the_latter(finished: 
         "string",
         "double",
     }
+
+
+def test_discussions_of_the_example_come_out_different_where_the_settings_matter(lab: Lab, at_once: AtOnce) -> None:
+    process = at_once(str(ROOT / "experiments" / "bbq_moderated.yaml"), "--limit", "12")
+    rows = table(lab.run_dir("bbq_moderated").path)
+
+    assert process.returncode == Exit.OK
+    assert len(rows) == 4
+    assert {row["accuracy.first.n"] for row in rows} == {"36"}
+    assert len({row["consensus.rate"] for row in rows}) > 1
+    lab.verified(lab.run_dir("bbq_moderated").path)
 
 
 def test_table_is_printed_with_values_rates_and_engines(finished: Lab, at_once: AtOnce) -> None:

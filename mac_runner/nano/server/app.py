@@ -1,0 +1,160 @@
+"""The application: which path is answered by whom, and how errors are told in each protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mac_runner.nano.errors import NanoError
+from mac_runner.nano.server import ollama_replies, openai_replies
+from mac_runner.nano.server.admin_api import AdminApi
+from mac_runner.nano.server.bodies import Body
+from mac_runner.nano.server.health import Health, ProgressWatch
+from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX
+from mac_runner.nano.server.metrics import CONTENT_TYPE, Tally, exposition
+from mac_runner.nano.server.ollama_api import OllamaApi
+from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest, ShowRequest
+from mac_runner.nano.server.openai_api import OpenaiApi
+from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
+from mac_runner.nano.server.refusals import Refusal, refusal_of
+from mac_runner.nano.server.service import Service
+from mac_runner.nano.server.wire import answer
+
+_OLLAMA_PREFIX = "/api/"
+
+
+def build_app(service: Service, *, admin_key: str | None = None) -> FastAPI:
+    """The application that serves `service`. Whoever made the engine also shuts it down."""
+    tally = Tally()
+    app = FastAPI(title="mac-serve", docs_url=None, redoc_url=None)
+    _add_openai(app, OpenaiApi(service))
+    _add_ollama(app, OllamaApi(service))
+    _add_admin(app, AdminApi(service, admin_key))
+    watched = _Watched(service, tally)
+    app.add_api_route("/health", watched.health, methods=["GET"])
+    app.add_api_route("/metrics", watched.metrics, methods=["GET"])
+    app.add_exception_handler(NanoError, _refused)
+    app.add_exception_handler(HTTPException, _not_here)
+    app.add_exception_handler(Exception, _broken)
+    app.add_middleware(_Counting, tally=tally)
+    return app
+
+
+def _add_openai(app: FastAPI, api: OpenaiApi) -> None:
+    app.add_api_route("/v1/models", api.models, methods=["GET"])
+    app.add_api_route("/v1/models/{name:path}", api.model, methods=["GET"])
+    app.add_api_route("/v1/chat/completions", api.chat, methods=["POST"], openapi_extra=_takes(ChatBody))
+    app.add_api_route("/v1/completions", api.completions, methods=["POST"], openapi_extra=_takes(CompletionBody))
+
+
+def _add_ollama(app: FastAPI, api: OllamaApi) -> None:
+    app.add_api_route("/api/version", api.version, methods=["GET"])
+    app.add_api_route("/api/tags", api.tags, methods=["GET"])
+    app.add_api_route("/api/ps", api.running, methods=["GET"])
+    app.add_api_route("/api/show", api.show, methods=["POST"], openapi_extra=_takes(ShowRequest))
+    app.add_api_route("/api/chat", api.chat, methods=["POST"], openapi_extra=_takes(ChatRequest))
+    app.add_api_route("/api/generate", api.generate, methods=["POST"], openapi_extra=_takes(GenerateRequest))
+
+
+def _add_admin(app: FastAPI, api: AdminApi) -> None:
+    app.add_api_route("/admin/state", api.state, methods=["GET"])
+    app.add_api_route("/admin/weights", api.update_weights, methods=["POST"])
+    app.add_api_route("/admin/cache/flush", api.flush_cache, methods=["POST"])
+    app.add_api_route("/admin/pause", api.pause, methods=["POST"])
+    app.add_api_route("/admin/resume", api.resume, methods=["POST"])
+    app.add_api_route("/admin/sleep", api.sleep, methods=["POST"])
+    app.add_api_route("/admin/wake", api.wake, methods=["POST"])
+
+
+def _takes(kind: type[Body]) -> dict[str, object]:
+    """What a path takes, for `/openapi.json`: bodies are read by us, not by the framework."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+
+
+class _Watched:
+    """How the server is, for those who watch over it."""
+
+    def __init__(self, service: Service, tally: Tally) -> None:
+        self._service = service
+        self._tally = tally
+        self._watch = ProgressWatch()
+
+    async def health(self) -> Response:
+        """200 while the engine gets on with its work, or has none."""
+        found = await self._look()
+        return answer({"status": found.status}, status=200 if found.is_well else 503)
+
+    async def metrics(self) -> Response:
+        """For Prometheus."""
+        try:
+            async with asyncio.timeout(ENGINE_ANSWER_S_MAX):
+                stats = await self._service.engine.stats()
+        except (NanoError, TimeoutError):
+            stats = None
+        return Response(exposition(stats, self._tally), media_type=CONTENT_TYPE)
+
+    async def _look(self) -> Health:
+        engine = self._service.engine
+        try:
+            async with asyncio.timeout(ENGINE_ANSWER_S_MAX):
+                stats = await engine.stats()
+        except NanoError as error:
+            return Health(False, str(error))
+        except TimeoutError:
+            return Health(False, f"the engine has not come to the end of a step for {ENGINE_ANSWER_S_MAX:.0f} s")
+        return self._watch.look(stats, engine.engine.state, self._service.times.monotonic_s())
+
+
+class _Counting:
+    """Counts answers, by the path as the application knows it: what clients make up does not fill the memory."""
+
+    def __init__(self, app: ASGIApp, tally: Tally) -> None:
+        self._app = app
+        self._tally = tally
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._tally.in_flight += 1
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            self._tally.in_flight -= 1
+            self._tally.answers[getattr(scope.get("route"), "path", "other"), status] += 1
+
+
+def _told(request: Request, refusal: Refusal) -> Response:
+    write: Callable[[Refusal], dict[str, object]] = openai_replies.error_body
+    if request.url.path.startswith(_OLLAMA_PREFIX):
+        write = ollama_replies.error_body
+    headers = {} if refusal.retry_after_s is None else {"Retry-After": str(refusal.retry_after_s)}
+    return answer(write(refusal), status=refusal.status, headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NanoError)
+    return _told(request, refusal_of(error))
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return _told(request, Refusal(status=error.status_code, message=message))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    del error  # The server logs it; a client has no use for our insides.
+    return _told(request, Refusal(status=500, message="an error in the server: see its log", kind="server_error"))

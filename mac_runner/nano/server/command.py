@@ -1,0 +1,134 @@
+"""`mac-serve MODEL`: the command line. It ends with 1 when the model or the address cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+
+from mac_runner.nano.config import EXACT_MULTIPLE, EngineConfig
+from mac_runner.nano.errors import NanoError
+from mac_runner.nano.server.app import build_app
+from mac_runner.nano.server.limits import CONNECTIONS_SPARE
+from mac_runner.nano.server.opening import open_service
+from mac_runner.nano.server.service import Times
+from mac_runner.nano.server.serving import bound, serving
+
+_NO_BOUND_TOKENS = 1 << 24
+"""A context that no model has: the model's own is the bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen, under which name, and who may administrate."""
+
+    host: str
+    port: int
+    name: str | None
+    admin_key: str | None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.argument("model")
+@click.option("--host", default="127.0.0.1", help="Where to listen; 0.0.0.0 for everybody who can reach this machine.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, help="0 takes any that is free.")
+@click.option("--name", help="What clients call the model.  [default: its directory]")
+@click.option(
+    "--admin-key-env", metavar="NAME", help="The environment variable with the key of /admin; none closes it."
+)
+@click.option("--max-num-seqs", type=click.IntRange(1), default=64, help="Completions computed at once.")
+@click.option("--max-waiting", type=click.IntRange(1), default=1024, help="Completions that may wait; then 429.")
+@click.option("--max-model-len", type=click.IntRange(1), help="The longest context in tokens.  [default: the model's]")
+@click.option("--max-num-batched-tokens", type=click.IntRange(16), default=512, help="Tokens of one step.")
+@click.option("--kv-cache-gib", type=click.FloatRange(0, min_open=True), default=1.0, help="KV cache on a CPU.")
+@click.option("--gpu-memory-utilization", type=click.FloatRange(0, 1, min_open=True), default=0.9, help="Of a GPU.")
+@click.option("--cache-type", type=click.Choice(["paged", "radix"]), default="paged", help="How prefixes are found.")
+@click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option("--num-threads", type=click.IntRange(1, 64), help="Of a CPU.  [default: all cores]")
+@click.option("--seed", type=int, default=0, help="Of requests that bring none.")
+def main(
+    model: str,
+    *,
+    host: str,
+    port: int,
+    name: str | None,
+    admin_key_env: str | None,
+    max_num_seqs: int,
+    max_waiting: int,
+    max_model_len: int | None,
+    max_num_batched_tokens: int,
+    kv_cache_gib: float,
+    gpu_memory_utilization: float,
+    cache_type: Literal["paged", "radix"],
+    dtype: Literal["auto", "float32", "bfloat16", "float16"],
+    device: Literal["auto", "cpu", "cuda"],
+    num_threads: int | None,
+    seed: int,
+) -> None:
+    """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
+    address = Address(host=host, port=port, name=name, admin_key=_key(admin_key_env))
+    try:
+        config = EngineConfig(
+            model_path=model,
+            cache_type=cache_type,
+            max_batch_size=max_num_seqs,
+            # A step that is full of running requests must still have room for a piece of a prompt.
+            max_tokens_per_batch=max(max_num_batched_tokens, max_num_seqs + EXACT_MULTIPLE),
+            max_model_len=max_model_len or _NO_BOUND_TOKENS,
+            max_waiting=max_waiting,
+            dtype=dtype,
+            device=device,
+            num_threads=num_threads,
+            kv_cache_bytes=int(kv_cache_gib * (1 << 30)),
+            gpu_memory_utilization=gpu_memory_utilization,
+            seed=seed,
+        )
+        asyncio.run(_serve(config, address))
+    except (NanoError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _serve(config: EngineConfig, address: Address) -> None:
+    """Load the model, then listen, until a signal comes: nobody is let in before there is an answer to be had."""
+    times = Times(unix_s=time.time, monotonic_s=time.monotonic)
+    with bound(address.host, address.port) as listener:
+        async with open_service(config, times=times, name=address.name) as service:
+            app = build_app(service, admin_key=address.admin_key)
+            connections_max = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE
+            async with serving(app, listener, connections_max=connections_max):
+                host, port = listener.getsockname()[:2]
+                click.echo(f"serving {service.card.name} at http://{host}:{port}", err=True)
+                await _told_to_stop()
+
+
+async def _told_to_stop() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        loop.add_signal_handler(each, stop.set)
+    try:
+        await stop.wait()
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+def _key(variable: str | None) -> str | None:
+    """The key; no error about it ever quotes it."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise click.UsageError(f"--admin-key-env: the environment variable {variable} is not set")
+    return key
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What is asked of the engine, whichever protocol it came by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mac_runner.nano.errors import InvalidRequestError
+from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.tokenizer import Tokenizer
+
+ANY_OBJECT = json.dumps({"type": "object"})
+"""The schema of what is asked for as JSON and no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """Messages for the model's chat template, and what else the template is given."""
+
+    messages: tuple[Mapping[str, str], ...]
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Prompts to be completed alike.
+
+    `params.max_tokens` holds unless `is_open_ended`: then a completion may fill what is left of the context.
+    `context_tokens` is a context shorter than the model's that the client asks for.
+    """
+
+    prompts: tuple[str | tuple[int, ...] | Chat, ...]
+    params: SamplingParams
+    num_samples: int = 1
+    is_open_ended: bool = False
+    context_tokens: int | None = None
+
+
+def tokens_of(prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+    """The tokens of a prompt. Raises InvalidRequestError."""
+    if isinstance(prompt, tuple):
+        return prompt
+    if tokenizer is None:
+        raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
+    if isinstance(prompt, Chat):
+        return tuple(tokenizer.encode_chat(list(prompt.messages), **prompt.variables))
+    return tuple(tokenizer.encode(prompt))
+
+
+def schema_text(schema: object) -> str:
+    """A JSON schema as the engine takes it."""
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def overlaid(defaults: SamplingParams, given: Mapping[str, object]) -> SamplingParams:
+    """`defaults` with the settings that were given; None is none. Raises InvalidRequestError."""
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(defaults, **changes)

@@ -1,0 +1,26 @@
+"""Every bound of the server. Units come last in the names."""
+
+from __future__ import annotations
+
+BODY_BYTES_MAX = 8 << 20
+BODY_S_MAX = 60.0
+PROMPTS_MAX = 256
+SAMPLES_MAX = 128
+MESSAGES_MAX = 10_000
+TOP_LOGPROBS_MAX = 20
+COMPLETION_TOKENS = 16
+"""How long a text completion is unless the request says otherwise, as OpenAI has it."""
+QUOTED_CHARS_MAX = 300
+"""How much of a client's own words is quoted back at it."""
+
+# How long the engine may take to answer a question between two of its steps, and how long it may have work and take no
+# step, before it counts as stuck.
+ENGINE_ANSWER_S_MAX = 30.0
+STALL_S_MAX = 30.0
+RETRY_AFTER_S = 1
+"""What a client is told to wait when the queue is full."""
+SHUTDOWN_GRACE_S = 10
+CONNECTIONS_SPARE = 1_000
+"""Connections beyond those whose requests the engine works on or keeps waiting."""
+BACKLOG = 2048
+"""Connections that wait to be accepted."""

@@ -1,0 +1,201 @@
+"""How a run stands, as JSON for programs and on one screen for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from mac_runner.limits import STANDING_FAILURES_MAX, STANDING_MODELS_MAX
+from mac_runner.printable import printable
+from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.rows import parse_row
+from mac_runner.store import SessionStanding, Standing
+from mac_runner.types import JsonObject, JsonValue
+
+UNKNOWN = "unknown"
+_LABEL_CHARS = 15
+
+
+def standing_json(standing: Standing, now: datetime) -> JsonObject:
+    """Everything that can be told of it; `now` is the reader's wall time, for ages."""
+    failures = FailureCounter()
+    for row in standing.failures:
+        failures.add(parse_row(row))
+    latest = standing.latest
+    return {
+        "experiment_name": standing.experiment_name,
+        "directory": str(standing.directory),
+        "shard": None if standing.shard is None else str(standing.shard),
+        "state": _state(standing),
+        "owner": _owner(standing, now),
+        "conversations": {
+            "planned": standing.planned,
+            "finished": standing.finished,
+            "failed": standing.failed,
+            "half_done": standing.half_done,
+            "not_begun": standing.planned - standing.ended - standing.half_done,
+        },
+        "session": None if latest is None else _session(latest),
+        "eta_s": None if latest is None or standing.is_owner_alive is False else _time_left_s(standing, latest),
+        "sessions": standing.sessions,
+        "wall_s": standing.usage.get("wall_s"),
+        "models": standing.usage.get("models", {}),
+        "failures": failures.report(),
+    }
+
+
+def _state(standing: Standing) -> str:
+    if standing.owner is not None and standing.is_owner_alive is not False:
+        return "running" if standing.is_owner_alive else "perhaps running"
+    return "complete" if standing.ended == standing.planned else "stopped"
+
+
+def _owner(standing: Standing, now: datetime) -> JsonObject | None:
+    owner = standing.owner
+    if owner is None:
+        return None
+    return {
+        "pid": owner.pid,
+        "host": owner.host,
+        "since": owner.started_at,
+        "command": owner.command,
+        "is_alive": standing.is_owner_alive,
+        "last_sign_of_life": standing.last_sign_of_life,
+        "last_sign_of_life_age_s": _age_s(standing.last_sign_of_life, now),
+    }
+
+
+def _session(session: SessionStanding) -> JsonObject:
+    wall_s, turns = _number(session.usage.get("wall_s")), _requests(session)
+    return {
+        "number": session.number,
+        "started_at": session.started_at,
+        "wall_s": wall_s,
+        "conversations": session.ended,
+        "turns": turns,
+        "conversations_per_s": _ratio(session.ended, wall_s),
+        "turns_per_s": _ratio(turns, wall_s),
+    }
+
+
+def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
+    """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
+    remaining = standing.planned - standing.ended
+    turns_per_s = _ratio(_requests(session), _number(session.usage.get("wall_s")))
+    if remaining == 0:
+        return 0.0
+    if not session.ended or not turns_per_s:
+        return None
+    turns_open = max(0, _requests(session) - session.turns_ended)
+    turns_left = max(remaining * session.turns_ended / session.ended - turns_open, remaining)
+    return round(turns_left / turns_per_s, 1)
+
+
+def tell_standing(told: JsonObject) -> str:
+    """What `standing_json` says, on one screen."""
+    lines = (f"{label:<{_LABEL_CHARS}} {printable(text)}".rstrip() for label, text in _lines(told))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(told: JsonObject) -> Iterator[tuple[str, str]]:
+    shard = "" if told["shard"] is None else f", shard {told['shard']}"
+    yield "experiment", f"{told['experiment_name']}{shard}: {told['state']}"
+    if owner := _object(told["owner"]):
+        yield "at work", _who(owner)
+        yield "", str(owner["command"])
+    yield "conversations", _counts(_object(told["conversations"]))
+    if session := _object(told["session"]):
+        yield "last session", _pace(session)
+    yield "to go", _duration(told["eta_s"])
+    yield "sessions", f"{told['sessions']}, {_duration(told['wall_s'])} in all"
+    models = _object(told["models"])
+    for name in list(models)[:STANDING_MODELS_MAX]:
+        yield "model", f"{name}: {_usage(_object(models[name]))}"
+    if (hidden := len(models) - STANDING_MODELS_MAX) > 0:
+        yield "", f"and {hidden} more models"
+    yield from _failures(told["failures"])
+
+
+def _who(owner: JsonObject) -> str:
+    lives = {True: "", False: ", which is not there any more", None: ", which cannot be seen from here"}
+    age = owner["last_sign_of_life_age_s"]
+    sign = UNKNOWN if age is None else f"{_duration(age)} ago"
+    alive = owner["is_alive"]
+    gone = lives[alive if isinstance(alive, bool) else None]
+    return f"pid {owner['pid']} on {owner['host']} since {owner['since']}{gone}; last sign of life {sign}"
+
+
+def _counts(counts: JsonObject) -> str:
+    return (
+        f"{_integer(counts['finished'])} finished, {_integer(counts['failed'])} failed, "
+        f"{_integer(counts['half_done'])} half done, {_integer(counts['not_begun'])} not begun, "
+        f"of {_integer(counts['planned'])}"
+    )
+
+
+def _pace(session: JsonObject) -> str:
+    return (
+        f"{_integer(session['conversations'])} conversations and {_integer(session['turns'])} turns in "
+        f"{_duration(session['wall_s'])}: {_rate(session['conversations_per_s'])} conversations/s, "
+        f"{_rate(session['turns_per_s'])} turns/s"
+    )
+
+
+def _usage(model: JsonObject) -> str:
+    tokens = _object(model.get("tokens"))
+    return (
+        f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+        f"{_integer(tokens.get('prompt'))} prompt, {_integer(tokens.get('cached'))} cached, "
+        f"{_integer(tokens.get('completion'))} completion"
+    )
+
+
+def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
+    found = [failure for failure in failures if isinstance(failure, dict)] if isinstance(failures, list) else []
+    for failure in found[:STANDING_FAILURES_MAX]:
+        task_ids = failure["task_ids"]
+        names = ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
+        yield "failed", f"{failure['count']} × {failure['reason']} ({names})"
+    if (hidden := len(found) - STANDING_FAILURES_MAX) > 0:
+        yield "", f"and {hidden} more reasons"
+
+
+def _requests(session: SessionStanding) -> int:
+    models = _object(session.usage.get("models"))
+    return sum(int(_number(_object(model).get("requests")) or 0) for model in models.values())
+
+
+def _age_s(moment: str | None, now: datetime) -> float | None:
+    """How long ago by the reader's clock, which may differ from the writer's; never less than nothing."""
+    try:
+        return None if moment is None else round(max(0.0, (now - datetime.fromisoformat(moment)).total_seconds()), 1)
+    except (ValueError, TypeError):
+        return None
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: JsonValue) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _ratio(part: float, whole: float | None) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _integer(value: JsonValue) -> str:
+    return f"{value:,}" if isinstance(value, int) else UNKNOWN
+
+
+def _rate(value: JsonValue) -> str:
+    return f"{value:,.2f}" if isinstance(value, int | float) else UNKNOWN
+
+
+def _duration(value: JsonValue) -> str:
+    if not isinstance(value, int | float):
+        return UNKNOWN
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

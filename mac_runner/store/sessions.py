@@ -1,0 +1,144 @@
+"""What the sessions of a run used up, and which conversations each of them brought to an end.
+
+Told by the journal alone, session by session. A conversation that ended more than once (because a lock was granted
+twice) counts for the session whose note of it stands: the last one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject, JsonValue
+
+LATEST_KEYS = frozenset({"capacity"})
+"""Numbers of an accounting that are levels, not amounts: of several sessions the latest stands."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """What is kept of one session; `run` is the run directory it was merged from."""
+
+    started_at: str | None = None
+    run: str | None = None
+    usage: JsonObject = field(default_factory=dict)
+
+
+def accounting(disk: Disk, layout: Layout) -> JsonObject:
+    """The last checkpoint of each session added up, how many there were, and their parts in the result."""
+    sessions: dict[int, _Session] = {}
+    endings = _Endings()
+    for number in journal.sessions(disk, layout):
+        sessions[number] = session = _Session()
+        for mark in journal.marks_of(disk, layout, number):
+            _take(mark, number, session, endings)
+    total: JsonObject = {"wall_s": 0.0, "models": {}}
+    for session in sessions.values():
+        total = merge_accounting(total, session.usage)
+    runs = {session.run for session in sessions.values() if session.run is not None}
+    parts: list[JsonValue] = [*_parts(sessions, endings)]
+    return {**total, "sessions": len(sessions), "merged_runs": len(runs), "parts": parts}
+
+
+def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
+    """Add what one session used up to what the sessions before it did."""
+    merged = dict(total)
+    for key, value in session.items():
+        merged[key] = _added(key, merged.get(key), value)
+    return merged
+
+
+class _Endings:
+    """Which session ended the conversation of each index; memory follows the number of conversations, thinly."""
+
+    def __init__(self) -> None:
+        # The session's number, negative for a conversation that failed; 0 for none.
+        self._by_index = array("q")
+
+    def add(self, index: int, session: int, *, is_failed: bool) -> None:
+        """Note an ending; a later one of the same conversation takes its place."""
+        if (missing := index + 1 - len(self._by_index)) > 0:
+            self._by_index.extend(bytes(missing))
+        self._by_index[index] = -session if is_failed else session
+
+    def remove(self, index: int) -> None:
+        """The conversation is open again."""
+        if index < len(self._by_index):
+            self._by_index[index] = 0
+
+    def by_session(self) -> dict[int, tuple[int, int, array[int]]]:
+        """For each session how many finished and failed, and the indexes of all of them in order."""
+        found: dict[int, tuple[int, int, array[int]]] = {}
+        for index, noted in enumerate(self._by_index):
+            if noted:
+                finished, failed, indexes = found.get(abs(noted), (0, 0, array("q")))
+                indexes.append(index)
+                found[abs(noted)] = (finished + (noted > 0), failed + (noted < 0), indexes)
+        return found
+
+
+def _take(mark: JsonObject, number: int, session: _Session, endings: _Endings) -> None:
+    match mark["kind"]:
+        case "session":
+            session.started_at = str(mark.get("started_at"))
+            session.run = str(mark["run"]) if "run" in mark else None
+        case "checkpoint":
+            session.usage = entry(mark, "usage", dict)
+        case "retry":
+            endings.remove(entry(entry(mark, "row", dict), "index", int))
+        case "done":
+            row = entry(mark, "row", dict)
+            endings.add(entry(row, "index", int), number, is_failed=row["status"] == "failed")
+        case _:
+            pass
+
+
+def _parts(sessions: dict[int, _Session], endings: _Endings) -> Iterator[JsonObject]:
+    """One entry for each session that ended any conversation."""
+    ended = endings.by_session()
+    for number, session in sessions.items():
+        if number not in ended:
+            continue
+        finished, failed, indexes = ended[number]
+        run: JsonObject = {} if session.run is None else {"run": session.run}
+        yield {
+            "session": number,
+            **run,
+            "started_at": session.started_at,
+            "finished": finished,
+            "failed": failed,
+            "indexes": [*stretches(indexes)],
+        }
+
+
+def stretches(indexes: array[int]) -> Iterator[JsonValue]:
+    """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
+    place = 0
+    while place < len(indexes):
+        last = place
+        step = indexes[place + 1] - indexes[place] if place + 1 < len(indexes) else 1
+        while last + 1 < len(indexes) and indexes[last + 1] - indexes[last] == step:
+            last += 1
+        # Any two numbers are a stretch of some step, which tells nobody anything.
+        if step > 1 and last == place + 1:
+            last, step = place, 1
+        yield [indexes[place], indexes[last], step]
+        place = last + 1
+
+
+def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
+    if isinstance(new, dict):
+        return merge_accounting(old if isinstance(old, dict) else {}, new)
+    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
+        return old + new
+    return new
+
+
+def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

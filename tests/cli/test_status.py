@@ -1,0 +1,46 @@
+"""`mac-run status RUN`: from another terminal while it runs, and after."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+
+
+def test_status_tells_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
+    first = lab.start(lab.write(experiment(models={"m": scripted(latency_ms=50)})))
+    wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
+
+    during = at_once("status", "runs/small")
+    first.send_signal(signal.SIGKILL)
+    ended(first)
+    after = at_once("status", "runs/small")
+
+    assert (during.returncode, after.returncode) == (0, 0)
+    assert "small: running" in during.stdout
+    assert f"pid {first.pid} on " in during.stdout
+    assert "2 half done" in during.stdout
+    assert "small: stopped" in after.stdout
+    assert "which is not there any more" in after.stdout
+
+
+def test_status_of_a_finished_run_says_so_for_people_and_programs(finished: Lab, at_once: AtOnce) -> None:
+    before = finished.run_dir().hashes()
+
+    assert "small: complete" in at_once("status", "runs/small").stdout
+    told = json.loads(at_once("status", "runs/small", "--json").stdout)
+
+    assert told["state"] == "complete"
+    assert told["owner"] is None
+    assert told["conversations"] == {"planned": 2, "finished": 2, "failed": 0, "half_done": 0, "not_begun": 0}
+    assert told["eta_s"] == 0
+    assert told["models"]["m"]["requests"] == finished.run_dir().summary["turns"]
+    assert finished.run_dir().hashes() == before
+
+
+def test_status_of_what_is_no_run_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
+    process = at_once("status", "nowhere")
+
+    assert process.returncode == 2
+    assert "nowhere is no run directory" in process.stderr

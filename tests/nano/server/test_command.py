@@ -1,0 +1,63 @@
+"""`mac-serve` as a process: it says where it serves, ends on a signal, and says what is wrong in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+from click.testing import CliRunner
+
+from mac_runner.nano.server.command import main
+
+MAC_SERVE = (sys.executable, "-m", "mac_runner.nano.server.command")
+PATIENCE_S = 60.0
+
+
+def test_server_says_where_it_is_and_ends_on_a_signal(model: Path) -> None:
+    command = (*MAC_SERVE, str(model), "--port", "0", "--num-threads", "1", "--kv-cache-gib", "0.01")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("serving tiny at http://127.0.0.1:")
+        url = line.split()[-1]
+        assert httpx.get(f"{url}/health", timeout=PATIENCE_S).json() == {"status": "idle"}
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr.read() == ""
+
+
+def test_directory_without_a_model_is_told_in_a_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--port", "0"])
+
+    assert (result.exit_code, result.output) == (1, f"Error: {tmp_path} holds no model: there is no config.json\n")
+
+
+def test_address_that_is_taken_is_told_before_the_model_is_loaded(model: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, [str(model), "--port", str(port)])
+
+    assert result.exit_code == 1
+    assert f"cannot listen at 127.0.0.1:{port}" in result.output
+
+
+def test_key_that_is_not_set_is_bad_usage(model: Path) -> None:
+    result = CliRunner().invoke(main, [str(model), "--admin-key-env", "NO_SUCH_VARIABLE"])
+
+    assert result.exit_code == 2
+    assert "NO_SUCH_VARIABLE is not set" in result.output
+
+
+def test_setting_that_cannot_be_is_told_in_a_line(model: Path) -> None:
+    result = CliRunner().invoke(main, [str(model), "--port", "0", "--device", "cuda"])
+
+    assert result.exit_code == 1
+    assert "EngineConfig.device = 'cuda'" in result.output

@@ -1,0 +1,166 @@
+"""Our own backends `openai` and `ollama` on real generation, and each other's equal where they can be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mac_runner.backends.base import Backend
+from mac_runner.backends.nano import NanoBackend
+from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.backends.openai import build
+from mac_runner.clock import SystemClock
+from mac_runner.config import ModelDefinition, NanoConfig, OllamaConfig
+from mac_runner.errors import ConfigError, RequestRefusedError
+from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
+from tests.sim.nano_model import CONTEXT_TOKENS
+from tests.sim.nano_server import MODEL, Served, served
+from tests.sim.requests import request
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"vote": {"enum": ["Ann", "Bob"]}},
+    "required": ["vote"],
+    "additionalProperties": False,
+}
+VOTE = (Message(role="system", content="rules"), Message(role="user", content="vote"))
+EVERYTHING = Sampling(
+    temperature=0.9,
+    max_tokens=9,
+    top_p=0.9,
+    top_k=50,
+    min_p=0.01,
+    presence_penalty=0.1,
+    frequency_penalty=0.1,
+    repetition_penalty=1.1,
+    stop=("@@",),
+    seed=7,
+)
+
+
+def openai_backend(server: Served, *, record_tokens: bool = True, **more: object) -> Backend:
+    section = {"model": MODEL, "base_urls": [f"{server.url}/v1"], "server": "vllm", **more}
+    definition = ModelDefinition.model_validate(
+        {"backend": "openai", "openai_config": section, "record_tokens": record_tokens}
+    )
+    return build("m", definition, clock=SystemClock(), say=lambda line: None, environ={})
+
+
+def ollama_backend(server: Served, **more: object) -> Backend:
+    config = OllamaConfig.model_validate({"model": MODEL, "host": server.url, "num_ctx": 4096, **more})
+    settings = ("repetition_penalty", "presence_penalty")
+    return OllamaBackend(
+        name="m", config=config, settings=settings, is_pulling=False, clock=SystemClock(), say=lambda line: None
+    )
+
+
+def nano_backend(model: Path) -> Backend:
+    config = NanoConfig.model_validate({"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02})
+    return NanoBackend(name="m", config=config, traces=True)
+
+
+def play(model: Path, of: Callable[[Served], Backend], scene: Callable[[Backend], Awaitable[None]]) -> None:
+    async def on_stage() -> None:
+        async with served(model) as server:
+            backend = of(server)
+            try:
+                await backend.start()
+                await scene(backend)
+            finally:
+                await backend.close()
+
+    asyncio.run(on_stage())
+
+
+def test_reply_is_the_same_through_the_server_and_without_it(model: Path) -> None:
+    found: list[Reply] = []
+    asked = request(prompt=Prompt(messages=VOTE), sampling=EVERYTHING)
+
+    async def scene(backend: Backend) -> None:
+        found.append(await backend.generate(asked))
+
+    for of in (openai_backend, lambda _: nano_backend(model), ollama_backend):
+        play(model, of, scene)
+
+    through, within, at_ollama = found
+    assert within.trace is not None
+    assert (through.text, through.trace) == (within.text, within.trace)
+    assert at_ollama.text == within.text
+    assert at_ollama.tokens.completion == within.tokens.completion
+
+
+@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
+def test_reply_is_held_to_schema_and_choices(model: Path, of: Callable[[Served], Backend]) -> None:
+    async def scene(backend: Backend) -> None:
+        sampling = Sampling(seed=1, max_tokens=100)
+        held = await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=sampling))
+        choices = Prompt(messages=VOTE, choices=("guilty", "innocent"))
+        chosen = await backend.generate(request(prompt=choices, sampling=sampling))
+
+        assert json.loads(held.text)["vote"] in ("Ann", "Bob")
+        assert chosen.text in ("guilty", "innocent")
+
+    play(model, of, scene)
+
+
+@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
+def test_prompt_that_does_not_fit_is_an_outcome(model: Path, of: Callable[[Served], Backend]) -> None:
+    async def scene(backend: Backend) -> None:
+        assert (await backend.generate(request("word " * CONTEXT_TOKENS))).finish_reason is FinishReason.OVERFLOW
+
+    play(model, of, scene)
+
+
+@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
+def test_schema_that_cannot_be_followed_fails_its_conversation_alone(
+    model: Path, of: Callable[[Served], Backend]
+) -> None:
+    async def scene(backend: Backend) -> None:
+        with pytest.raises(RequestRefusedError, match="constraint"):
+            await backend.generate(request(prompt=Prompt(messages=VOTE, schema={"type": "no such"})))
+        assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
+
+    play(model, of, scene)
+
+
+@pytest.mark.parametrize("of", [openai_backend, ollama_backend])
+def test_reply_does_not_depend_on_the_crowd(model: Path, of: Callable[[Served], Backend]) -> None:
+    async def scene(backend: Backend) -> None:
+        async def one(seed: int) -> str:
+            return (await backend.generate(request(sampling=Sampling(seed=seed, max_tokens=8)))).text
+
+        alone = [await one(seed) for seed in range(2)]
+        async with asyncio.TaskGroup() as group:
+            crowd = [group.create_task(one(seed)) for seed in range(10)]
+
+        assert [task.result() for task in crowd[:2]] == alone
+
+    play(model, of, scene)
+
+
+def test_openai_backend_completes_plain_text(model: Path) -> None:
+    async def scene(backend: Backend) -> None:
+        reply = await backend.generate(request(sampling=EVERYTHING))
+
+        assert reply.trace is not None
+        assert len(reply.trace.logprobs) == reply.tokens.completion
+
+    play(model, lambda server: openai_backend(server, endpoint="completions"), scene)
+
+
+def test_what_a_model_cannot_do_is_said_at_the_start(model: Path) -> None:
+    async def scene(backend: Backend) -> None:
+        raise AssertionError("it started")
+
+    for of, told in (
+        (lambda server: openai_backend(server, model="other"), "has no model 'other'"),
+        (lambda server: ollama_backend(server, model="other"), "has no model 'other'"),
+        (lambda server: ollama_backend(server, think=True), "does not support thinking"),
+        (lambda server: ollama_backend(server, num_ctx=2 * CONTEXT_TOKENS), "with a context of 8192 tokens at most"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            play(model, of, scene)

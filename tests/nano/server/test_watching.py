@@ -1,0 +1,98 @@
+"""Errors, health and metrics: what those are told who watch over a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.nano import EngineState, EngineStats, errors
+from mac_runner.nano.server.health import ProgressWatch
+from mac_runner.nano.server.limits import STALL_S_MAX
+from mac_runner.nano.server.metrics import Tally, exposition
+from mac_runner.nano.server.refusals import refusal_of
+
+RUNNING = EngineState.RUNNING
+
+
+def stats(*, steps: int = 0, running: int = 0, waiting: int = 0) -> EngineStats:
+    return EngineStats(
+        num_waiting=waiting,
+        num_running=running,
+        num_blocks=10,
+        num_free_blocks=5,
+        num_cached_blocks=3,
+        num_steps=steps,
+        num_prompt_tokens=12_345_678,
+        num_cached_prompt_tokens=0,
+        num_completion_tokens=0,
+        num_preemptions=0,
+        weight_version=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (errors.InvalidRequestError, 400, None),
+        (errors.ConstraintError, 400, None),
+        (errors.PromptTooLongError, 400, "context_length_exceeded"),
+        (errors.QueueFullError, 429, "rate_limit_exceeded"),
+        (errors.NonFiniteLogitsError, 500, "non_finite_logits"),
+        (errors.EngineStoppedError, 503, "engine_stopped"),
+        (errors.MissingTensorError, 400, None),
+        (errors.ConfigError, 400, None),
+    ],
+)
+def test_each_error_has_its_status(error: type[errors.NanoError], status: int, code: str | None) -> None:
+    refusal = refusal_of(error("what happened"))
+
+    assert (refusal.status, refusal.code) == (status, code)
+    assert "what happened" in refusal.message
+    assert (refusal.retry_after_s is not None) == (status == 429)
+
+
+def test_engine_with_nothing_to_do_is_well_however_long() -> None:
+    watch = ProgressWatch()
+
+    assert watch.look(stats(), RUNNING, 0.0).is_well
+    assert watch.look(stats(), RUNNING, 10 * STALL_S_MAX).is_well
+    assert watch.look(stats(waiting=1), RUNNING, 20 * STALL_S_MAX).is_well
+
+
+def test_engine_that_takes_steps_is_well_however_long() -> None:
+    watch = ProgressWatch()
+
+    assert all(watch.look(stats(steps=n, running=1), RUNNING, n * 2 * STALL_S_MAX).is_well for n in range(3))
+
+
+def test_engine_that_answers_and_takes_no_step_is_not_well() -> None:
+    watch = ProgressWatch()
+    watch.look(stats(steps=3, waiting=1), RUNNING, 100.0)
+
+    assert watch.look(stats(steps=3, waiting=1), RUNNING, 100.0 + STALL_S_MAX).is_well
+    assert not watch.look(stats(steps=3, waiting=1), RUNNING, 101.0 + STALL_S_MAX).is_well
+    assert watch.look(stats(steps=4, waiting=1), RUNNING, 102.0 + STALL_S_MAX).is_well
+
+
+def test_engine_that_is_paused_says_so_and_begins_anew_when_it_goes_on() -> None:
+    watch = ProgressWatch()
+    watch.look(stats(steps=3, running=1), RUNNING, 0.0)
+
+    assert watch.look(stats(steps=3, running=1), EngineState.PAUSED, 1.0) == (False, "paused")
+    assert watch.look(stats(steps=3, running=1), RUNNING, 10 * STALL_S_MAX).is_well
+
+
+def test_metrics_are_told_with_all_their_digits() -> None:
+    tally = Tally()
+    tally.answers["/v1/models", 200] += 2
+
+    page = exposition(stats(running=1), tally)
+
+    assert 'nano_http_requests_total{path="/v1/models",status="200"} 2\n' in page
+    assert 'nano_kv_blocks{state="held"} 2\n' in page
+    assert "nano_prompt_tokens_total 12345678\n" in page
+    assert "nano_engine_up 1\n" in page
+    assert page.count("# TYPE ") == page.count("# HELP ") == 12
+
+
+def test_metrics_without_an_engine_say_that_it_is_down() -> None:
+    assert "nano_engine_up 0\n" in exposition(None, Tally())

@@ -1,0 +1,397 @@
+"""The engine's API: requests in and samples out, other weights, pauses, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mac_runner.nano import (
+    ConfigError,
+    EngineConfig,
+    EngineState,
+    EngineStoppedError,
+    InferenceEngine,
+    InvalidRequestError,
+    MissingTensorError,
+    ModelError,
+    NonFiniteLogitsError,
+    PromptTooLongError,
+    QueueFullError,
+    SamplingParams,
+    TrainingSample,
+    UnexpectedTensorError,
+    VersionSpan,
+    WrongShapeError,
+)
+from mac_runner.nano.weights import read_state_dict
+from tests.nano.tiny_models import ModelMaker, random_state_dict
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
+EngineMaker = Callable[..., InferenceEngine]
+
+
+@pytest.fixture
+def path(model: ModelMaker) -> Path:
+    return model("qwen2")
+
+
+@pytest.fixture
+def make(path: Path) -> Iterator[EngineMaker]:
+    made = list[InferenceEngine]()
+
+    def build(**settings: object) -> InferenceEngine:
+        made.append(InferenceEngine(EngineConfig(model_path=str(path), num_threads=1, **settings)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield build
+    for engine in made:
+        engine._batch.cache.check()
+        engine.shutdown()
+
+
+def finish(engine: InferenceEngine) -> list[TrainingSample]:
+    samples = list[TrainingSample]()
+    while engine.has_pending():
+        samples += engine.step()
+    return samples
+
+
+def test_samples_come_in_the_order_of_prompts(make: EngineMaker) -> None:
+    samples = make(max_batch_size=3).generate([[5] * 30, [1], [2, 3]], SamplingParams(max_tokens=4), 2)
+
+    assert [(sample.prompt_tokens[0], sample.sample_index) for sample in samples] == [
+        (5, 0), (5, 1), (1, 0), (1, 1), (2, 0), (2, 1)
+    ]  # fmt: skip
+    assert all(len(sample.logprobs) == len(sample.completion_tokens) <= 4 for sample in samples)
+    assert all(sample.weight_version == 0 and sample.ref_logprobs is None for sample in samples)
+
+
+def test_samples_of_one_prompt_share_its_kv(make: EngineMaker) -> None:
+    engine = make()
+    samples = engine.generate([[7] * 60], SamplingParams(max_tokens=3, ignore_eos=True), num_samples_per_prompt=4)
+
+    assert [sample.num_cached_tokens for sample in samples] == [0, 48, 48, 48]
+    assert engine.stats().num_cached_prompt_tokens == 144
+
+
+def test_samples_differ_and_the_same_seed_gives_them_again(make: EngineMaker) -> None:
+    params = SamplingParams(max_tokens=12, seed=5)
+    first, again = (make().generate([[1, 2, 3]], params, 4) for _ in range(2))
+
+    assert len({sample.completion_tokens for sample in first}) == 4
+    assert first == again
+    assert make().generate([[1, 2, 3]], params)[0].completion_tokens == first[0].completion_tokens
+
+
+def test_text_prompts_are_encoded_and_completions_decoded(make: EngineMaker) -> None:
+    engine = make()
+    assert engine.tokenizer is not None
+    sample = engine.generate(["Hello"], GREEDY)[0]
+
+    assert sample.prompt_tokens == tuple(engine.tokenizer.encode("Hello"))
+    assert sample.text == engine.tokenizer.decode(sample.completion_tokens)
+
+
+def test_stop_token_ends_a_completion_and_is_not_part_of_its_text(make: EngineMaker) -> None:
+    engine = make()
+    free = engine.generate([[1, 2, 3]], GREEDY)[0]
+    last = free.completion_tokens[4]
+    sample = engine.generate([[1, 2, 3]], SamplingParams(temperature=0.0, stop_token_ids=frozenset({last})))[0]
+
+    count = free.completion_tokens.index(last) + 1
+    assert (sample.finish_reason, sample.stop_reason) == ("stop", last)
+    assert sample.completion_tokens == free.completion_tokens[:count]
+    assert engine.tokenizer is not None
+    assert sample.text == engine.tokenizer.decode(sample.completion_tokens[:-1])
+
+
+def test_stop_text_is_cut_off(make: EngineMaker) -> None:
+    engine = make()
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=200, ignore_eos=True)
+    text = engine.generate(["abc"], params)[0].text or ""
+    stop = next(letter for letter in text[3:] if letter.isalnum())
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=200, ignore_eos=True, stop=(stop,))
+    sample = engine.generate(["abc"], params)[0]
+
+    assert (sample.text, sample.finish_reason, sample.stop_reason) == (text[: text.index(stop)], "stop", stop)
+
+
+def test_requests_may_join_and_leave_while_others_run(make: EngineMaker) -> None:
+    engine = make()
+    first = engine.add_request([1] * 5, SamplingParams(max_tokens=50, ignore_eos=True))
+    engine.step()
+    second = engine.add_request([2] * 5, GREEDY)
+    ended = engine.abort(first)
+    samples = finish(engine)
+
+    assert [(sample.request_id, sample.finish_reason) for sample in ended] == [(first, "abort")]
+    assert len(ended[0].completion_tokens) == 1
+    assert [(sample.request_id, sample.finish_reason) for sample in samples] == [(second, "length")]
+    assert engine.abort(first) == []
+
+
+def test_generate_leaves_the_samples_of_others_for_the_next_step(make: EngineMaker) -> None:
+    engine = make()
+    other = engine.add_request([1, 2], SamplingParams(max_tokens=2, ignore_eos=True))
+    engine.generate([[3, 4]], GREEDY)
+
+    assert engine.has_pending()
+    assert [sample.request_id for sample in engine.step()] == [other]
+    assert not engine.has_pending()
+
+
+def test_streamed_request_tells_every_token(make: EngineMaker) -> None:
+    engine = make()
+    engine.add_request("abc", SamplingParams(seed=1, max_tokens=30, top_logprobs=2), stream=True)
+    deltas = [delta for _ in iter(engine.has_pending, False) for delta in engine.step_deltas()]
+    sample = deltas[-1].sample
+
+    assert sample is not None
+    assert tuple(token for delta in deltas for token in delta.token_ids) == sample.completion_tokens
+    assert tuple(logprob for delta in deltas for logprob in delta.logprobs) == sample.logprobs
+    assert tuple(top for delta in deltas for top in delta.top_logprobs) == sample.top_logprobs
+    assert "".join(delta.text for delta in deltas) == sample.text
+
+
+# Weights.
+
+
+def test_blocking_update_counts_from_the_next_step_on(make: EngineMaker, path: Path) -> None:
+    engine, other = make(), make()
+    weights = random_state_dict(path, seed=1)
+    before = engine.generate([[1, 2, 3]], GREEDY)[0]
+    engine.update_weights(weights, blocking=True)
+    after = engine.generate([[1, 2, 3]], GREEDY)[0]
+    engine.update_weights(read_state_dict(path), blocking=True)
+    back = engine.generate([[1, 2, 3]], GREEDY)[0]
+
+    assert (before.weight_version, after.weight_version, engine.get_weight_version()) == (0, 1, 2)
+    assert after.completion_tokens != before.completion_tokens
+    assert (back.completion_tokens, back.logprobs) == (before.completion_tokens, before.logprobs)
+    other.update_weights(weights, blocking=True, version=7)
+    assert other.generate([[1, 2, 3]], GREEDY)[0].logprobs == after.logprobs
+    assert other.get_weight_version() == 7
+
+
+def test_update_in_flight_is_put_in_between_steps_and_told_in_spans(make: EngineMaker, path: Path) -> None:
+    engine = make()
+    engine.add_request([1, 2, 3], SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True))
+    for _ in range(5):
+        engine.step()
+    engine.update_weights(random_state_dict(path, seed=1), blocking=False)
+    sample = finish(engine)[0]
+
+    assert sample.weight_version == 0
+    assert [span.version for span in sample.version_spans] == [0, 1]
+    assert sample.version_spans[1].start >= 5
+    assert engine.get_weight_version() == 1
+
+
+def test_update_of_an_idle_engine_is_seen_without_a_step(make: EngineMaker, path: Path) -> None:
+    engine = make()
+    engine.update_weights(random_state_dict(path, seed=1))
+    while engine.get_weight_version() == 0:
+        pass
+
+    assert engine.generate([[1]], GREEDY)[0].version_spans == (VersionSpan(1, 0),)
+
+
+def test_prefix_of_other_weights_is_never_found(make: EngineMaker, path: Path) -> None:
+    engine = make()
+    engine.generate([[7] * 60], GREEDY)
+    engine.update_weights(random_state_dict(path, seed=1), blocking=True)
+    sample = engine.generate([[7] * 60], GREEDY)[0]
+    fresh = make()
+    fresh.update_weights(random_state_dict(path, seed=1), blocking=True)
+
+    assert sample.num_cached_tokens == 0
+    assert sample.logprobs == fresh.generate([[7] * 60], GREEDY)[0].logprobs
+
+
+def test_weights_handed_over_may_be_changed_afterwards(make: EngineMaker, path: Path) -> None:
+    engine = make(dtype="float32")
+    weights = read_state_dict(path)
+    engine.update_weights(weights, blocking=True)
+    expected = engine.generate([[1, 2]], GREEDY)[0].logprobs
+    for tensor in weights.values():
+        tensor.zero_()
+
+    assert engine.generate([[1, 2]], GREEDY)[0].logprobs == expected
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_weights_of_another_model_are_refused_and_the_old_ones_kept(
+    make: EngineMaker, path: Path, blocking: bool
+) -> None:
+    engine = make()
+    expected = engine.generate([[1, 2]], GREEDY)[0].logprobs
+    good = read_state_dict(path)
+    wrong: list[tuple[type[ModelError], dict[str, torch.Tensor]]] = [
+        (MissingTensorError, {name: tensor for name, tensor in good.items() if name != "model.norm.weight"}),
+        (UnexpectedTensorError, {**good, "model.layers.9.mlp.up_proj.weight": torch.zeros(1)}),
+        (WrongShapeError, {**good, "model.norm.weight": torch.ones(3)}),
+    ]
+    for error, weights in wrong:
+        with pytest.raises(error, match="model"):
+            engine.update_weights(weights, blocking=blocking)
+    with pytest.raises(ConfigError, match="version"):
+        engine.update_weights(good, blocking=blocking, version=0)
+
+    assert (engine.get_weight_version(), engine.generate([[1, 2]], GREEDY)[0].logprobs) == (0, expected)
+
+
+# Pauses.
+
+
+def test_pause_that_keeps_changes_nothing(make: EngineMaker) -> None:
+    engine = make()
+    expected = engine.generate([[1, 2, 3]], GREEDY)[0].logprobs
+    engine.add_request([1, 2, 3], GREEDY)
+    engine.step()
+    engine.pause("keep")
+
+    assert (engine.step(), engine.state) == ([], EngineState.PAUSED)
+    engine.resume()
+    assert finish(engine)[0].logprobs == expected
+
+
+def test_pause_that_waits_finishes_who_runs_and_lets_nobody_in(make: EngineMaker) -> None:
+    engine = make(max_batch_size=1)
+    running, waiting = (engine.add_request([each], GREEDY) for each in (1, 2))
+    engine.step()
+    samples = engine.pause("wait")
+
+    assert [sample.request_id for sample in samples] == [running]
+    assert engine.stats().num_waiting == 1
+    engine.resume()
+    assert [sample.request_id for sample in finish(engine)] == [waiting]
+
+
+def test_pause_that_aborts_ends_everybody(make: EngineMaker) -> None:
+    engine = make(max_batch_size=1)
+    for each in (1, 2):
+        engine.add_request([each], GREEDY)
+    engine.step()
+
+    assert [sample.finish_reason for sample in engine.pause("abort")] == ["abort", "abort"]
+    assert not engine.has_pending()
+
+
+def test_sleep_gives_memory_back_and_wake_goes_on_as_before(make: EngineMaker, path: Path) -> None:
+    engine = make()
+    expected = engine.generate([[1, 2, 3]], GREEDY)[0].logprobs
+    engine.sleep(drop_weights=True)
+
+    assert engine._runner._store is None
+    assert not engine._runner.has_weights
+    with pytest.raises(ConfigError, match="asleep"):
+        engine.resume()
+    with pytest.raises(ConfigError, match="asleep"):
+        engine.generate([[1]], GREEDY)
+    engine.wake()
+    assert engine.generate([[1, 2, 3]], GREEDY)[0].logprobs == expected
+
+
+def test_weights_that_were_dropped_are_not_taken_for_those_of_the_directory(make: EngineMaker, path: Path) -> None:
+    engine = make()
+    engine.update_weights(random_state_dict(path, seed=1), blocking=True)
+    engine.sleep(drop_weights=True)
+
+    with pytest.raises(ModelError, match="version 1"):
+        engine.wake()
+    engine.update_weights(random_state_dict(path, seed=2), blocking=True)
+    engine.wake()
+    assert engine.generate([[1]], GREEDY)[0].weight_version == 2
+
+
+def test_engine_with_requests_running_does_not_sleep(make: EngineMaker) -> None:
+    engine = make()
+    engine.add_request([1], GREEDY)
+    engine.step()
+
+    with pytest.raises(ConfigError, match="running"):
+        engine.sleep()
+    assert len(finish(engine)) == 1
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "error", "named"),
+    [
+        ([], {}, InvalidRequestError, "empty"),
+        ([1, 272], {}, InvalidRequestError, "272"),
+        ([1, -1], {}, InvalidRequestError, "-1"),
+        ([1, "a"], {}, InvalidRequestError, "'a'"),
+        ([1] * 1024, {}, PromptTooLongError, "1024"),
+        ([1] * 300, {"max_tokens": 600}, PromptTooLongError, "KV cache of 800"),
+    ],
+)
+def test_request_that_cannot_be_served_is_refused_by_name(
+    make: EngineMaker, prompt: list[int], params: dict[str, int], error: type[Exception], named: str
+) -> None:
+    engine = make(num_blocks=50)
+    with pytest.raises(error, match=named):
+        engine.add_request(prompt, SamplingParams(**params))  # type: ignore[arg-type]
+
+    assert len(engine.generate([[1]], GREEDY)) == 1
+
+
+def test_completion_ends_at_the_window(make: EngineMaker) -> None:
+    sample = make(max_model_len=20).generate([[1] * 15], SamplingParams(max_tokens=100, ignore_eos=True))[0]
+
+    assert (len(sample.completion_tokens), sample.finish_reason) == (5, "length")
+
+
+def test_queue_is_bounded(make: EngineMaker) -> None:
+    engine = make(max_waiting=3)
+    engine.add_request([1], GREEDY, 2)
+
+    with pytest.raises(QueueFullError, match="2 requests wait"):
+        engine.add_request([1], GREEDY, 2)
+    engine.add_request([1], GREEDY)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_logits_that_are_no_numbers_end_the_request_and_no_other(make: EngineMaker, path: Path, stream: bool) -> None:
+    """Of a token's embedding that is NaN, whoever has that token gets nothing but NaN."""
+    engine = make()
+    weights = read_state_dict(path)
+    weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"].clone()
+    clean = engine.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=1))[0]
+    weights["model.layers.0.input_layernorm.weight"] = torch.full((64,), float("nan"))
+    engine.update_weights(weights, blocking=True)
+
+    with pytest.raises(NonFiniteLogitsError, match="token 3"):
+        engine.generate([[1, 2, 3]], GREEDY)
+    engine.add_request([4] * 40, GREEDY, stream=stream)
+    failed = finish(engine)[0]
+    assert (failed.finish_reason, failed.completion_tokens) == ("error", ())
+    assert isinstance(failed.error, NonFiniteLogitsError)
+    engine.update_weights(read_state_dict(path), blocking=True)
+    again = engine.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=1))[0]
+    assert again.logprobs == clean.logprobs
+
+
+def test_engine_that_was_shut_down_says_so(make: EngineMaker) -> None:
+    engine = make()
+    engine.add_request([1], GREEDY)
+    engine.shutdown()
+    engine.shutdown()
+
+    with pytest.raises(EngineStoppedError):
+        engine.add_request([1], GREEDY)
+    with pytest.raises(EngineStoppedError):
+        engine.step()
+
+
+def test_flushed_prefixes_are_computed_again(make: EngineMaker) -> None:
+    engine = make()
+    engine.generate([[7] * 60], GREEDY)
+    engine.flush_cache()
+
+    assert engine.generate([[7] * 60], GREEDY)[0].num_cached_tokens == 0

@@ -1,0 +1,383 @@
+"""Both prefix caches keep the same promises: found by property tests, and by name what small engines have got wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mac_runner.nano.kv_cache import KVCache, NoBlocksError, blocks_for, hit_limit
+from mac_runner.nano.paged import PagedKVCache, compute_block_hash
+from mac_runner.nano.radix import RadixKVCache
+
+CacheMaker = Callable[..., KVCache]
+CACHES = pytest.mark.parametrize("make", [PagedKVCache, RadixKVCache])
+
+
+@dataclass(kw_only=True)
+class Table:
+    """A sequence as the tests see it: its tokens, and how many of them are in the cache."""
+
+    tokens: list[int]
+    room: int
+    computed: int
+    shared: int
+
+
+@dataclass
+class World:
+    """A cache, who uses it, and what each of its blocks truly holds: all tokens up to its end, and the version."""
+
+    cache: KVCache
+    version: int = 0
+    tables: dict[int, Table] = field(default_factory=dict)
+    contents: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    num_made: int = 0
+
+    def admit(self, tokens: list[int], extra: int) -> None:
+        """Acquire as the scheduler would: only if there are blocks enough."""
+        size = self.cache.block_size
+        hit = self.cache.lookup(tokens)
+        fresh = blocks_for(len(tokens) + extra, size) - hit.num_tokens // size
+        if fresh + hit.num_idle_blocks > self.cache.num_available:
+            return
+        seq_id, self.num_made = self.num_made, self.num_made + 1
+        found = self.cache.acquire(seq_id, tokens, len(tokens) + extra)
+        assert found.cached_length == hit.num_tokens
+        assert found.cached_length < len(tokens)
+        num_found = found.cached_length // size
+        for index, block_id in enumerate(found.block_ids[:num_found]):
+            # What is found is what would have been computed, with the weights of now.
+            assert self.contents[block_id] == (self.version, tuple(tokens[: (index + 1) * size]))
+        self.tables[seq_id] = Table(tokens=tokens, room=len(tokens) + extra, computed=hit.num_tokens, shared=num_found)
+
+    def compute(self, seq_id: int, count: int) -> None:
+        """Write KV, then register it."""
+        table = self.tables[seq_id]
+        blocks, size = self.cache.block_ids(seq_id), self.cache.block_size
+        end = min(table.computed + count, len(table.tokens))
+        for place in range(table.computed, end):
+            assert place // size >= table.shared, "a shared block would be written"
+            self.contents[blocks[place // size]] = (self.version, tuple(table.tokens[: place + 1]))
+        table.computed = end
+        self.cache.register(seq_id, table.tokens, end)
+
+    def grow(self, seq_id: int, token: int) -> None:
+        """Say a token, taking a block for it if need be."""
+        table = self.tables[seq_id]
+        if len(table.tokens) == table.room:
+            needed = blocks_for(table.room + 1, self.cache.block_size) - self.cache.num_held(seq_id)
+            if needed > self.cache.num_available:
+                return
+            self.cache.extend(seq_id, table.room + 1)
+            table.room += 1
+        table.tokens.append(token)
+
+    def release(self, seq_id: int, _: int = 0) -> None:
+        before = self.cache.num_available
+        expected = self.cache.num_reclaimed(seq_id)
+        self.cache.release(seq_id)
+        del self.tables[seq_id]
+        assert self.cache.num_available == before + expected
+
+    def check(self) -> None:
+        """Every promise, whatever was done."""
+        self.cache.check()
+        counts = self.cache.counts()
+        assert counts.free + counts.cached + counts.held == self.cache.num_blocks
+        assert counts.free + counts.cached == self.cache.num_available
+        writable = [
+            block for seq_id, table in self.tables.items() for block in self.cache.block_ids(seq_id)[table.shared :]
+        ]
+        fresh = [
+            block
+            for seq_id, table in self.tables.items()
+            for block in self.cache.block_ids(seq_id)[blocks_for(table.computed, self.cache.block_size) :]
+        ]
+        assert len(set(writable)) == len(writable), "a block is in two writable tables"
+        held = [block for seq_id in self.tables for block in self.cache.block_ids(seq_id)]
+        assert held.count(-1) == 0
+        assert all(held.count(block) == 1 for block in fresh), "a block to be written is somebody else's too"
+        for seq_id, table in self.tables.items():
+            # Nobody has written over what a sequence has computed or found.
+            size = self.cache.block_size
+            for index in range(table.computed // size):
+                block = self.cache.block_ids(seq_id)[index]
+                assert self.contents[block][1] == tuple(table.tokens[: (index + 1) * size])
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("admit"), st.lists(st.integers(0, 1), min_size=1, max_size=14), st.integers(0, 6)),
+    st.tuples(st.just("compute"), st.integers(0, 99), st.integers(1, 9)),
+    st.tuples(st.just("grow"), st.integers(0, 99), st.integers(0, 1)),
+    st.tuples(st.just("release"), st.integers(0, 99), st.just(0)),
+    st.tuples(st.just("update"), st.just(0), st.just(0)),
+    st.tuples(st.just("flush"), st.just(0), st.just(0)),
+)
+
+
+@CACHES
+@given(
+    num_blocks=st.integers(1, 12),
+    block_size=st.sampled_from([1, 2, 4]),
+    multiple=st.sampled_from([1, 4]),
+    actions=st.lists(ACTIONS, max_size=60),
+)
+@settings(max_examples=120)
+def test_cache_keeps_its_promises_whatever_is_done(
+    make: CacheMaker,
+    num_blocks: int,
+    block_size: int,
+    multiple: int,
+    actions: Sequence[tuple[str, int | list[int], int]],
+) -> None:
+    world = World(make(num_blocks, block_size, multiple=multiple))
+    for name, what, number in actions:
+        seq_id = sorted(world.tables)[what % len(world.tables)] if isinstance(what, int) and world.tables else -1
+        if name == "admit" and isinstance(what, list):
+            world.admit(list(what), number)
+        elif name == "update":
+            world.version += 1
+            world.cache.set_version(world.version)
+        elif name == "flush":
+            world.cache.flush()
+            assert world.cache.lookup([0] * 20).num_tokens == 0
+            assert world.cache.counts().cached == 0
+        elif seq_id >= 0:
+            getattr(world, name)(seq_id, number)
+        world.check()
+    for seq_id in sorted(world.tables):
+        world.release(seq_id)
+    world.check()
+
+    assert world.cache.num_available == num_blocks
+
+
+def filled(cache: KVCache, seq_id: int, tokens: list[int]) -> list[int]:
+    """Admit a sequence and compute all of it; its table."""
+    cache.acquire(seq_id, tokens, len(tokens))
+    cache.register(seq_id, tokens, len(tokens))
+    return list(cache.block_ids(seq_id))
+
+
+@CACHES
+def test_hit_leaves_at_least_the_last_token_to_compute(make: CacheMaker) -> None:
+    """A prompt that is found as a whole gives no logits to go on from."""
+    cache = make(8, 4)
+    filled(cache, 0, [1] * 8)
+
+    assert cache.lookup([1] * 8).num_tokens == 4
+    assert cache.lookup([1] * 9).num_tokens == 8
+
+
+@CACHES
+def test_block_is_found_only_after_it_was_computed(make: CacheMaker) -> None:
+    """Two requests of one batch: the second must not build on what the first has yet to compute."""
+    cache = make(8, 2)
+    cache.acquire(0, [1, 2, 3, 4, 5], 5)
+
+    assert cache.lookup([1, 2, 3, 4, 5]).num_tokens == 0
+    cache.register(0, [1, 2, 3, 4, 5], 3)
+    assert cache.lookup([1, 2, 3, 4, 5]).num_tokens == 2
+
+
+@CACHES
+def test_released_blocks_are_found_again(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    table = filled(cache, 0, [1, 2, 3, 4])
+    cache.release(0)
+
+    assert cache.counts() == (2, 2, 0)
+    assert list(cache.acquire(1, [1, 2, 3, 4, 5], 5).block_ids[:2]) == table
+
+
+@CACHES
+def test_block_in_use_is_never_given_away(make: CacheMaker) -> None:
+    """Not even when everything else is gone."""
+    cache = make(3, 2)
+    table = filled(cache, 0, [1, 2, 3, 4])
+    cache.acquire(1, [7, 7], 2)
+
+    with pytest.raises(NoBlocksError):
+        cache.extend(1, 4)
+    assert set(table).isdisjoint(cache.block_ids(1))
+    cache.check()
+
+
+@CACHES
+def test_prefix_found_by_another_outlives_who_made_it(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    shared = filled(cache, 0, [1, 2, 3, 4])
+    cache.acquire(1, [1, 2, 3, 4, 5], 6)
+    cache.release(0)
+    cache.acquire(2, [8, 8], 2)
+
+    assert cache.block_ids(1)[:2] == shared
+    assert not set(cache.block_ids(2)) & set(cache.block_ids(1))
+    cache.check()
+
+
+@CACHES
+def test_double_stays_with_its_sequence(make: CacheMaker) -> None:
+    """Two computed the same side by side: if the double were freed, a table would point to what others write."""
+    cache = make(6, 2)
+    cache.acquire(0, [1, 2, 3, 4, 5], 5)
+    cache.acquire(1, [1, 2, 3, 4, 6], 5)
+    cache.register(0, [1, 2, 3, 4, 5], 5)
+    cache.register(1, [1, 2, 3, 4, 6], 5)
+    cache.check()
+
+    assert not set(cache.block_ids(0)) & set(cache.block_ids(1))
+    cache.release(1)
+    cache.check()
+    assert cache.num_available == 3
+    assert list(cache.acquire(2, [1, 2, 3, 4, 9], 5).block_ids[:2]) == cache.block_ids(0)[:2]
+
+
+@CACHES
+def test_generated_tokens_fill_blocks_too(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    tokens = [1, 2, 3]
+    filled(cache, 0, tokens)
+    for token in (4, 5, 6):
+        tokens.append(token)
+        cache.extend(0, len(tokens))
+        cache.register(0, tokens, len(tokens))
+
+    assert len(cache.block_ids(0)) == 3
+    assert cache.lookup([1, 2, 3, 4, 5, 6, 7]).num_tokens == 6
+
+
+@CACHES
+def test_longest_unused_goes_first_and_of_a_prefix_its_end(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    for seq_id, tokens in enumerate(([1, 1, 1, 1], [2, 2, 2, 2])):
+        filled(cache, seq_id, tokens)
+        cache.release(seq_id)
+    cache.acquire(2, [9, 9], 2)
+
+    assert cache.lookup([1] * 5).num_tokens == 2
+    assert cache.lookup([2] * 5).num_tokens == 4
+
+
+@CACHES
+def test_found_again_is_used_again(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    for seq_id, tokens in enumerate(([1, 1, 1, 1], [2, 2, 2, 2])):
+        filled(cache, seq_id, tokens)
+        cache.release(seq_id)
+    cache.acquire(2, [1, 1, 1, 1, 1], 4)
+    cache.release(2)
+    cache.acquire(3, [9, 9], 4)
+
+    assert cache.lookup([1] * 5).num_tokens == 4
+    assert cache.lookup([2] * 5).num_tokens == 0
+
+
+@CACHES
+def test_what_other_weights_computed_is_never_found(make: CacheMaker) -> None:
+    cache = make(8, 2)
+    filled(cache, 0, [1, 2, 3, 4])
+    cache.acquire(1, [5, 6, 7], 3)
+    cache.set_version(1)
+    # It was admitted with the old weights, and part of its KV is of those.
+    cache.register(1, [5, 6, 7], 3)
+    cache.release(0)
+    cache.release(1)
+
+    assert cache.lookup([1, 2, 3, 4, 5]).num_tokens == 0
+    assert cache.lookup([5, 6, 7]).num_tokens == 0
+    cache.check()
+
+
+@CACHES
+def test_flush_leaves_tables_in_use_alone(make: CacheMaker) -> None:
+    cache = make(4, 2)
+    table = filled(cache, 0, [1, 2, 3, 4])
+    cache.flush()
+    cache.register(0, [1, 2, 3, 4, 5, 6], 4)
+
+    assert cache.block_ids(0) == table
+    assert cache.lookup([1, 2, 3, 4, 5]).num_tokens == 0
+    cache.check()
+    cache.release(0)
+    assert cache.num_available == 4
+
+
+@CACHES
+def test_hits_end_on_the_multiple_asked_for(make: CacheMaker) -> None:
+    cache = make(32, 2, multiple=8)
+    filled(cache, 0, [1] * 30)
+
+    assert [cache.lookup([1] * length).num_tokens for length in (8, 9, 16, 17, 25, 31)] == [0, 8, 8, 16, 24, 24]
+    assert hit_limit(17, 8) == 16
+
+
+@CACHES
+def test_shared_blocks_are_counted_once(make: CacheMaker) -> None:
+    """What several hold is not available, and is reclaimed only from the last."""
+    cache = make(8, 2)
+    filled(cache, 0, [1, 2, 3, 4])
+    cache.acquire(1, [1, 2, 3, 4, 5], 5)
+
+    assert cache.num_available == 5
+    assert (cache.num_reclaimed(0), cache.num_reclaimed(1)) == (0, 1)
+
+
+@CACHES
+def test_blocks_of_a_sequence_are_neighbours_where_that_is_possible(make: CacheMaker) -> None:
+    """Neighbours are read in place, others are gathered first."""
+    cache = make(16, 2)
+    for seq_id in range(3):
+        cache.acquire(seq_id, [seq_id] * 4, 8)
+    cache.release(1)
+    cache.acquire(3, [9] * 4, 8)
+
+    for seq_id in (0, 2, 3):
+        first = cache.block_ids(seq_id)[0]
+        assert cache.block_ids(seq_id) == list(range(first, first + 4))
+
+
+def test_equal_hashes_of_different_tokens_are_no_hit() -> None:
+    cache = PagedKVCache(8, 2, hash_block=lambda tokens, prefix: 7)
+    filled(cache, 0, [1, 2, 3])
+
+    assert cache.lookup([1, 2, 3]).num_tokens == 2
+    assert cache.lookup([8, 9, 3]).num_tokens == 0
+    filled(cache, 1, [8, 9, 3])
+    cache.check()
+    assert cache.lookup([8, 9, 3]).num_tokens == 0
+
+
+def test_hash_of_a_block_follows_from_all_tokens_up_to_its_end() -> None:
+    first, other = compute_block_hash([1, 2]), compute_block_hash([2, 1])
+
+    assert first != other
+    assert compute_block_hash([3, 4], first) != compute_block_hash([3, 4], other)
+    assert compute_block_hash((1, 2)) == first
+
+
+def test_radix_edge_is_split_where_prefixes_part() -> None:
+    cache = RadixKVCache(16, 1)
+    left = filled(cache, 0, [1, 2, 3, 4])
+    right = filled(cache, 1, [1, 2, 8, 9])
+
+    assert right[:2] == left[:2]
+    assert cache.lookup([1, 2, 8, 9, 0]).num_tokens == 4
+    assert cache.lookup([1, 2, 5]).num_tokens == 2
+    cache.check()
+
+
+def test_radix_leaves_that_are_offered_often_are_kept_note_of_once() -> None:
+    """What is used and let go of a million times must not cost memory each time."""
+    cache = RadixKVCache(4, 2)
+    filled(cache, 0, [1, 2])
+    cache.release(0)
+    for seq_id in range(1, 50):
+        cache.acquire(seq_id, [1, 2, 3], 3)
+        cache.release(seq_id)
+
+    assert len(cache._spare) == 1

@@ -1,0 +1,130 @@
+"""What can be wrong with a model's files: each an error of its own, which names what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mac_runner.nano import (
+    ConfigError,
+    EngineConfig,
+    InferenceEngine,
+    MissingTensorError,
+    ModelError,
+    ModelNotFoundError,
+    UnexpectedTensorError,
+    UnknownArchitectureError,
+    WrongShapeError,
+)
+from tests.nano.tiny_models import make_model
+
+Change = Callable[[Path], None]
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Change:
+    def apply(directory: Path) -> None:
+        tensors = load_file(directory / "model.safetensors")
+        change(tensors)
+        save_file(tensors, directory / "model.safetensors")
+
+    return apply
+
+
+def settings(**changes: object) -> Change:
+    def apply(directory: Path) -> None:
+        file = directory / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "named"),
+    [
+        (lambda path: (path / "config.json").unlink(), ModelNotFoundError, "config.json"),
+        (lambda path: (path / "model.safetensors").unlink(), ModelNotFoundError, "model.safetensors"),
+        (lambda path: (path / "config.json").write_text("{"), ModelError, "config.json"),
+        (lambda path: (path / "config.json").write_text("[]"), ModelError, "config.json"),
+        (lambda path: (path / "model.safetensors").write_bytes(b"rubbish"), ModelError, "model.safetensors"),
+        (settings(architectures=["GPT2LMHeadModel"]), UnknownArchitectureError, "GPT2LMHeadModel"),
+        (settings(architectures=None), UnknownArchitectureError, "none named"),
+        (settings(hidden_act="gelu"), UnknownArchitectureError, "gelu"),
+        (settings(rope_parameters={"rope_type": "longrope"}), UnknownArchitectureError, "longrope"),
+        (settings(num_hidden_layers=0), ModelError, "num_hidden_layers"),
+        (settings(num_key_value_heads=3), ModelError, "3 KV heads"),
+        (settings(hidden_size="wide"), ModelError, "hidden_size"),
+        (weights(lambda tensors: tensors.pop("model.norm.weight")), MissingTensorError, "model.norm.weight"),
+        (settings(num_hidden_layers=4), MissingTensorError, "model.layers.3"),
+        (settings(vocab_size=300), WrongShapeError, r"embed_tokens.weight has shape \[272, 64\], expected \[300, 64\]"),
+        (settings(num_hidden_layers=2), UnexpectedTensorError, "model.layers.2"),
+    ],
+)
+def test_broken_model_is_named(tmp_path: Path, change: Change, error: type[ModelError], named: str) -> None:
+    make_model(tmp_path, "qwen2")
+    change(tmp_path)
+
+    with pytest.raises(error, match=named) as raised:
+        InferenceEngine(EngineConfig(model_path=str(tmp_path)))
+    assert type(raised.value) is error
+
+
+def test_path_that_leads_nowhere_is_named() -> None:
+    with pytest.raises(ModelNotFoundError, match="/no/such/model"):
+        InferenceEngine(EngineConfig(model_path="/no/such/model"))
+
+
+def test_name_on_the_hub_that_cannot_be_had_is_named() -> None:
+    with pytest.raises(ModelNotFoundError, match="nobody/nothing"):
+        InferenceEngine(EngineConfig(model_path="nobody/nothing"))
+
+
+def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path) -> None:
+    make_model(tmp_path, "qwen2")
+    tensors = load_file(tmp_path / "model.safetensors")
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in parts.items():
+        save_file({name: tensors[name] for name in held}, tmp_path / file)
+    (tmp_path / "model.safetensors").unlink()
+    index = {name: file for file, held in parts.items() for name in held}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+
+    with InferenceEngine(EngineConfig(model_path=str(tmp_path))) as engine:
+        assert engine.model_config.num_layers == 3
+    (tmp_path / "b.safetensors").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"b\.safetensors"):
+        InferenceEngine(EngineConfig(model_path=str(tmp_path)))
+
+
+def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> None:
+    make_model(tmp_path, "qwen2")
+    (tmp_path / "tokenizer.json").unlink()
+
+    with InferenceEngine(EngineConfig(model_path=str(tmp_path))) as engine:
+        assert engine.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"block_size": 0},
+        {"cache_type": "tree"},
+        {"max_tokens_per_batch": 100},
+        {"admission": "preempt"},
+        {"num_threads": 0},
+        {"gpu_memory_utilization": 1.5},
+    ],
+)
+def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        EngineConfig(model_path="x", **wrong)  # type: ignore[arg-type]
+
+
+def test_too_little_memory_for_one_block_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="block"):
+        InferenceEngine(EngineConfig(model_path=str(make_model(tmp_path, "qwen2")), kv_cache_bytes=100))

@@ -1,0 +1,146 @@
+"""How a token is chosen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mac_runner.nano import SamplingParams, sample_with_logprobs
+from mac_runner.nano.sampler import Row, choose
+
+LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 3.0])
+DRAWS = 1_000
+
+
+def row(uniform: float = 0.0, **settings: object) -> Row:
+    return Row(params=SamplingParams(**settings), uniform=uniform)  # type: ignore[arg-type]
+
+
+def drawn(logits: torch.Tensor, **settings: object) -> list[float]:
+    """How often each token is drawn, with evenly spread numbers."""
+    uniforms = [(index + 0.5) / DRAWS for index in range(DRAWS)]
+    chosen = choose(logits.expand(DRAWS, -1), [row(uniform, **settings) for uniform in uniforms])
+    return [sum(choice.token_id == token for choice in chosen) / DRAWS for token in range(len(logits))]
+
+
+def test_greedy_takes_the_likeliest() -> None:
+    choice = choose(LOGITS.unsqueeze(0), [row(temperature=0.0)])[0]
+
+    assert choice.token_id == 4
+    assert choice.logprob == pytest.approx(float(torch.log_softmax(LOGITS, -1)[4]), abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_tokens_are_drawn_as_often_as_they_are_likely(temperature: float) -> None:
+    expected = torch.softmax(LOGITS / temperature, -1).tolist()
+
+    assert drawn(LOGITS, temperature=temperature) == pytest.approx(expected, abs=2 / DRAWS)
+
+
+def test_top_k_keeps_the_likeliest_k() -> None:
+    expected = torch.softmax(torch.tensor([2.0, -math.inf, -math.inf, -math.inf, 3.0]), -1).tolist()
+
+    assert drawn(LOGITS, top_k=2) == pytest.approx(expected, abs=2 / DRAWS)
+
+
+def test_top_p_keeps_the_fewest_that_have_the_mass() -> None:
+    """Probabilities are 0.636, 0.234, 0.086, 0.032, 0.012."""
+    assert drawn(LOGITS, top_p=0.6)[4] == 1.0
+    assert [share > 0 for share in drawn(LOGITS, top_p=0.65)] == [True, False, False, False, True]
+    assert [share > 0 for share in drawn(LOGITS, top_p=0.9)] == [True, True, False, False, True]
+
+
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest() -> None:
+    assert [share > 0 for share in drawn(LOGITS, min_p=0.3)] == [True, False, False, False, True]
+    assert [share > 0 for share in drawn(LOGITS, min_p=0.1)] == [True, True, False, False, True]
+
+
+def test_top_p_is_of_what_top_k_leaves() -> None:
+    """Of two that are left the first has 0.73."""
+    assert drawn(LOGITS, top_k=2, top_p=0.7)[4] == 1.0
+
+
+def test_top_p_looks_beyond_the_likeliest_thousand_if_it_must() -> None:
+    flat = torch.zeros(5_000)
+    share = sum(
+        choice.token_id >= 0 for choice in choose(flat.expand(3, -1), [row(u, top_p=0.9) for u in (0.0, 0.5, 1.0)])
+    )
+    kept = {choose(flat.unsqueeze(0), [row(index / 600, top_p=0.9)])[0].token_id for index in range(600)}
+
+    assert share == 3
+    assert len(kept) == 600
+
+
+def test_a_number_next_to_one_leads_to_a_possible_token() -> None:
+    impossible_end = torch.tensor([0.0, 1.0, -math.inf, -math.inf])
+    last = math.nextafter(1.0, 0.0)
+
+    assert choose(impossible_end.unsqueeze(0), [row(last)])[0].token_id == 1
+    assert choose(impossible_end.unsqueeze(0), [row(last, top_k=3)])[0].token_id in (0, 1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.05}, {"temperature": 0.0}])
+def test_row_is_chosen_the_same_way_in_any_company(settings: dict[str, object]) -> None:
+    logits = torch.randn(33, 500, generator=torch.Generator().manual_seed(0))
+    ours = row(0.37, **settings)
+    company = [row(index / 33, temperature=index % 3, top_k=index % 5) for index in range(33)]
+    alone = choose(logits[7:8], [ours])[0]
+
+    for place in (0, 7, 32):
+        mixed = logits.clone()
+        mixed[place] = logits[7]
+        assert choose(mixed, [*company[:place], ours, *company[place + 1 :]])[place] == alone
+
+
+def test_penalties_change_the_choice_and_not_the_logprobs() -> None:
+    params = SamplingParams(temperature=0.0, repetition_penalty=2.0, presence_penalty=0.4, frequency_penalty=0.3)
+    # 4 was in the prompt: 3 / 2. 0 was said twice: 2 / 2 - 0.4 - 2 x 0.3.
+    choice = choose(LOGITS.unsqueeze(0), [Row(params=params, prompt=[4], said={0: 2})])[0]
+
+    assert choice.token_id == 4
+    assert choice.logprob == pytest.approx(float(torch.log_softmax(LOGITS, -1)[4]), abs=1e-6)
+    params = SamplingParams(temperature=0.0, presence_penalty=1.5)
+    assert choose(LOGITS.unsqueeze(0), [Row(params=params, said={4: 1})])[0].token_id == 0
+    params = SamplingParams(temperature=0.0, repetition_penalty=10.0)
+    assert choose(torch.tensor([[-1.0, -2.0]]), [Row(params=params, prompt=[0])])[0].token_id == 1
+
+
+def test_given_logits_are_left_as_they_are() -> None:
+    logits = LOGITS.repeat(2, 1)
+    choose(logits, [Row(params=SamplingParams(presence_penalty=1.0), said={1: 1}), row(top_k=1)])
+
+    assert torch.equal(logits, LOGITS.repeat(2, 1))
+
+
+def test_only_what_is_allowed_is_chosen() -> None:
+    allowed = torch.tensor([False, True, True, False, False])
+    greedy = Row(params=SamplingParams(temperature=0.0), allowed=allowed)
+    sampled = Row(params=SamplingParams(top_p=0.9), uniform=0.99, allowed=allowed)
+
+    assert [choice.token_id for choice in choose(LOGITS.repeat(2, 1), [greedy, sampled])] == [1, 2]
+
+
+def test_likeliest_tokens_are_told_beside_the_chosen_one() -> None:
+    choice = choose(LOGITS.unsqueeze(0), [row(0.3, top_logprobs=2)])[0]
+
+    assert [token.token_id for token in choice.top] == [4, 0]
+    assert choice.token_id == 1
+
+
+def test_logits_that_are_no_numbers_have_no_logprob() -> None:
+    broken = torch.tensor([[math.nan, 1.0], [math.inf, 1.0]])
+
+    assert not any(math.isfinite(choice.logprob) for choice in choose(broken, [row(0.5), row(0.5, temperature=0.0)]))
+
+
+def test_sampling_is_a_function_of_its_own() -> None:
+    logits = LOGITS.repeat(3, 1)
+    tokens, logprobs = sample_with_logprobs(
+        logits, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.9, 0.0, 0.999]).double()
+    )
+
+    assert tokens.tolist() == [4, 0, 4]
+    assert torch.allclose(logprobs, torch.log_softmax(LOGITS, -1)[tokens])
+    assert sample_with_logprobs(logits.bfloat16(), torch.ones(3))[1].dtype == torch.float32

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mac_runner.limits import STANDING_FAILURES_MAX, STANDING_MODELS_MAX
+from mac_runner.plan import Shard
+from mac_runner.reports import standing_json, tell_standing
+from mac_runner.store import SessionStanding, Standing
+from mac_runner.store.owner import Owner
+from mac_runner.types import JsonObject, JsonValue
+
+Make = Callable[..., JsonObject]
+
+NOW = datetime(2025, 1, 1, 0, 1, tzinfo=UTC)
+OWNER = Owner(
+    pid=4242,
+    host="node17",
+    started_at="2025-01-01T00:00:00.000Z",
+    command="mac-run demo.yaml",
+    machine="0badcafe",
+    process_start="1",
+)
+
+
+def standing(
+    *,
+    finished: int = 40,
+    failures: tuple[JsonObject, ...] = (),
+    owner: Owner | None = OWNER,
+    alive: bool | None = True,
+    sign: str | None = "2025-01-01T00:00:57.000Z",
+    models: JsonObject | None = None,
+) -> Standing:
+    """A hundred conversations of ten turns each, at ten turns a second for a minute."""
+    account: JsonObject = {
+        "requests": 600,
+        "faults": 3,
+        "tokens": {"prompt": 12_000, "cached": 7_000, "completion": 900},
+    }
+    usage: JsonObject = {"wall_s": 60.0, "models": {"m": account} if models is None else models}
+    return Standing(
+        directory=Path("runs/demo"),
+        experiment_name="demo",
+        shard=Shard(2, 8),
+        planned=100,
+        finished=finished,
+        failed=len(failures),
+        half_done=20,
+        failures=failures,
+        sessions=2,
+        latest=SessionStanding(number=2, started_at="2025-01-01T00:00:00.000Z", ended=40, turns_ended=400, usage=usage),
+        usage={**usage, "wall_s": 90.0},
+        owner=owner,
+        is_owner_alive=alive,
+        last_sign_of_life=sign,
+    )
+
+
+def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
+    failed = (make_row(7, failure="turn 3/Ann/0/0 got no answer: refused"),)
+
+    assert tell_standing(standing_json(standing(finished=39, failures=failed), NOW)) == (
+        "experiment      demo, shard 2/8: running\n"
+        "at work         pid 4242 on node17 since 2025-01-01T00:00:00.000Z; last sign of life 0:00:03 ago\n"
+        "                mac-run demo.yaml\n"
+        "conversations   39 finished, 1 failed, 20 half done, 40 not begun, of 100\n"
+        "last session    40 conversations and 600 turns in 0:01:00: 0.67 conversations/s, 10.00 turns/s\n"
+        "to go           0:00:40\n"
+        "sessions        2, 0:01:30 in all\n"
+        "model           m: 600 requests, 3 faults; tokens: 12,000 prompt, 7,000 cached, 900 completion\n"
+        "failed          1 × turn … got no answer: refused (task-007)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "alive", "finished", "state"),
+    [
+        (OWNER, True, 40, "running"),
+        (OWNER, None, 40, "perhaps running"),
+        (OWNER, False, 40, "stopped"),
+        (None, None, 40, "stopped"),
+        (None, None, 100, "complete"),
+        (OWNER, False, 100, "complete"),
+    ],
+)
+def test_state_follows_the_owner_and_what_is_left(
+    owner: Owner | None, alive: bool | None, finished: int, state: str
+) -> None:
+    assert standing_json(standing(owner=owner, alive=alive, finished=finished), NOW)["state"] == state
+
+
+def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
+    """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are."""
+    assert standing_json(standing(), NOW)["eta_s"] == 40.0
+
+
+def test_nothing_is_promised_where_nobody_works() -> None:
+    assert standing_json(standing(alive=False), NOW)["eta_s"] is None
+
+
+@pytest.mark.parametrize("sign", [None, "", "yesterday", "2025-01-01"])
+def test_sign_of_life_that_cannot_be_read_is_unknown(sign: str | None) -> None:
+    assert "last sign of life unknown" in tell_standing(standing_json(standing(sign=sign), NOW))
+
+
+def test_writers_clock_ahead_of_the_readers_is_no_negative_age() -> None:
+    assert "last sign of life 0:00:00 ago" in tell_standing(
+        standing_json(standing(sign="2025-01-02T00:00:00.000Z"), NOW)
+    )
+
+
+def test_screen_is_bounded(make_row: Make) -> None:
+    models: dict[str, JsonValue] = {f"m{n}": {"requests": n} for n in range(STANDING_MODELS_MAX + 2)}
+    failures = tuple(make_row(n, failure=f"reason {'x' * n}") for n in range(STANDING_FAILURES_MAX + 3))
+
+    text = tell_standing(standing_json(standing(models=models, failures=failures), NOW))
+
+    assert "and 2 more models" in text
+    assert "and 3 more reasons" in text
+    assert len(text.splitlines()) <= 24
+
+
+def test_names_that_would_act_on_a_terminal_are_shown_as_text() -> None:
+    told = standing_json(standing(), NOW)
+    text = tell_standing({**told, "experiment_name": "\x1b[2Jdemo"})
+
+    assert "\x1b" not in text

@@ -1,0 +1,51 @@
+"""What a changed field means for a run directory: runtime goes on, identity is refused by name with both values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mac_runner.config import Experiment
+from mac_runner.config.section import RUNTIME, leaf_fields
+from mac_runner.errors import IdentityError
+from mac_runner.store import Disk
+from mac_runner.store.identity import encode_config, runtime_changes
+from mac_runner.types import JsonObject
+
+LEAVES = {
+    ".".join(map(str, path)): field
+    for path, field in leaf_fields(Experiment)
+    if path != ("agent_definitions", "*", "agent_id")
+}
+
+
+def config(path: str, value: str) -> JsonObject:
+    """A config in which only the field at `path` stands."""
+    keys = path.split(".")
+    if keys[0] == "agent_definitions":
+        return {"agent_definitions": [{"agent_id": "*", **_nested(keys[2:], value)}]}
+    return _nested(keys, value)
+
+
+def _nested(keys: list[str], value: str) -> JsonObject:
+    return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
+
+
+@pytest.mark.parametrize("path", [path for path, field in LEAVES.items() if RUNTIME in field.metadata])
+def test_change_of_a_runtime_field_goes_on(tmp_path: Path, path: str) -> None:
+    (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
+
+    (change,) = runtime_changes(Disk(), tmp_path, config(path, "new"))
+
+    assert (change.path, change.old, change.new) == (path, "old", "new")
+
+
+@pytest.mark.parametrize("path", [path for path, field in LEAVES.items() if RUNTIME not in field.metadata])
+def test_change_of_an_identity_field_is_refused_by_name_with_both_values(tmp_path: Path, path: str) -> None:
+    (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
+
+    with pytest.raises(IdentityError) as refusal:
+        runtime_changes(Disk(), tmp_path, config(path, "new"))
+
+    assert f'{path}: "old" there, "new" now' in str(refusal.value)

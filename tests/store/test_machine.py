@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mac_runner.store.machine import Machine, filesystem_at, is_network
+
+MOUNTS = """\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 27 0:40 / /scratch rw,relatime - lustre 10.0.0.1@tcp:/scratch rw
+41 40 8:2 / /scratch/local rw,relatime - xfs /dev/nvme0n1 rw
+42 27 0:41 / /home\\040dirs rw,relatime shared:7 master:2 - nfs4 server:/home rw,vers=4.2
+43 27 0:42 / /twice rw - ext4 /dev/sdb rw
+44 27 0:43 / /twice rw - cifs //server/share rw
+a line that means nothing
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "filesystem"),
+    [
+        ("/runs/x", "ext4"),
+        ("/scratch", "lustre"),
+        ("/scratch/runs/x", "lustre"),
+        ("/scratch/local/x", "xfs"),
+        ("/scratch/locally/x", "lustre"),
+        ("/home dirs/me/runs", "nfs4"),
+        ("/twice/x", "cifs"),
+    ],
+)
+def test_filesystem_is_that_of_the_nearest_mount(path: str, filesystem: str) -> None:
+    assert filesystem_at(MOUNTS, Path(path)) == filesystem
+
+
+def test_filesystem_without_an_account_of_the_mounts_is_unknown() -> None:
+    assert filesystem_at("", Path("/x")) == ""
+    assert not is_network("")
+
+
+@pytest.mark.parametrize(
+    "filesystem", ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "9p", "fuse.sshfs"]
+)
+def test_filesystem_that_machines_share_is_recognised(filesystem: str) -> None:
+    assert is_network(filesystem)
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs", "fuseless"])
+def test_filesystem_of_one_machine_is_not_taken_for_a_shared_one(filesystem: str) -> None:
+    assert not is_network(filesystem)
+
+
+def test_filesystem_of_a_real_path_is_told(tmp_path: Path) -> None:
+    if not Path("/proc/self/mountinfo").exists():
+        pytest.skip("this kernel does not say")
+    assert Machine().filesystem(Path("/proc")) == "proc"
+    assert Machine().filesystem(tmp_path / "not there yet") != ""
+
+
+def test_process_is_known_by_its_number_and_its_start() -> None:
+    machine = Machine()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        start = machine.process_start(other.pid)
+        assert start is not None
+        assert machine.process_start(other.pid) == start
+        other.kill()
+
+    assert machine.process_start(other.pid) is None
+    assert machine.process_start(os.getpid()) is not None
+    assert machine.process_start(2**40) is None
+
+
+def test_machine_is_the_same_for_all_its_processes() -> None:
+    told = "from mac_runner.store.machine import Machine; print(Machine().identity)"
+    root = str(Path(__file__).parents[2])
+    other = subprocess.run(
+        [sys.executable, "-c", told], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True
+    )
+
+    assert other.stdout.strip() == Machine().identity

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import pytest
+
+from mac_runner.store import read_run
+from mac_runner.store.sessions import stretches as stretches_of
+
+
+class StillClock(Protocol):
+    now_s: float
+
+
+def test_each_part_of_an_extended_run_tells_when_it_came(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+    for n in (2, 2, 5):
+        with player.open_toy(run_dir, n, clock=clock) as run:
+            player.play(run)
+        clock.now_s += 60
+
+    assert read_run(run_dir).accounting["parts"] == [
+        {
+            "session": 1,
+            "started_at": "2025-01-01T00:00:00.000Z",
+            "finished": 2,
+            "failed": 0,
+            "indexes": [[0, 1, 1]],
+        },
+        {
+            "session": 3,
+            "started_at": "2025-01-01T00:02:00.000Z",
+            "finished": 3,
+            "failed": 0,
+            "indexes": [[2, 4, 1]],
+        },
+    ]
+
+
+def test_failed_conversations_are_told_apart(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 3) as run:
+        for task, _ in run.unfinished():
+            run.publish(task, player.transcript(task, [], "no luck" if task.index == 1 else None))
+
+    parts = read_run(run_dir).accounting["parts"]
+    assert isinstance(parts, list)
+    assert [(part["finished"], part["failed"]) for part in parts if isinstance(part, dict)] == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("indexes", "stretches"),
+    [
+        ([], []),
+        ([3], [[3, 3, 1]]),
+        ([0, 1, 2, 7, 11, 15], [[0, 2, 1], [7, 15, 4]]),
+        ([0, 5], [[0, 0, 1], [5, 5, 1]]),
+        ([0, 5, 6, 7], [[0, 0, 1], [5, 7, 1]]),
+        ([1, 4, 7, 10], [[1, 10, 3]]),
+    ],
+)
+def test_indexes_are_told_in_short(indexes: list[int], stretches: list[list[int]]) -> None:
+    assert list(stretches_of(array("q", indexes))) == stretches
