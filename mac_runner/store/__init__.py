@@ -20,7 +20,7 @@ from mac_runner.store.run import Run, open_run
 from mac_runner.store.session import encode_for_reading
 from mac_runner.store.sessions import merge_accounting
 from mac_runner.store.standing import SessionStanding, Standing, read_standing
-from mac_runner.store.survey import Survey, survey
+from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -55,6 +55,7 @@ __all__ = [
     "has_run",
     "in_wall_clock_order",
     "index_row",
+    "is_complete",
     "is_grid",
     "merge_accounting",
     "merge_runs",

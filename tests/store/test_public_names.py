@@ -28,6 +28,7 @@ def test_store_offers_these_names_and_no_other() -> None:
         "has_run",
         "in_wall_clock_order",
         "index_row",
+        "is_complete",
         "is_grid",
         "merge_accounting",
         "merge_runs",
