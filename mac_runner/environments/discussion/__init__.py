@@ -1,4 +1,4 @@
-"""Agents discuss a topic for some rounds: the smallest environment that uses the whole contract."""
+"""Agents with roles and identities discuss questions for some rounds; who reads whom is a setting."""
 
 from __future__ import annotations
 

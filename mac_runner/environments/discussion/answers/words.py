@@ -12,10 +12,17 @@ from typing import Final
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
 NEGATIONS: Final = frozenset(
-    {"not", "no", "never", "neither", "nor", "none", "nobody", "nothing", "without", "non", "nope"}
+    [
+        *("not", "no", "never", "neither", "nor", "none", "nobody", "nothing", "without", "non", "nope"),
+        *("hardly", "scarcely", "barely", "unlikely", "doubt", "doubts", "doubtful", "false", "untrue"),
+    ]
 )
+"""Words that turn a claim around, those that only doubt it among them: `hardly guilty` is not `Guilty`."""
 EXCEPTIONS: Final = frozenset(
-    {"but", "except", "excluding", "unlike", "instead", "rather", "opposite", "against", "other", "wrong", "incorrect"}
+    [
+        *("but", "except", "excluding", "unlike", "instead", "rather", "opposite", "against", "other"),
+        *("wrong", "incorrect", "impossible", "improbable"),
+    ]
 )
 """Words by which a choice may be named in order to turn it down."""
 _OPPOSING_PREFIXES: Final = ("un", "in", "im", "il", "ir", "dis", "non", "a", "anti", "mis")
@@ -26,6 +33,7 @@ _IRREGULAR: Final = (
     (re.compile(r"\bwon'?t\b"), "will not"),
     (re.compile(r"\b(is|are|was|were|do|does|did|has|have|had|should|would|could|must|need)n'?t\b"), r"\1 not"),
     (re.compile(r"\bain'?t\b"), "is not"),
+    (re.compile(r"\bfar from\b"), "not"),
 )
 _WORD: Final = re.compile(r"[^\W_]+")
 
