@@ -8,15 +8,18 @@ text of models only as it may be shown (`markup.defuse`), and it is tried on a s
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypedDict
 
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
 from mac_runner.config.problems import suggestion
 from mac_runner.environments.discussion.default_template import DEFAULT_TEMPLATE
 from mac_runner.errors import ConfigError, ConversationError
+from mac_runner.limits import PROMPT_CHARS_MAX
 
 BLOCKS: Final = ("system", "first_round", "later_round")
 FIELDS: Final = (
@@ -52,9 +55,25 @@ class _Options(TypedDict):
 _IMPLIED: Final = ("loop", "caller", "varargs", "kwargs")
 """What Jinja itself defines inside loops and macros."""
 
+_EXPONENT_MAX: Final = 64
 _OPTIONS: Final[_Options] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 
 Values = Mapping[str, object]
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which a slip such as `"-" * 10 ** 10` does not take the machine's memory either."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
+        """A product or a power, unless it would be out of all proportion."""
+        for one, other in ((left, right), (right, left)):
+            if isinstance(other, int) and isinstance(one, str | list | tuple) and len(one) * other > PROMPT_CHARS_MAX:
+                raise SecurityError(f"repeats a text past {PROMPT_CHARS_MAX} characters")
+        if operator == "**" and isinstance(right, int) and right > _EXPONENT_MAX:
+            raise SecurityError(f"the exponent {right} is more than {_EXPONENT_MAX}")
+        return super().call_binop(context, operator, left, right)
 
 
 class PromptTemplate:
@@ -65,7 +84,7 @@ class PromptTemplate:
         self._source = source
         self._globals = dict(_environment().globals)
         # The built-in template is our own and needs no sandbox, which costs several times what rendering does.
-        default = Environment(**_OPTIONS).from_string(DEFAULT_TEMPLATE)  # noqa: S701 - prompts are no HTML
+        self._default = default = Environment(**_OPTIONS).from_string(DEFAULT_TEMPLATE)  # noqa: S701 - no HTML
         self._blocks = {name: (default, default.blocks[name]) for name in BLOCKS}
         if own is not None:
             template = _compiled(own, source)
@@ -80,15 +99,26 @@ class PromptTemplate:
         try:
             # With all names in one mapping Jinja makes no copy of it.
             context = template.new_context({**self._globals, **values}, shared=True)
-            return "".join(render(context)).strip("\n")
+            pieces = render(context)
+            return "".join(pieces if template is self._default else _bounded(pieces)).strip("\n")
         except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
             raise ConversationError(
                 f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it"
             ) from fault
 
 
+def _bounded(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces of a text that is no longer than a prompt may be."""
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        if length > PROMPT_CHARS_MAX:
+            raise SecurityError(f"writes more than {PROMPT_CHARS_MAX} characters")
+        yield piece
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
-    return ImmutableSandboxedEnvironment(**_OPTIONS)
+    return _Sandbox(**_OPTIONS)
 
 
 def _compiled(text: str, source: str) -> Template:

@@ -153,6 +153,20 @@ def test_a_template_cannot_reach_what_it_is_not_given() -> None:
             DiscussionEnvironment(with_template(f"{{% block system %}}{hostile}{{% endblock %}}"))
 
 
+@pytest.mark.parametrize(
+    "greedy",
+    [
+        "{{ 'x' * 10 ** 9 }}",
+        "{{ 10 ** 9 * 'x' }}",
+        "{{ 7 ** (10 ** 9) }}",
+        "{% for i in range(9999) %}{% for j in range(9999) %}xx{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_out_of_all_proportion_is_refused_before_it_fills_the_memory(greedy: str) -> None:
+    with pytest.raises(ConfigError, match=r"own\.jinja:[12]: block system: .*(more than|past)"):
+        DiscussionEnvironment(with_template(f"{{% block system %}}\n{greedy}{{% endblock %}}"))
+
+
 def test_macros_loops_and_variables_of_its_own_are_allowed() -> None:
     text = (
         "{% block system %}{% macro loud(words) %}{{ words | upper }}{% endmacro %}{% set n = 2 %}"
