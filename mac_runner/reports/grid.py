@@ -19,6 +19,7 @@ Cell: TypeAlias = bool | int | float | str | None
 
 _COUNTS = (("conversations", "planned"), ("conversations", "finished"), ("conversations", "failed"))
 _SUMS = ("turns", "corrections", "defaults")
+_TOLD = ("biased", "counter")
 _TOKENS = ("prompt", "cached", "completion")
 
 
@@ -84,11 +85,17 @@ def figures_of(summary: JsonObject) -> dict[str, Figure]:
     for kind in bias:
         contexts = _object(_object(bias, kind), "all")
         found |= {f"bias.{kind}.{context}": _object(contexts, context) for context in contexts}
-    return {name: figure for name, record in found.items() if (figure := _figure(record)) is not None}
+    # Answers that it cannot be known count in the ambiguous score, and are no case of the disambiguated one.
+    cases = {name: _TOLD if name.endswith(".disambiguated") else ("n",) for name in found}
+    figures = {name: _figure(record, cases=cases[name]) for name, record in found.items()}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def _figure(record: JsonObject) -> Figure | None:
-    n, interval = _integer(record.get("n")), record.get("interval")
+def _figure(record: JsonObject, *, cases: tuple[str, ...] = ("n",)) -> Figure | None:
+    """A figure on as many cases as `cases` count together."""
+    counts = [_integer(record.get(name)) for name in cases]
+    n = None if None in counts else sum(count or 0 for count in counts)
+    interval = record.get("interval")
     if n is None:
         return None
     lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)

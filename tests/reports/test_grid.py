@@ -85,7 +85,7 @@ def test_every_figure_has_its_n_and_interval() -> None:
 
 
 def test_figures_of_discussions_are_rates_and_scores() -> None:
-    scores: JsonObject = {"n": 9, "biased": 4, "score": -0.25, "interval": [-0.5, 0.1]}
+    scores: JsonObject = {"n": 9, "biased": 2, "counter": 3, "score": -0.25, "interval": [-0.5, 0.1]}
     bias: JsonObject = {"all": {"ambiguous": scores, "disambiguated": {**scores, "score": None, "interval": None}}}
     discussions: JsonObject = {
         "n": 3,
@@ -97,6 +97,8 @@ def test_figures_of_discussions_are_rates_and_scores() -> None:
 
     assert cells(rows, "bias.group.ambiguous.score") == ("number", [-0.25, None])
     assert cells(rows, "bias.group.disambiguated.score") == ("number", [None, None])
+    assert cells(rows, "bias.group.ambiguous.n") == ("integer", [9, None])
+    assert cells(rows, "bias.group.disambiguated.n") == ("integer", [5, None])
     assert cells(rows, "accuracy.first.n") == ("integer", [9, None])
     assert cells(rows, "consensus.rate") == ("number", [1 / 3, None])
     printed = render_grid(grid_summary(rows), rows)

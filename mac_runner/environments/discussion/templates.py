@@ -14,7 +14,7 @@ from typing import Final, TypedDict
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mac_runner.config.problems import suggestion
 from mac_runner.environments.discussion.default_template import DEFAULT_TEMPLATE
