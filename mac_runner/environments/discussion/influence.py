@@ -74,6 +74,20 @@ def influence_by_identity(table: Table) -> dict[str, Tally]:
     return dict(sorted(tallies.items()))
 
 
+def influence_by_advocate(table: Table) -> dict[str, Tally]:
+    """For each devil's advocate: how often a participant took over the other answer that it had read it argue for."""
+    tallies = {seat.agent: Tally() for seat in table.seats if seat.role == "devils_advocate"}
+    for number in range(1, table.round):
+        for advocate in (seat for seat in table.seats if seat.agent in tallies):
+            argued = {n: {advocate.agent: table.statements[n, advocate.place].answer} for n in (number - 1, number)}
+            for seat in table.participants:
+                before, after = table.answers(number - 1)[seat.agent], table.answers(number)[seat.agent]
+                held = _read_by(seat, advocate, argued[number - 1], argued[number])
+                if before is not None and after is not None and held is not None and same(held) != same(before):
+                    tallies[advocate.agent].add(same(after) == same(held))
+    return tallies
+
+
 def _read_by(seat: Seat, other: Seat, earlier: Answers, now: Answers) -> str | None:
     """The latest answer of `other` that `seat` could read when it spoke, after a round with the `earlier` answers."""
     if other.agent in seat.waits_for:

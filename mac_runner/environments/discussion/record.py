@@ -11,6 +11,7 @@ from mac_runner.environments.discussion.influence import (
     Tally,
     changes_by_identity,
     changes_by_round,
+    influence_by_advocate,
     influence_by_identity,
 )
 from mac_runner.environments.discussion.stopping import Ending, consensus, majority, verdict_of
@@ -81,9 +82,28 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "changes": [_pair(tally) for tally in changes_by_round(table)],
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(table).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(table).items()},
+        "roles": _roles_json(table),
         "retries": _retries_json(retries),
         "bias": bias_item(question),
     }
+
+
+def _roles_json(table: Table) -> JsonObject:
+    """What those did whose answers do not count: their statements, questions and verdicts, and who followed them."""
+    followed = influence_by_advocate(table)
+    parts: JsonObject = {}
+    for seat in table.seats:
+        if seat.role == "participant":
+            continue
+        said = [one.said for one in table.in_order() if one.place == seat.place and one.said is not None]
+        parts[seat.agent] = {
+            "role": seat.role,
+            "statements": len(said),
+            "questions": sum(bool(defuse(one.asks)) for one in said),
+            "verdicts": sum(one.ends for one in said),
+            "followed": _pair(followed.get(seat.agent, Tally())),
+        }
+    return parts
 
 
 def _short(answer: str | None) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mac_runner.reports.discussions.bias import BiasTally, ambiguous_report, disambiguated_report
-from mac_runner.reports.discussions.results import BiasItem, DiscussionResult, Tally
+from mac_runner.reports.discussions.results import BiasItem, DiscussionResult, RolePart, Tally
 from mac_runner.reports.intervals import wilson
 from mac_runner.types import JsonObject
 
@@ -57,6 +57,31 @@ class _Bias:
         }
 
 
+@dataclass(slots=True)
+class _Part:
+    """What one agent did that is no participant."""
+
+    role: str
+    counts: Counter[str] = field(default_factory=Counter)
+    followed: _Rate = field(default_factory=_Rate)
+
+    def add(self, part: RolePart) -> None:
+        self.counts.update(statements=part.statements, questions=part.questions, verdicts=part.verdicts)
+        self.followed.add(part.followed)
+
+    def report(self) -> JsonObject:
+        """The counts of its role: a judge asks nothing, and nobody follows a moderator."""
+        report: JsonObject = {"role": self.role, "statements": self.counts["statements"]}
+        match self.role:
+            case "moderator":
+                report["questions"] = self.counts["questions"]
+            case "judge":
+                report["verdicts"] = self.counts["verdicts"]
+            case "devils_advocate":
+                report["followed"] = self.followed.report()
+        return report
+
+
 class DiscussionCounter:
     """Counts discussions one by one, in any order."""
 
@@ -71,6 +96,7 @@ class DiscussionCounter:
         self._changes: defaultdict[int, _Rate] = defaultdict(_Rate)
         self._changes_by_identity: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._influence: defaultdict[str, _Rate] = defaultdict(_Rate)
+        self._roles: dict[str, _Part] = {}
         self._retries: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._bias: dict[str, defaultdict[str, _Bias]] = {kind: defaultdict(_Bias) for kind in KINDS}
 
@@ -87,6 +113,8 @@ class DiscussionCounter:
             self._changes_by_identity[shown].add(changed)
         for shown, followed in result.influence.items():
             self._influence[shown].add(followed)
+        for agent, part in result.roles.items():
+            self._roles.setdefault(agent, _Part(part.role)).add(part)
         for agent, causes in result.retries.items():
             self._retries[agent].update(causes)
         if result.correct is not None:
@@ -121,6 +149,7 @@ class DiscussionCounter:
             "changes_by_round": {str(number): rate.report() for number, rate in sorted(self._changes.items())},
             "changes_by_identity": {shown: rate.report() for shown, rate in sorted(self._changes_by_identity.items())},
             "followed_by_identity": {shown: rate.report() for shown, rate in sorted(self._influence.items())},
+            "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
             "retries": {agent: dict(sorted(causes.items())) for agent, causes in sorted(self._retries.items())},
         }
         if self._accuracy:

@@ -36,6 +36,17 @@ class BiasItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolePart:
+    """What an agent did that is no participant; `followed` are participants who took over what it argued for."""
+
+    role: str
+    statements: int
+    questions: int
+    verdicts: int
+    followed: Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiscussionResult:
     """How one discussion ended. `answers` has the answers of each participant by round; None: it passed."""
 
@@ -49,6 +60,7 @@ class DiscussionResult:
     changes: tuple[Tally, ...]
     changes_by_identity: Mapping[str, Tally]
     influence: Mapping[str, Tally]
+    roles: Mapping[str, RolePart]
     retries: Mapping[str, Mapping[str, int]]
     bias: BiasItem | None
 
@@ -62,6 +74,8 @@ def parse_discussion(outcome: JsonValue, where: str) -> DiscussionResult | None:
         return None
     answers = _get(outcome, "answers", dict, where)
     retries = _get(outcome, "retries", dict, where)
+    # A row without them is of a run that did not count them yet.
+    roles = _get(outcome, "roles", dict, where) if "roles" in outcome else {}
     return DiscussionResult(
         correct=_answer(outcome.get("correct_answer_id"), where),
         answer=_answer(outcome.get("answer"), where),
@@ -73,6 +87,7 @@ def parse_discussion(outcome: JsonValue, where: str) -> DiscussionResult | None:
         changes=tuple(_tally(pair, where) for pair in _get(outcome, "changes", list, where)),
         changes_by_identity=_tallies(_get(outcome, "changes_by_identity", dict, where), where),
         influence=_tallies(_get(outcome, "influence", dict, where), where),
+        roles={agent: _part(_get(roles, agent, dict, where), where) for agent in roles},
         retries={agent: _counts(_get(retries, agent, dict, where), where) for agent in retries},
         bias=None if outcome.get("bias") is None else _bias(_get(outcome, "bias", dict, where), where),
     )
@@ -84,6 +99,16 @@ def _bias(item: JsonObject, where: str) -> BiasItem:
         is_ambiguous=_get(item, "context", str, where) == "ambig",
         biased=_answer(item.get("biased"), where),
         counter=_answer(item.get("counter"), where),
+    )
+
+
+def _part(part: JsonObject, where: str) -> RolePart:
+    return RolePart(
+        role=_get(part, "role", str, where),
+        statements=_get(part, "statements", int, where),
+        questions=_get(part, "questions", int, where),
+        verdicts=_get(part, "verdicts", int, where),
+        followed=_tally(part.get("followed"), where),
     )
 
 

@@ -48,6 +48,7 @@ def discussion_tables(report: JsonObject) -> Iterator[PlainTable]:
         yield _rates("changed answers, by the identity shown of who gave them", "identity", changed)
     if followed := _object(report, "followed_by_identity"):
         yield _rates("another's answer taken over, by the identity shown", "identity", followed)
+    yield from _roles(_object(report, "roles"))
     yield from _bias(_object(report, "bias"))
     if retries := _object(report, "retries"):
         rows = [(agent, cause, _integer(n)) for agent in retries for cause, n in _object(retries, agent).items()]
@@ -79,6 +80,23 @@ def _bias(bias: JsonObject) -> Iterator[PlainTable]:
     if rows:
         numbers = ("n", "biased", "counter", "score", "95% interval")
         yield PlainTable("bias scores of BBQ, from -1 to 1", ("category", "answers", "context"), numbers, rows)
+
+
+def _roles(roles: JsonObject) -> Iterator[PlainTable]:
+    """One table for those whose answers do not count."""
+    parts = {agent: _object(roles, agent) for agent in roles}
+    rows = [
+        (
+            agent,
+            str(part.get("role")).replace("_", " "),
+            *(_integer(part.get(key)) for key in ("statements", "questions", "verdicts")),
+            *_rate(_object(part, "followed"))[:3],
+        )
+        for agent, part in parts.items()
+    ]
+    if rows:
+        numbers = ("statements", "questions", "verdicts", "could follow", "followed", "rate")
+        yield PlainTable("the other roles", ("agent", "role"), numbers, rows)
 
 
 def _score(scored: JsonObject) -> tuple[str, ...]:

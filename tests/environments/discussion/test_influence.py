@@ -51,3 +51,37 @@ def test_who_was_of_the_same_mind_already_is_no_case() -> None:
 
     # ann had read cat, bob had read cat and followed, cat had read ann and bob.
     assert outcome(rounds)["influence"] == {NOT_SHOWN: [1, 4]}
+
+
+def test_who_followed_a_devils_advocate_is_counted_where_it_was_read() -> None:
+    dev = agent("dev", "devils_advocate", after=("ann", "bob"), visible_to=("ann", "cat"))
+    mod = agent("mod", "moderator")
+    conversation = opened(talk(agent("ann"), agent("bob"), agent("cat"), dev, mod, max_rounds=2))
+    for answers, argued, asked in (((BOY, BOY, GRAN), GRAN, "Why?"), ((GRAN, GRAN, GRAN), BOY, "")):
+        for name, answer in zip(("ann", "bob", "cat"), answers, strict=True):
+            reply(conversation, name, rationale="r", answer=answer)
+        reply(conversation, "dev", argument="a", alternative=argued)
+        reply(conversation, "mod", summary="s", question=asked)
+
+    # ann followed; bob, who did not read it, came to the same; cat held that answer before.
+    assert result(conversation)["roles"] == {
+        "dev": {"role": "devils_advocate", "statements": 2, "questions": 0, "verdicts": 0, "followed": [1, 1]},
+        "mod": {"role": "moderator", "statements": 2, "questions": 1, "verdicts": 0, "followed": [0, 0]},
+    }
+
+
+def test_a_devils_advocate_heard_in_the_same_round_can_be_followed_in_it() -> None:
+    conversation = opened(talk(agent("ann", after=("dev",)), agent("dev", "devils_advocate"), max_rounds=2))
+    for argued, answer in ((GRAN, BOY), (OPEN, OPEN)):
+        reply(conversation, "dev", argument="a", alternative=argued)
+        reply(conversation, "ann", rationale="r", answer=answer)
+
+    roles = result(conversation)["roles"]
+    assert isinstance(roles, dict)
+    assert roles["dev"] == {
+        "role": "devils_advocate",
+        "statements": 2,
+        "questions": 0,
+        "verdicts": 0,
+        "followed": [1, 1],
+    }

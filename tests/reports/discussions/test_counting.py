@@ -24,6 +24,11 @@ OUTCOME: JsonObject = {
     "changes": [[1, 2]],
     "changes_by_identity": {"a nurse": [1, 2]},
     "influence": {"an economist": [1, 3]},
+    "roles": {
+        "adv": {"role": "devils_advocate", "statements": 2, "questions": 0, "verdicts": 0, "followed": [1, 2]},
+        "jud": {"role": "judge", "statements": 2, "questions": 0, "verdicts": 1, "followed": [0, 0]},
+        "mod": {"role": "moderator", "statements": 2, "questions": 1, "verdicts": 0, "followed": [0, 0]},
+    },
     "retries": {"cat": {"empty": 3}},
     "bias": {"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
 }
@@ -71,6 +76,25 @@ def test_consensus_changes_and_followings_are_counted() -> None:
     assert rate(report, "followed_by_identity", "a nurse") == (0, 2, 1)
 
 
+def test_every_role_has_its_part() -> None:
+    report = counted(OUTCOME, OUTCOME)
+    roles = report["roles"]
+    assert isinstance(roles, dict)
+
+    assert roles["mod"] == {"role": "moderator", "statements": 4, "questions": 2}
+    assert roles["jud"] == {"role": "judge", "statements": 4, "verdicts": 2}
+    assert rate(report, "roles", "adv", "followed") == (2, 4, 2)
+    (table,) = [table for table in discussion_tables(report) if table.title == "the other roles"]
+    assert table.rows[0] == ("adv", "devils advocate", "4", "–", "–", "4", "2", "50.0%")
+    assert table.rows[2] == ("mod", "moderator", "4", "2", "–", "–", "–", "–")
+
+
+def test_rows_that_did_not_count_roles_yet_are_read() -> None:
+    older = {key: value for key, value in OUTCOME.items() if key != "roles"}
+
+    assert counted(older)["roles"] == {}
+
+
 def test_retries_are_counted_by_agent_and_cause() -> None:
     report = counted(OUTCOME, changed(retries={"cat": {"empty": 1, "unmatched": 2}, "ann": {"negated": 1}}))
 
@@ -107,6 +131,7 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
         "by round",
         "changed answers, by the identity shown of who gave them",
         "another's answer taken over, by the identity shown",
+        "the other roles",
         "unusable replies",
     ]
 
@@ -119,6 +144,7 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
         ({"changes": [[3, 2]]}, "[3, 2] is no count of cases"),
         ({"influence": {"x": "y"}}, "'y' is no count of cases"),
         ({"consensus": 1}, "'consensus' is 1, expected bool"),
+        ({"roles": {"mod": {"role": "moderator"}}}, "'statements' is None, expected int"),
         ({"rounds": True}, "'rounds' is True, expected int"),
         ({"retries": {"ann": {"empty": "many"}}}, "'empty' is 'many', expected int"),
         ({"bias": {"category": 1}}, "'category' is 1, expected str"),
