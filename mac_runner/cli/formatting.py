@@ -19,6 +19,8 @@ def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
 
     if out.exists():
         raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
     written = convert(name, {str(file): read_material(file) for file in files})
     Disk().write_atomic(out, [written])
     with report() as stream:

@@ -153,6 +153,7 @@ def test_a_benchmark_becomes_questions_that_can_be_discussed(lab: Lab, at_once: 
         (("bbq", "none.jsonl", "--out", "q.jsonl"), "none.jsonl: cannot be read"),
         (("bbq", "bad.jsonl", "--out", "q.jsonl"), "bad.jsonl:1: label: found None"),
         (("bbq", "bad.jsonl", "--out", "bad.jsonl"), "--out: bad.jsonl is there already"),
+        (("bbq", "bad.jsonl", "--out", "none/q.jsonl"), "--out: there is no directory none; make it"),
         (("mmlu", "bad.jsonl", "--out", "q.jsonl"), "'mmlu'"),
         (("bbq", "bad.jsonl"), "--out"),
     ],
