@@ -92,7 +92,7 @@ def article(following: str) -> str:
     word = re.split(r"[\s\-]", following, maxsplit=1)[0]
     if _SOUNDS_LIKE_AN.match(word):
         return "an"
-    if len(word) > 1 and word.isupper():
+    if word.isupper():
         return "an" if word[0] in _SPELLED_WITH_VOWEL else "a"
     if _SOUNDS_LIKE_A.match(following):
         return "a"

@@ -46,8 +46,14 @@ def test_an_identity_is_a_grammatical_phrase(
 @pytest.mark.parametrize(
     ("an", "words"),
     [
-        ("an", "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old"),
-        ("a", "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old"),
+        (
+            "an",
+            "hour honest heir honorary MBA HR FBI LGBT SUV umbrella uninvited unimpressed American 8 80-year-old X-ray",
+        ),
+        (
+            "a",
+            "university unique European one-armed user usual UN CEO PhD Ukrainian Ugandan house 7 100-year-old B-list",
+        ),
     ],
 )
 def test_the_article_goes_by_the_sound(an: str, words: str) -> None:
