@@ -56,7 +56,7 @@ def found(value: JsonValue) -> str:
         case dict():
             return "found a mapping"
         case list():
-            return "found a list"
+            return "found a list" if value else "found an empty list"
         case str():
             return f"found the text {clipped(value)}"
         case _:

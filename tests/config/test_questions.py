@@ -77,7 +77,7 @@ def test_a_topic_is_an_open_ended_question() -> None:
     ("data", "told"),
     [
         (b"{", "not valid JSON at column 2"),
-        (b"[]", "found a list; write a JSON object"),
+        (b"[]", "found an empty list; write a JSON object"),
         (b"\xff\xfe", "byte 0xff is not UTF-8"),
         (b'{"question_id": NaN}', "NaN is no JSON"),
         (b'{"a": ' * 100_000, "nested too deep"),
@@ -101,7 +101,7 @@ def test_a_topic_is_an_open_ended_question() -> None:
         (line(question_type="open_ended"), "an open-ended question has none"),
         (line(correct_answer_id="C"), "allowed: null, or the id of a choice (A, B)"),
         (line(correct_answer_id=1), "correct_answer_id: found 1"),
-        (line(source_metadata=[]), "source_metadata: found a list"),
+        (line(source_metadata=[]), "source_metadata: found an empty list"),
     ],
 )
 def test_a_bad_line_is_told_by_file_and_line(data: bytes, told: str) -> None:
