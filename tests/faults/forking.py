@@ -79,7 +79,7 @@ class Forking:
         deadline_s = time.monotonic() + PATIENCE_S
         while (code := self._ask({"wait": pid})) is None:
             assert time.monotonic() < deadline_s, f"it goes on for ever:\n{self._said(pid, 'err')}"
-            time.sleep(0.002)
+            time.sleep(0.004)
         assert isinstance(code, int)
         self._started.discard(pid)
         return Ended(code=code, out=self._said(pid, "out"), err=self._said(pid, "err"))

@@ -384,3 +384,19 @@ def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOn
         ["m", "(scripted,", "heuristic)"],
         ["m", "(scripted,", "random)"],
     ]
+
+
+def test_shard_of_a_grid_is_a_part_of_every_combination_and_its_combinations_are_merged(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    file = lab.write(grid(SEEDS, conversations=2))
+    for shard in ("1/2", "2/2"):
+        assert at_once(file, "--shard", shard, "--quiet").returncode == Exit.OK
+    assert at_once(file, "--quiet").returncode == Exit.OK
+    first, second, whole = (lab.path / "runs" / f"small{part}" for part in (".shard-1-of-2", ".shard-2-of-2", ""))
+
+    for slug, run in runs(whole).items():
+        sources = [str(part / slug) for part in (first, second)]
+        assert at_once("merge", str(lab.path / slug), *sources, "--quiet").returncode == Exit.OK
+        assert RunDir(path=lab.path / slug).transcripts == run.transcripts
+        lab.verified(lab.path / slug)
