@@ -71,7 +71,7 @@ class OllamaApi:
         job = body.job(self._defaults, has_template=bool(service.card.template))
         if job is None:
             return answer(envelope.loaded())
-        generation = await unless_gone(request.receive, service.begin(job, stream=True))
+        generation = await service.begin(job, stream=True)
         if body.is_streamed:
             return Stream(self._lines(generation, envelope, began_s), NDJSON)
         try:

@@ -44,7 +44,7 @@ class OpenaiApi:
         service = self._service
         service.require_model(body.model)
         job, is_streamed = body.job(service.defaults), bool(body.stream)
-        generation = await unless_gone(request.receive, service.begin(job, stream=is_streamed))
+        generation = await service.begin(job, stream=is_streamed)
         envelope = self._envelope(body)
         if is_streamed:
             return Stream(_events(generation, envelope, tells_usage=body.tells_usage), SSE)

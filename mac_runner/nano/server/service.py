@@ -100,7 +100,11 @@ class Service:
         return self._num_jobs
 
     async def begin(self, job: Job, *, stream: bool) -> Generation:
-        """Queue a job. What is wrong with it is raised here, and then nothing of it is queued."""
+        """Queue a job. What is wrong with it is raised here, and then nothing of it is queued.
+
+        It takes no longer than a step. Whoever asked is watched only after it, lest a client that leaves just as it
+        ends leaves a generation behind that nobody cancels.
+        """
         loop, tokenizer = asyncio.get_running_loop(), self.engine.engine.tokenizer
         if len(job.prompts) * job.num_samples > self.engine.config.max_waiting:
             raise InvalidRequestError(f"{len(job.prompts) * job.num_samples} completions are more than may ever wait")

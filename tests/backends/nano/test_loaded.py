@@ -91,6 +91,18 @@ def test_prompt_that_leaves_no_room_overflows_and_a_reply_ends_with_the_window(m
     play(config(model_directory, max_model_len=64), scene)
 
 
+def test_prompt_that_fills_the_window_to_the_last_token_overflows(model_directory: Path) -> None:
+    async def count(backend: NanoBackend) -> None:
+        found.append((await backend.generate(request("go", sampling=Sampling(max_tokens=1)))).tokens.prompt)
+
+    async def scene(backend: NanoBackend) -> None:
+        assert (await backend.generate(request("go"))).finish_reason is FinishReason.OVERFLOW
+
+    found: list[int] = []
+    play(config(model_directory), count)
+    play(config(model_directory, max_model_len=found[0]), scene)
+
+
 def test_reply_keeps_to_schema_and_choices(model_directory: Path) -> None:
     schema: JsonObject = {
         "type": "object",

@@ -16,7 +16,7 @@ from tests.sim.nano_server import MODEL, Served, served
 KEY = {"Authorization": "Bearer secret"}
 LONG = {"model": MODEL, "prompt": "hi", "max_tokens": 8000, "ignore_eos": True, "seed": 1}
 SHORT = {**LONG, "max_tokens": 2}
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def play(
@@ -142,13 +142,30 @@ def test_more_completions_than_may_ever_wait_are_refused_for_good(model: Path) -
 
 def test_one_prompt_too_long_queues_none_of_a_request(model: Path) -> None:
     async def scene(server: Served, client: httpx.AsyncClient) -> None:
-        refused = await client.post("/v1/completions", json={**SHORT, "prompt": ["hi", "word " * 200]})
+        await server.service.engine.pause("keep")
+        refused = await client.post("/v1/completions", json={**LONG, "prompt": ["hi", "word " * 200]})
 
         assert refused.status_code == 400
         assert refused.json()["error"]["code"] == "context_length_exceeded"
-        assert ((await server.stats()).num_running, (await server.stats()).num_waiting) == (0, 0)
+        assert (await server.stats()).num_waiting == 0
 
     play(model, scene, max_model_len=64)
+
+
+def test_completion_without_a_limit_goes_to_the_end_of_the_context(model: Path) -> None:
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        talk = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "ignore_eos": True}
+        chat = (await client.post("/v1/chat/completions", json=talk)).json()
+        options = {"num_ctx": 40, "temperature": 0}
+        short = (await client.post("/api/chat", json={**talk_of(talk), "options": options, "stream": False})).json()
+
+        assert chat["usage"]["total_tokens"] == 300
+        assert (short["prompt_eval_count"] + short["eval_count"], short["done_reason"]) == (40, "length")
+
+    def talk_of(body: dict[str, object]) -> dict[str, object]:
+        return {name: body[name] for name in ("model", "messages")}
+
+    play(model, scene, max_model_len=300)
 
 
 @pytest.mark.parametrize(
