@@ -35,7 +35,8 @@ TOOL_CALLS_PER_TURN_MAX = 3
 
 # discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
 REPLY_OBJECTS_MAX = 200
-REPAIR_CHARS_MAX = 16_384
+REPAIR_CHARS_MAX = 8_192
+REPAIR_BRACKETS_MAX = 64
 ANSWER_CHARS_MAX = 2_000
 # discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
 # open answer; and what a private channel takes.

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import count
 from multiprocessing import get_context
 
 from tests.sim.seeds import PLAYS, told
 
-CHUNK = 50
 SHOWN_MAX = 5
 
 
@@ -37,15 +36,28 @@ class Figure:
     promised: int
     share: float
     first: int = 0
+    chunk: int = 50
 
 
-FIGURES = (
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """`promised` cases of a test that does `by_day` of them, or as many times that as it is told."""
+
+    id: str
+    what: str
+    test: str
+    by_day: int
+    promised: int
+    share: float
+
+
+FIGURES: tuple[Figure | Scaled, ...] = (
     Figure(
         id="C1 C2",
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.75,
+        share=0.4,
         first=1_000,
     ),
     Figure(
@@ -53,7 +65,7 @@ FIGURES = (
         what="storms played twice: the same digest",
         kind="storm-twice",
         promised=2_500,
-        share=0.08,
+        share=0.05,
         first=100_000,
     ),
     Figure(
@@ -61,7 +73,7 @@ FIGURES = (
         what="worlds: the pure scheduler, stopped at any moment",
         kind="world",
         promised=50_000,
-        share=0.12,
+        share=0.1,
         first=400,
     ),
     Figure(
@@ -71,6 +83,31 @@ FIGURES = (
         promised=5_000,
         share=0.05,
         first=1_000,
+    ),
+    Figure(
+        id="A2",
+        what="power cuts before each operation of random runs, about 700 disks each",
+        kind="crash",
+        promised=150,
+        share=0.15,
+        first=1,
+        chunk=1,
+    ),
+    Scaled(
+        id="A1",
+        what="kills at random moments: nothing lost, nothing doubled",
+        test="tests/faults/test_kills.py",
+        by_day=100,
+        promised=2_000,
+        share=0.15,
+    ),
+    Scaled(
+        id="A3",
+        what="random histories of runs, kills and power cuts",
+        test="tests/faults/test_histories.py",
+        by_day=60,
+        promised=5_000,
+        share=0.1,
     ),
 )
 
@@ -99,10 +136,8 @@ def play_chunk(kind: str, first: int, size: int) -> list[str]:
 
 def chunks(figure: Figure) -> Iterator[tuple[int, int]]:
     """The seeds of a figure in pieces: the first, and how many."""
-    for done in count(0, CHUNK):
-        if done >= figure.promised:
-            return
-        yield figure.first + done, min(CHUNK, figure.promised - done)
+    for done in range(0, figure.promised, figure.chunk):
+        yield figure.first + done, min(figure.chunk, figure.promised - done)
 
 
 def see(figure: Figure, pool: Executor, processes: int, limit_s: float) -> Seen:
@@ -123,7 +158,37 @@ def see(figure: Figure, pool: Executor, processes: int, limit_s: float) -> Seen:
     return seen
 
 
-def row(figure: Figure, seen: Seen) -> str:
+def see_scaled(figure: Scaled, run: Callable[[str, int], str | None], limit_s: float) -> Seen:
+    """Run a test as it is, and then as many times larger as that tells will fit into what is left of `limit_s`.
+
+    `run` is given the test and the scale, and returns what did not hold.
+    """
+    seen, scale = Seen(), 1
+    while scale and limit_s > 0:
+        began_s = time.monotonic()
+        violation = run(figure.test, scale)
+        took_s = time.monotonic() - began_s
+        seen.took_s += took_s
+        seen.played += scale * figure.by_day
+        if violation is not None:
+            seen.violations.append(violation)
+        if scale > 1 or violation is not None:
+            break
+        missing = -(-(figure.promised - seen.played) // figure.by_day)
+        scale = min(missing, int((limit_s - took_s) / took_s))
+    return seen
+
+
+def run_test(test: str, scale: int) -> str | None:
+    """Run one test in a process of its own; what it said if it failed."""
+    environ = {**os.environ, "MAC_RUNNER_TEST_SCALE": str(scale)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", test]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True)
+    told_by = "\n".join(ended.stdout.splitlines()[-20:])
+    return f"{told_by}\nagain: MAC_RUNNER_TEST_SCALE={scale} python -m pytest {test}" if ended.returncode else None
+
+
+def row(figure: Figure | Scaled, seen: Seen) -> str:
     """A figure's line of the report."""
     verdict = f"{len(seen.violations)} BROKEN" if seen.violations else "ok" if seen.played else "not begun"
     if not seen.violations and 0 < seen.played < figure.promised:
@@ -131,7 +196,7 @@ def row(figure: Figure, seen: Seen) -> str:
     return f"{figure.id:<8}{figure.promised:>9,}{seen.played:>9,}{seen.took_s:>8.0f} s  {verdict:<11}{figure.what}"
 
 
-def report(results: Sequence[tuple[Figure, Seen]]) -> str:
+def report(results: Sequence[tuple[Figure | Scaled, Seen]]) -> str:
     """All lines, and below them the first things that did not hold."""
     head = f"{'id':<8}{'promised':>9}{'played':>9}{'took':>10}  {'seen':<11}figure"
     broken = [violation for _, seen in results for violation in seen.violations[:SHOWN_MAX]]
@@ -144,10 +209,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long to play, all figures together")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args(arguments)
-    results: list[tuple[Figure, Seen]] = []
+    results: list[tuple[Figure | Scaled, Seen]] = []
     with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
         for figure in FIGURES:
-            results.append((figure, see(figure, pool, chosen.processes, 60.0 * chosen.minutes * figure.share)))
+            limit_s = 60.0 * chosen.minutes * figure.share
+            if isinstance(figure, Figure):
+                results.append((figure, see(figure, pool, chosen.processes, limit_s)))
+            else:
+                results.append((figure, see_scaled(figure, run_test, limit_s)))
             sys.stderr.write(row(*results[-1]) + "\n")
     sys.stdout.write(report(results) + "\n")
     return 1 if any(seen.violations for _, seen in results) else 0

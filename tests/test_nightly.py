@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import pytest
 
-from tests import nightly
-from tests.nightly import FIGURES, Figure, Seen, chunks, report, row, see
+from tests.nightly import FIGURES, Figure, Scaled, Seen, chunks, report, row, see, see_scaled
 from tests.sim import storm
 
 T = TypeVar("T")
@@ -67,6 +67,33 @@ def test_violation_is_told_with_its_seed_and_its_command(monkeypatch: pytest.Mon
 
 def test_shares_are_those_of_one_night_and_seeds_are_other_than_by_day() -> None:
     assert sum(figure.share for figure in FIGURES) == pytest.approx(1.0)
-    assert all(figure.first for figure in FIGURES)
-    assert sum(size for _, size in chunks(FIGURES[0])) == FIGURES[0].promised
-    assert nightly.CHUNK > 1
+    seeded = [figure for figure in FIGURES if isinstance(figure, Figure)]
+    assert all(figure.first for figure in seeded)
+    assert all(sum(size for _, size in chunks(figure)) == figure.promised for figure in seeded)
+
+
+def scaled(promised: int) -> Scaled:
+    return Scaled(id="A1", what="kills", test="tests/faults/test_kills.py", by_day=100, promised=promised, share=1.0)
+
+
+def test_scaled_figure_is_played_once_as_by_day_and_then_as_large_as_is_missing() -> None:
+    scales: list[int] = []
+    seen = see_scaled(scaled(2_000), lambda _test, scale: scales.append(scale), 1e6)
+
+    assert scales == [1, 19]
+    assert seen.played == 2_000
+
+
+def test_scaled_figure_that_does_not_hold_is_told_and_not_played_on() -> None:
+    seen = see_scaled(scaled(2_000), lambda test, scale: f"{test} {scale}", 1e6)
+
+    assert seen.played == 100
+    assert seen.violations == ["tests/faults/test_kills.py 1"]
+    assert "1 BROKEN" in row(scaled(2_000), seen)
+
+
+def test_tests_of_scaled_figures_exist() -> None:
+    tests = [figure.test for figure in FIGURES if isinstance(figure, Scaled)]
+
+    assert tests
+    assert all((Path(__file__).parents[1] / test).exists() for test in tests)

@@ -6,12 +6,61 @@ its cases, so that a planted bug is found in about a second.
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from mac_runner import limits
 from tests.attacks import test_town_of_salem
 from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_backend
+from tests.faults import test_crashes, test_damage, test_failing_disk
+from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_poison
 from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
+from tests.store import player, test_run
+
+MODEL = Path("/model")
+"""Where the model disk has its root; nothing is there."""
+
+
+def crashes() -> None:
+    """Power cuts, before each operation of the store (`tests/faults/test_crashes.py`)."""
+    disk, run_dir = CrashDisk(MODEL), MODEL / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+        patch.setattr(test_crashes, "TORN", 2)
+        moments = test_crashes.Moments(disk)
+        test_crashes.play_twice(disk, run_dir, moments)
+        expected = test_crashes.transcripts_in(disk.files())
+        for crashed, promised in moments.cases.values():
+            test_crashes.examine(crashed, run_dir, promised, expected)
+
+
+def failing_disks() -> None:
+    """Writes that fall short and a sync that fails (`tests/faults/test_failing_disk.py`)."""
+    test_failing_disk.test_short_write_is_carried_on_and_nothing_is_lost(MODEL)
+    test_failing_disk.test_failed_sync_is_never_tried_again(MODEL)
+
+
+def damaged_frames() -> None:
+    """A journal with altered bytes, and one cut short (`tests/faults/test_damage.py`)."""
+    test_damage.test_any_byte_of_fifty_frames_altered_costs_one_record_and_none_is_believed()
+    test_damage.test_file_cut_at_any_byte_of_its_last_frames_keeps_all_before_them()
+
+
+def sessions() -> None:
+    """What one session leaves to the next (`tests/store/test_run.py`)."""
+    for number, leaves in enumerate(
+        (
+            test_run.test_second_publication_of_a_task_leaves_the_first_in_place,
+            test_run.test_deaths_are_remembered_over_sessions_until_the_task_is_done,
+        )
+    ):
+        with TemporaryDirectory() as directory:
+            leaves(player, Path(directory) / str(number))
 
 
 def storms() -> None:
@@ -51,3 +100,7 @@ def attacks() -> None:
     """Words that look like somebody else's (`tests/attacks/test_town_of_salem.py`)."""
     for text in ATTACKS.values():
         test_town_of_salem.test_words_stay_words_of_their_speaker(text)
+
+
+EXCERPTS = (crashes, storms, worlds, cancellations)
+"""Those that are a part of a test, or made from its parts."""

@@ -19,7 +19,7 @@ from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
 
 KILLS = 50 * SCALE
-CONVERSATIONS = 30 * SCALE
+CONVERSATIONS = 100 * SCALE  # More than a quick machine gets done between the kills.
 MOMENT_S_MAX = 0.08
 LOOK_EVERY = 10
 

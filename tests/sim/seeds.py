@@ -24,6 +24,7 @@ PLAYS = {
     "storm-twice": Play("tests.sim.storm", "play_twice"),
     "world": Play("tests.sim.workload", "play"),
     "cancellation": Play("tests.sim.cancelling", "play"),
+    "crash": Play("tests.faults.crashing", "play"),
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -102,6 +103,13 @@ def built(turns: list[TurnRecord], failure: str | None = None, wall_s: float = 1
 
 def test_task_comes_back_from_json() -> None:
     assert task_from_json(json.loads(json.dumps(task_json(TASK)))) == TASK
+
+
+def test_task_keeps_its_material_and_one_without_has_none() -> None:
+    task = replace(TASK, material={"question": "Who?", "choices": [{"id": "A"}]})
+
+    assert task_from_json(json.loads(json.dumps(task_json(task)))) == task
+    assert "material" not in task_json(TASK)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "\u2028\u2029\x85\r\n", "\ufeff", '{"', "\udfff\ud800"])

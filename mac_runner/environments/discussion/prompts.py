@@ -19,7 +19,6 @@ from mac_runner.environments.discussion.roles.base import words_field
 from mac_runner.environments.discussion.table import Seat, Statement
 from mac_runner.environments.discussion.visibility import Aside, Known
 from mac_runner.environments.markup import defuse
-from mac_runner.limits import ASIDE_CHARS_MAX
 from mac_runner.types import JsonObject
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")
@@ -122,8 +121,6 @@ def all_fields(role: Role, moment: Moment, channels: Sequence[str]) -> tuple[Fie
         words_field(
             aside_field(channel),
             f"words for the private channel {channel} alone, or an empty text",
-            chars_min=0,
-            chars_max=ASIDE_CHARS_MAX,
         )
         for channel in channels
     )

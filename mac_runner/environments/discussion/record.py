@@ -7,7 +7,12 @@ from typing import TypeAlias
 
 from mac_runner.environments.discussion.answers import Cause
 from mac_runner.environments.discussion.bias import bias_item
-from mac_runner.environments.discussion.influence import Tally, changes_by_round, influence_by_identity
+from mac_runner.environments.discussion.influence import (
+    Tally,
+    changes_by_identity,
+    changes_by_round,
+    influence_by_identity,
+)
 from mac_runner.environments.discussion.stopping import Ending, consensus, majority, verdict_of
 from mac_runner.environments.discussion.table import Seat, Statement, Table
 from mac_runner.environments.markup import defuse
@@ -56,9 +61,9 @@ def _state(statement: Statement) -> JsonValue:
 def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
     """What came of the discussion: all that a summary needs to know of it."""
     rounds = table.round
+    answers = [table.answers(number) for number in range(rounds)]
     verdict = verdict_of(table)
-    last = table.answers(rounds - 1)
-    group = verdict if verdict is not None else majority(last)
+    group = verdict if verdict is not None else majority(answers[-1])
     question = table.question
     return {
         "kind": "discussion",
@@ -71,12 +76,10 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "answer": _short(group),
         "verdict": _short(verdict),
         "consensus": consensus(table, rounds - 1) is not None,
-        "answers": {
-            seat.agent: [_short(table.answers(number)[seat.agent]) for number in range(rounds)]
-            for seat in table.participants
-        },
+        "answers": {seat.agent: [_short(given[seat.agent]) for given in answers] for seat in table.participants},
         "passes": sum(statement.said is None for statement in table.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(table)],
+        "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(table).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(table).items()},
         "retries": _retries_json(retries),
         "bias": bias_item(question),

@@ -73,7 +73,10 @@ class Statement:
 
 @dataclass(slots=True)
 class Table:
-    """All that was said. `problems` are those of replies in the present round, by place, of seats still to speak."""
+    """All that was said. `round` is the present one, and so how many are complete.
+
+    `problems` are those of replies in the present round, by place, of seats still to speak.
+    """
 
     question: Question
     seats: tuple[Seat, ...]
@@ -81,14 +84,10 @@ class Table:
     """The seats whose answers count."""
     statements: dict[tuple[int, int], Statement] = field(default_factory=dict)
     problems: dict[int, tuple[Problem, ...]] = field(default_factory=dict)
+    round: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.participants = tuple(seat for seat in self.seats if seat.role == "participant")
-
-    @property
-    def round(self) -> int:
-        """The present round: how many are complete."""
-        return len(self.statements) // len(self.seats)
 
     def waiting(self) -> tuple[Seat, ...]:
         """Those who have not spoken in the present round."""
@@ -110,3 +109,4 @@ class Table:
         self.problems.pop(seat.place, None)
         statement = Statement(round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said)
         self.statements[now, seat.place] = statement
+        self.round = len(self.statements) // len(self.seats)

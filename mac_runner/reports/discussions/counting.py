@@ -69,6 +69,7 @@ class DiscussionCounter:
         self._accuracy: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._accuracy_by_round: defaultdict[int, _Rate] = defaultdict(_Rate)
         self._changes: defaultdict[int, _Rate] = defaultdict(_Rate)
+        self._changes_by_identity: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._influence: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._retries: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._bias: dict[str, defaultdict[str, _Bias]] = {kind: defaultdict(_Bias) for kind in KINDS}
@@ -82,6 +83,8 @@ class DiscussionCounter:
         self._consensus.add(Tally(int(result.is_consensus), 1))
         for number, changed in enumerate(result.changes, 2):
             self._changes[number].add(changed)
+        for shown, changed in result.changes_by_identity.items():
+            self._changes_by_identity[shown].add(changed)
         for shown, followed in result.influence.items():
             self._influence[shown].add(followed)
         for agent, causes in result.retries.items():
@@ -116,6 +119,7 @@ class DiscussionCounter:
             "passes": self._passes,
             "consensus": self._consensus.report(),
             "changes_by_round": {str(number): rate.report() for number, rate in sorted(self._changes.items())},
+            "changes_by_identity": {shown: rate.report() for shown, rate in sorted(self._changes_by_identity.items())},
             "followed_by_identity": {shown: rate.report() for shown, rate in sorted(self._influence.items())},
             "retries": {agent: dict(sorted(causes.items())) for agent, causes in sorted(self._retries.items())},
         }

@@ -47,6 +47,7 @@ class DiscussionResult:
     passes: int
     answers: Mapping[str, tuple[str | None, ...]]
     changes: tuple[Tally, ...]
+    changes_by_identity: Mapping[str, Tally]
     influence: Mapping[str, Tally]
     retries: Mapping[str, Mapping[str, int]]
     bias: BiasItem | None
@@ -70,7 +71,8 @@ def parse_discussion(outcome: JsonValue, where: str) -> DiscussionResult | None:
         passes=_get(outcome, "passes", int, where),
         answers={agent: _answers(_get(answers, agent, list, where), where) for agent in answers},
         changes=tuple(_tally(pair, where) for pair in _get(outcome, "changes", list, where)),
-        influence={shown: _tally(pair, where) for shown, pair in _get(outcome, "influence", dict, where).items()},
+        changes_by_identity=_tallies(_get(outcome, "changes_by_identity", dict, where), where),
+        influence=_tallies(_get(outcome, "influence", dict, where), where),
         retries={agent: _counts(_get(retries, agent, dict, where), where) for agent in retries},
         bias=None if outcome.get("bias") is None else _bias(_get(outcome, "bias", dict, where), where),
     )
@@ -93,6 +95,10 @@ def _answer(value: JsonValue, where: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise RunDirectoryError(f"{where}: {value!r} is no answer; check the run with verify")
     return value
+
+
+def _tallies(values: JsonObject, where: str) -> dict[str, Tally]:
+    return {shown: _tally(pair, where) for shown, pair in values.items()}
 
 
 def _tally(value: JsonValue, where: str) -> Tally:

@@ -44,6 +44,8 @@ def discussion_tables(report: JsonObject) -> Iterator[PlainTable]:
     }
     if by_round:
         yield _rates("by round", "", by_round)
+    if changed := _object(report, "changes_by_identity"):
+        yield _rates("changed answers, by the identity shown of who gave them", "identity", changed)
     if followed := _object(report, "followed_by_identity"):
         yield _rates("another's answer taken over, by the identity shown", "identity", followed)
     yield from _bias(_object(report, "bias"))

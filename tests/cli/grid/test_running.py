@@ -238,21 +238,33 @@ def test_combinations_share_the_engine_of_an_equal_definition_and_no_other(lab: 
     assert start["models"] == {name: 3 if name == "b" else 8 for name in names}
 
 
+def talks(latency_ms: float) -> JsonObject:
+    """A grid of three settings of four short discussions each."""
+    talkers: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("ann", "bob")]
+    return {
+        "experiment_metadata": {"experiment_name": "small"},
+        "conversation_config": {"environment": "discussion", "conversations": 4},
+        "discussion": {"topics": ["tea or coffee"], "max_rounds": 3},
+        "model_definitions": {"m": scripted("discussant", capacity=4, latency_ms=latency_ms)},
+        "agent_definitions": talkers,
+        "_grid": {"sweep": {"seed": [1, 2, 3]}},
+    }
+
+
+def replies(directory: Path) -> int:
+    """How many replies the event logs of a grid tell of so far, at little cost."""
+    return sum(log.read_bytes().count(b'"EVENT_INFER_DONE"') for log in directory.glob("*/events.jsonl"))
+
+
 def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> None:
-    slow: JsonObject = {"m": scripted(capacity=6, latency_ms=20)}
-    content = grid({"seed": [1, 2, 3]}, conversations=1, models=slow)
-    file = lab.write(content)
+    file = lab.write(talks(latency_ms=40))
     lab.done(file, "--out", "undisturbed")
     directory, chance = lab.run_dir().path, Random(3)
 
-    def replies() -> int:
-        begun = runs(directory).values() if (directory / "grid.yaml").exists() else ()
-        return sum(len(run.events("EVENT_INFER_DONE")) for run in begun)
-
     for _ in range(4):
-        least = replies() + chance.randint(1, 120)
+        least = replies(directory) + chance.randint(1, 20)
         process = lab.start(file)
-        wait_for(lambda least=least, process=process: replies() >= least or process.poll() is not None, "replies")  # type: ignore[misc]
+        wait_for(lambda n=least, run=process: replies(directory) >= n or run.poll() is not None, "replies")  # type: ignore[misc]
         process.send_signal(signal.SIGKILL)
         ended(process)
     lab.done(file)
@@ -264,26 +276,23 @@ def test_grid_killed_at_many_moments_ends_like_one_that_was_not(lab: Lab) -> Non
 
 
 def test_interrupted_grid_says_so_and_goes_on(lab: Lab) -> None:
-    content = grid({"seed": [1, 2, 3]}, conversations=1, models={"m": scripted(capacity=2, latency_ms=30)})
-    file = lab.write(content)
+    file = lab.write(talks(latency_ms=60))
     directory = lab.run_dir().path
     process = lab.start(file)
-    wait_for(lambda: len(RunDir(path=directory).events("EVENT_RUN_START")) == 1, "the engines to run")
-    wait_for(lambda: any(run.events("EVENT_INFER_DONE") for run in runs(directory).values()), "a reply")
+    wait_for(lambda: replies(directory) > 0, "a reply")
     process.send_signal(signal.SIGINT)
     code, _, said = ended(process)
 
     assert code == Exit.INTERRUPTED
-    assert "0 of 3 combinations are complete; run the same command again to go on" in said
+    assert "of 3 combinations are complete; run the same command again to go on" in said
     assert len(table(directory)) == 3
     lab.done(file, "--set", "model_definitions.m.scripted_config.latency_ms=0")
-    assert all(run.statuses == {"finished": 1} for run in runs(directory).values())
+    assert all(run.statuses == {"finished": 4} for run in runs(directory).values())
     lab.verified(directory)
 
 
 def test_two_processes_do_not_run_one_grid(lab: Lab) -> None:
-    content = grid({"seed": [1, 2]}, conversations=1, models={"m": scripted(capacity=1, latency_ms=50)})
-    file = lab.write(content)
+    file = lab.write(talks(latency_ms=500))
     first = lab.start(file)
     wait_for(lambda: len(lab.run_dir().events("EVENT_RUN_START")) == 1, "the engines to run")
     second = lab.run(file)
@@ -375,3 +384,19 @@ def test_doctor_looks_at_each_definition_of_a_model_once(lab: Lab, at_once: AtOn
         ["m", "(scripted,", "heuristic)"],
         ["m", "(scripted,", "random)"],
     ]
+
+
+def test_shard_of_a_grid_is_a_part_of_every_combination_and_its_combinations_are_merged(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    file = lab.write(grid(SEEDS, conversations=2))
+    for shard in ("1/2", "2/2"):
+        assert at_once(file, "--shard", shard, "--quiet").returncode == Exit.OK
+    assert at_once(file, "--quiet").returncode == Exit.OK
+    first, second, whole = (lab.path / "runs" / f"small{part}" for part in (".shard-1-of-2", ".shard-2-of-2", ""))
+
+    for slug, run in runs(whole).items():
+        sources = [str(part / slug) for part in (first, second)]
+        assert at_once("merge", str(lab.path / slug), *sources, "--quiet").returncode == Exit.OK
+        assert RunDir(path=lab.path / slug).transcripts == run.transcripts
+        lab.verified(lab.path / slug)

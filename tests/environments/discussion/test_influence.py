@@ -24,6 +24,9 @@ def test_changes_are_counted_by_round_and_who_passed_is_no_case() -> None:
     rounds = [(BOY, BOY, BOY), (GRAN, BOY, ""), (GRAN, GRAN, GRAN)]
 
     assert outcome(rounds)["changes"] == [[1, 2], [1, 2]]
+    assert outcome(rounds)["changes_by_identity"] == {NOT_SHOWN: [2, 4]}
+    shown = outcome(rounds, identity_reveal_config={"persona": True})["changes_by_identity"]
+    assert shown == {"a nurse": [1, 2], "an economist": [1, 2]}
 
 
 def test_following_is_counted_by_the_identity_shown() -> None:
@@ -41,3 +44,10 @@ def test_an_answer_that_was_not_read_was_not_followed() -> None:
     routing: JsonValue = {"topology": "groups", "groups": {"g": ["ann", "cat"]}}
 
     assert outcome(rounds, routing_strategy=routing)["influence"] == {NOT_SHOWN: [0, 2]}
+
+
+def test_who_was_of_the_same_mind_already_is_no_case() -> None:
+    rounds = [(BOY, BOY, GRAN), (BOY, GRAN, GRAN)]
+
+    # ann had read cat, bob had read cat and followed, cat had read ann and bob.
+    assert outcome(rounds)["influence"] == {NOT_SHOWN: [1, 4]}

@@ -22,6 +22,7 @@ OUTCOME: JsonObject = {
     "answers": {"ann": ["A", "A"], "bob": ["C", "A"], "cat": [None, "A"]},
     "passes": 1,
     "changes": [[1, 2]],
+    "changes_by_identity": {"a nurse": [1, 2]},
     "influence": {"an economist": [1, 3]},
     "retries": {"cat": {"empty": 3}},
     "bias": {"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
@@ -65,6 +66,7 @@ def test_consensus_changes_and_followings_are_counted() -> None:
 
     assert rate(report, "consensus") == (1, 2, 2)
     assert rate(report, "changes_by_round", "2") == (1, 5, 2)
+    assert rate(report, "changes_by_identity", "a nurse") == (2, 4, 2)
     assert rate(report, "followed_by_identity", "an economist") == (1, 3, 1)
     assert rate(report, "followed_by_identity", "a nurse") == (0, 2, 1)
 
@@ -103,6 +105,7 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
     assert [table.title for table in discussion_tables(report)] == [
         "answers",
         "by round",
+        "changed answers, by the identity shown of who gave them",
         "another's answer taken over, by the identity shown",
         "unusable replies",
     ]

@@ -17,7 +17,13 @@ from json_repair import repair_json
 
 from mac_runner.environments.discussion.answers.problems import Cause, Problem
 from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.limits import ANSWER_CHARS_MAX, REPAIR_CHARS_MAX, REPLY_CHARS_MAX, REPLY_OBJECTS_MAX
+from mac_runner.limits import (
+    ANSWER_CHARS_MAX,
+    REPAIR_BRACKETS_MAX,
+    REPAIR_CHARS_MAX,
+    REPLY_CHARS_MAX,
+    REPLY_OBJECTS_MAX,
+)
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 _FENCE: Final = re.compile(r"```[ \t]*(?:[A-Za-z0-9_-]*)[ \t]*\r?\n?(.*?)(?:```|\Z)", re.DOTALL)
@@ -48,6 +54,8 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
         return Problem(Cause.CUT_OFF if is_cut else Cause.OPEN_THOUGHT, reason)
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
+    if "{" not in said:
+        return _lines(said, wanted)
     objects = [fields for fields in map(_lowered, _whole_objects(said)) if fields.keys() & set(wanted)]
     if not objects:
         mended = _lowered(_mended(said))
@@ -74,7 +82,9 @@ def _whole_objects(text: str) -> Iterator[JsonObject]:
         found += 1
         try:
             value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return
+        except ValueError:
             end = start + 1
         else:
             yield value
@@ -98,6 +108,9 @@ def _mended(text: str) -> JsonObject:
         return {}
     end = body.rfind("}")
     broken = body[start : end + 1 if end > start else len(body)][:REPAIR_CHARS_MAX]
+    # A fault inside a fault costs the library its time over again, and no reply is nested for a purpose.
+    if broken.count("{") + broken.count("[") > REPAIR_BRACKETS_MAX:
+        return {}
     try:
         value = repair_json(broken, return_objects=True, skip_json_loads=True)
     except (ValueError, RecursionError):

@@ -55,16 +55,19 @@ class Role:
     read: Callable[[Found, Moment], Said | Problem]
 
 
-def words_field(name: str, meaning: str, *, chars_min: int = 1, chars_max: int = SPEECH_CHARS_MAX) -> Field:
-    """A field of free words."""
-    return Field(name=name, meaning=meaning, schema={"type": "string", "minLength": chars_min, "maxLength": chars_max})
+def words_field(name: str, meaning: str) -> Field:
+    """A field of free words.
+
+    Its schema has no lengths: they make grammars large, not every engine knows them, and the reader sees to them.
+    """
+    return Field(name=name, meaning=meaning, schema={"type": "string"})
 
 
 def answer_field(name: str, meaning: str, moment: Moment, *extra: str) -> Field:
     """A field for one of the choices, or for `extra` words in their place; free words where the question is open."""
     choices = moment.question.choices
     if not choices:
-        return words_field(name, meaning, chars_max=ANSWER_CHARS_MAX)
+        return words_field(name, meaning)
     return Field(name=name, meaning=meaning, schema={"enum": [*(choice.text for choice in choices), *extra]})
 
 

@@ -31,7 +31,7 @@ def _fields(moment: Moment) -> tuple[Field, ...]:
     what = "the text of the choice you decide on" if moment.question.choices else "the answer you decide on"
     extra = () if moment.is_last else (CONTINUE,)
     verdict = answer_field("verdict", what if moment.is_last else f"{what}, or {CONTINUE}", moment, *extra)
-    rationale = words_field("rationale", "your reasons, in a few sentences", chars_min=0)
+    rationale = words_field("rationale", "your reasons, in a few sentences")
     return (verdict, rationale) if moment.is_answer_first else (rationale, verdict)
 
 

@@ -18,7 +18,7 @@ def _fields(moment: Moment) -> tuple[Field, ...]:
     meaning = "an empty text" if moment.is_last else "your question to the others"
     return (
         words_field("summary", "what was said, in a few sentences"),
-        words_field("question", meaning, chars_min=0),
+        words_field("question", meaning),
     )
 
 

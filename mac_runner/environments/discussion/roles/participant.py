@@ -25,7 +25,7 @@ def _ask(moment: Moment) -> str:
 def _fields(moment: Moment) -> tuple[Field, ...]:
     what = "the text of the choice you take" if moment.question.choices else "your answer in a few words"
     answer = answer_field("answer", what, moment)
-    rationale = words_field("rationale", "your reasons, in a few sentences", chars_min=0)
+    rationale = words_field("rationale", "your reasons, in a few sentences")
     return (answer, rationale) if moment.is_answer_first else (rationale, answer)
 
 

@@ -1,0 +1,59 @@
+"""What the end of a reply says about the fields in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
+from mac_runner.limits import REPLY_CHARS_MAX
+from mac_runner.types import FinishReason, Reply
+
+
+def read(text: str, *, is_cut: bool = False) -> Found | Problem:
+    reason = FinishReason.LENGTH if is_cut else FinishReason.STOP
+    return read_fields(Reply(text=text, finish_reason=reason), ("answer", "rationale"))
+
+
+def test_an_answer_that_was_cut_off_is_no_answer() -> None:
+    found = read('{"rationale": "r", "answer": "The grand', is_cut=True)
+
+    assert found == Problem(Cause.CUT_OFF, "it was cut off in its answer; be shorter")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"answer": "B", "rationale": "because', '{"answer": "B", "rationale": "r"}', "Answer: B"]
+)
+def test_what_was_cut_off_behind_the_answer_does_no_harm(text: str) -> None:
+    found = read(text, is_cut=True)
+
+    assert isinstance(found, Found)
+    assert found.get("answer") == "B"
+
+
+def test_thoughts_that_were_cut_off_are_told_as_such() -> None:
+    found = read("<think>first of all", is_cut=True)
+
+    assert isinstance(found, Problem)
+    assert found.cause is Cause.CUT_OFF
+
+
+def test_an_object_from_end_to_end_is_read_before_anything_in_it_is_taken_for_a_thought() -> None:
+    found = read('{"rationale": "I <think>so</think>.", "answer": "B"}')
+
+    assert isinstance(found, Found)
+    assert (found.get("rationale"), found.get("answer")) == ("I <think>so</think>.", "B")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{" * 50_000, "[" * 50_000, '{"a":' * 20_000, "```" * 20_000, '"' * 50_000, "Answer:" * 10_000, "\\" * 50_000],
+    ids=lambda text: text[:6],
+)
+def test_a_hostile_reply_is_read_at_a_bounded_cost(text: str) -> None:
+    assert isinstance(read(text), Found | Problem)
+
+
+def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
+    found = read(" " * REPLY_CHARS_MAX + '{"answer": "B"}')
+
+    assert found == Problem(Cause.EMPTY, "it was empty")

@@ -1,0 +1,207 @@
+"""Bugs to be planted in the scheduler, in a backend and in an environment."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from mac_runner.backends.base import Backend
+from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.backends.openai.faults import SendingError
+from mac_runner.environments.town_of_salem import narration
+from mac_runner.errors import TransientBackendError
+from mac_runner.scheduler import engines, exchange, poison
+from mac_runner.scheduler.engines import generate
+from mac_runner.scheduler.events import Action, Answered, Broken, Event, Faulted, RetryDue, Stop
+from mac_runner.scheduler.exchange import Exchange
+from mac_runner.scheduler.live import LiveConversation
+from mac_runner.scheduler.pools import HeldTurn, ModelPool, Pool, Pools
+from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.types import RecordedReply, Reply, Request, Turn
+from tests.faults import oracles
+from tests.faults.planting import Mutant
+from tests.sim.recorder import MemoryRecorder
+
+
+def retry_on_cancel(patch: pytest.MonkeyPatch) -> None:
+    """A cancellation is taken for a fault of the engine, and the request is sent again."""
+
+    async def asked(backend: Backend, request: Request) -> Reply:
+        try:
+            return await backend.generate(request)
+        except (ConnectionError, TimeoutError, asyncio.CancelledError) as fault:
+            raise TransientBackendError("no answer") from fault
+
+    patch.setattr(engines, "_asked", asked)
+
+
+def engine_left_open_on_cancel(patch: pytest.MonkeyPatch) -> None:
+    """A cancellation while engines are closed leaves the rest of them open."""
+    patch.setattr(engines, "_close", engines._close_each)
+
+
+def leaked_slot(patch: pytest.MonkeyPatch) -> None:
+    """A request that was sent before does not give its slot back."""
+    leave = Pools._leave
+
+    def leaking(pools: Pools, held: HeldTurn) -> None:
+        if held.pool is not Pool.IN_FLIGHT or held.sendings < 2:
+            leave(pools, held)
+
+    patch.setattr(Pools, "_leave", leaking)
+
+
+def double_release(patch: pytest.MonkeyPatch) -> None:
+    """A request that was sent before gives its slot back twice."""
+    leave = Pools._leave
+
+    def releasing(pools: Pools, held: HeldTurn) -> None:
+        leave(pools, held)
+        if held.pool is Pool.IN_FLIGHT and held.sendings > 1:
+            pools.in_flight -= 1
+
+    patch.setattr(Pools, "_leave", releasing)
+
+
+def newest_first(patch: pytest.MonkeyPatch) -> None:
+    """The latest conversation goes first, and the earliest may wait for ever."""
+    queue = Pools.queue
+
+    def queue_newest_first(pools: Pools, held: HeldTurn) -> None:
+        index = held.conversation.index
+        held.conversation.index = -index
+        queue(pools, held)
+        held.conversation.index = index
+
+    patch.setattr(Pools, "queue", queue_newest_first)
+
+
+def ignored_token_budget(patch: pytest.MonkeyPatch) -> None:
+    """Whatever the tokens, a free slot is enough."""
+    patch.setattr(ModelPool, "_has_tokens_for", lambda _pool, _held: True)
+
+
+def departure_after_stop(patch: pytest.MonkeyPatch) -> None:
+    """What was ready when the run was told to stop is sent all the same."""
+    handle = RequestScheduler.handle
+
+    def handle_first(scheduler: RequestScheduler, event: Event, now_s: float = 0.0) -> list[Action]:
+        actions = handle(scheduler, event, now_s)
+        if isinstance(event, Stop):
+            scheduler._stopped = False
+        return actions
+
+    patch.setattr(RequestScheduler, "handle", handle_first)
+
+
+def forgotten_deadline(patch: pytest.MonkeyPatch) -> None:
+    """The deadline is that of one sign of life, not of the whole request."""
+
+    async def patient(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
+        return await generate(backend, request, deadline_s=100 * deadline_s)
+
+    patch.setattr(exchange, "generate", patient)
+
+
+def another_seed_at_each_sending(patch: pytest.MonkeyPatch) -> None:
+    """What is sent again is not what was sent."""
+    request = LiveConversation.request
+
+    def reseeded(live: LiveConversation, turn: Turn) -> Request:
+        made = request(live, turn)
+        return replace(made, sampling=replace(made.sampling, seed=7)) if turn.key in live.sendings else made
+
+    patch.setattr(LiveConversation, "request", reseeded)
+
+
+def ignored_gates(patch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for those who speak before."""
+
+    def place(scheduler: RequestScheduler, held: HeldTurn, now_s: float) -> None:
+        if held.pool is not Pool.READY:
+            scheduler._pools.move(held, Pool.READY, now_s)
+
+    patch.setattr(RequestScheduler, "_place", place)
+
+
+def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
+    """The end of a pause between two sendings is not noticed when a conversation has been paused before."""
+    retry_due = RequestScheduler._retry_due
+
+    def deaf(scheduler: RequestScheduler, event: RetryDue, now_s: float) -> None:
+        held = scheduler._pools.conversations[event.conversation].turns[event.turn.key]
+        if held.sendings < 2:
+            retry_due(scheduler, event, now_s)
+
+    patch.setattr(RequestScheduler, "_retry_due", deaf)
+
+
+def unjournaled_reply(patch: pytest.MonkeyPatch) -> None:
+    """A reply to a turn that was sent twice goes to the conversation and not to the journal."""
+    apply = Exchange._apply
+
+    def forgetful(
+        self: Exchange, live: LiveConversation, turn: Turn, recorded: RecordedReply
+    ) -> Answered | Faulted | Broken:
+        if not recorded.reply.timing.faults:
+            return apply(self, live, turn, recorded)
+        source, live.source = live.source, replace(live.source, recorder=MemoryRecorder())
+        try:
+            return apply(self, live, turn, recorded)
+        finally:
+            live.source = source
+
+    patch.setattr(Exchange, "_apply", forgetful)
+
+
+def judged_in_company(patch: pytest.MonkeyPatch) -> None:
+    """A turn is never tried alone: the third death is held against all that were there."""
+    patch.setattr(poison, "is_suspect", lambda _deaths: False)
+
+
+def poison_sent_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Deaths are counted, and nobody looks at the count."""
+    patch.setattr(poison, "is_poison", lambda _deaths: False)
+
+
+def suspect_in_company(patch: pytest.MonkeyPatch) -> None:
+    """A suspect waits for nobody."""
+    patch.setattr(ModelPool, "_has_room_for", ModelPool._has_tokens_for)
+
+
+def trusted_server(patch: pytest.MonkeyPatch) -> None:
+    """A server that takes connections is taken for one that answers: no canary is sent."""
+
+    async def sing(_backend: OpenaiBackend, _endpoint: Endpoint) -> SendingError | None:
+        return None
+
+    patch.setattr(OpenaiBackend, "_canary", sing)
+
+
+def speaker_told_by_the_words(patch: pytest.MonkeyPatch) -> None:
+    """What a player wrote is shown as it stands, a line of somebody else's in it and all."""
+    patch.setattr(narration, "defuse", str)
+
+
+SCHEDULER_MUTANTS = (
+    Mutant(name="retry on cancel", plant=retry_on_cancel, oracle=oracles.cancellations),
+    Mutant(name="engine left open on cancel", plant=engine_left_open_on_cancel, oracle=oracles.cancellations),
+    Mutant(name="leaked slot", plant=leaked_slot, oracle=oracles.storms),
+    Mutant(name="double release", plant=double_release, oracle=oracles.storms),
+    Mutant(name="newest first", plant=newest_first, oracle=oracles.storms),
+    Mutant(name="ignored token budget", plant=ignored_token_budget, oracle=oracles.worlds),
+    Mutant(name="departure after stop", plant=departure_after_stop, oracle=oracles.worlds),
+    Mutant(name="forgotten deadline", plant=forgotten_deadline, oracle=oracles.storms),
+    Mutant(name="another seed at each sending", plant=another_seed_at_each_sending, oracle=oracles.storms),
+    Mutant(name="ignored gates", plant=ignored_gates, oracle=oracles.worlds),
+    Mutant(name="lost wakeup", plant=lost_wakeup, oracle=oracles.storms),
+    Mutant(name="unjournaled reply", plant=unjournaled_reply, oracle=oracles.storms),
+    Mutant(name="judged in company", plant=judged_in_company, oracle=oracles.poisons),
+    Mutant(name="poison sent for ever", plant=poison_sent_for_ever, oracle=oracles.storms),
+    Mutant(name="trusted server", plant=trusted_server, oracle=oracles.servers),
+    Mutant(name="speaker told by the words", plant=speaker_told_by_the_words, oracle=oracles.attacks),
+    Mutant(name="suspect in company", plant=suspect_in_company, oracle=oracles.worlds),
+)
