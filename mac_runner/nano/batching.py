@@ -141,8 +141,6 @@ class ContinuousBatch:
         """Add a token to a sequence; what there is to tell about it."""
         try:
             if not math.isfinite(choice.logprob):
-                # Nobody shall find what was computed on the way there.
-                self.cache.flush()
                 raise NonFiniteLogitsError(
                     f"the model computed no numbers for token {sequence.num_tokens} of this request"
                 )

@@ -27,7 +27,7 @@ from tests.nano.tiny_models import ModelMaker, random_state_dict
 
 Result = TypeVar("Result")
 PARAMS = SamplingParams(temperature=0.8, max_tokens=12, seed=3, ignore_eos=True)
-LONG = SamplingParams(max_tokens=900, ignore_eos=True)
+LONG = SamplingParams(max_tokens=300, ignore_eos=True)
 
 
 @pytest.fixture

@@ -81,6 +81,14 @@ def test_a_number_next_to_one_leads_to_a_possible_token() -> None:
     assert choose(impossible_end.unsqueeze(0), [row(last, top_k=3)])[0].token_id in (0, 1)
 
 
+def test_largest_number_below_one_never_leads_past_the_possible_tokens() -> None:
+    logits = torch.randn(300, 50, generator=torch.Generator().manual_seed(0))
+    logits[:, 40:] = -math.inf
+    chosen = choose(logits, [row(math.nextafter(1.0, 0.0))] * 300)
+
+    assert max(choice.token_id for choice in chosen) < 40
+
+
 @pytest.mark.parametrize("settings", [{}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.05}, {"temperature": 0.0}])
 def test_row_is_chosen_the_same_way_in_any_company(settings: dict[str, object]) -> None:
     logits = torch.randn(33, 500, generator=torch.Generator().manual_seed(0))
