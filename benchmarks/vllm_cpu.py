@@ -26,7 +26,7 @@ from mac_runner.backends.vllm import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments.registry import build_environment
-from mac_runner.plan import plan_tasks
+from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.store import open_run
 from mac_runner.types import JsonObject, Reply, Request
@@ -114,7 +114,7 @@ async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[P
         directory,
         experiment_name="vllm_cpu",
         resolved=loaded.resolved,
-        tasks=lambda: plan_tasks(loaded.experiment, environment.lineup),
+        tasks=plan_of(loaded.experiment, environment.lineup),
         clock=clock,
     ) as run:
         await run_conversations(

@@ -99,7 +99,7 @@ COLLECTION_OBJECTS = 5_000
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
-MANIFEST_WRITES_PER_PLAN_MAX = 50
+MANIFEST_WRITES_PER_PLAN_MAX = 20
 FRAME_BYTES_MAX = 16 << 20
 # store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
 # periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.

@@ -13,7 +13,8 @@ and no two entries of the pool travel together.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment
@@ -33,9 +34,9 @@ class Shard(NamedTuple):
     number: int
     of: int
 
-    def holds(self, task: Task) -> bool:
-        """Whether a task belongs to this part; each task belongs to exactly one."""
-        return task.index % self.of == self.number - 1
+    def holds(self, index: int) -> bool:
+        """Whether the task of an index belongs to this part; each belongs to exactly one."""
+        return index % self.of == self.number - 1
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
@@ -79,8 +80,52 @@ class _Block(NamedTuple):
     names: tuple[str, ...]
 
 
+class Plan:
+    """Tasks in order of their index; calling it gives them one by one, anew each time.
+
+    Making a task takes far longer than naming it. Whoever needs the names only, or some of the tasks, pays for no more.
+    """
+
+    def __init__(
+        self, indexes: Sequence[int], *, name_of: Callable[[int], str], make: Callable[[int, str], Task]
+    ) -> None:
+        self._indexes = indexes
+        self._name_of = name_of
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    def __call__(self) -> Iterator[Task]:
+        """All of them."""
+        return self.those(lambda _task_id: True)
+
+    def __getitem__(self, part: slice) -> Plan:
+        """Some of them, as of a list: `plan[:5]` are the first five, `plan[1::4]` every fourth from the second on."""
+        return self._of(self._indexes[part])
+
+    def part(self, shard: Shard | None) -> Plan:
+        """The tasks of one shard; all of them where there is none."""
+        return self if shard is None else self._of([index for index in self._indexes if shard.holds(index)])
+
+    def among(self, task_ids: Collection[str]) -> Plan:
+        """The tasks that are among these."""
+        return self._of([index for task_id, index in self.ids() if task_id in task_ids])
+
+    def ids(self) -> Iterator[tuple[str, int]]:
+        """What each task is called, and its index."""
+        return ((self._name_of(index), index) for index in self._indexes)
+
+    def those(self, is_wanted: Callable[[str], bool]) -> Iterator[Task]:
+        """The tasks that are wanted by their names."""
+        return (self._make(index, task_id) for task_id, index in self.ids() if is_wanted(task_id))
+
+    def _of(self, indexes: Sequence[int]) -> Plan:
+        return Plan(indexes, name_of=self._name_of, make=self._make)
+
+
 def task_count(experiment: Experiment) -> int:
-    """How many tasks `plan_tasks` yields."""
+    """How many tasks are planned."""
     return experiment.conversation_config.conversations
 
 
@@ -90,33 +135,64 @@ def request_seed(task: Task, turn: Turn) -> int:
 
 
 def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:
-    """The tasks in order of their index, made one by one as they are asked for.
+    """The tasks of `plan_of`, in order of their index."""
+    return plan_of(experiment, lineup)()
+
+
+def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
+    """All tasks of an experiment.
 
     With a line-up its slots are filled from the agent definitions (`game.seats`, or equal shares, the remainder
     going round from task to task); without one every definition takes part once. Raises ConfigError at once, not
     at the first task, when the line-up cannot be filled.
     """
-    if lineup is None:
-        definitions = enumerate(experiment.agent_definitions)
-        agents = tuple(_agent(definition, definition.agent_id, i, i) for i, definition in definitions)
-        return (_task(experiment, index, agents) for index in range(task_count(experiment)))
-    return _rotate(experiment, lineup, _pool(experiment, lineup))
+    name, discussion = experiment.experiment_metadata.experiment_name, experiment.discussion
+    agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _pool(experiment, lineup))
+    return Plan(
+        range(task_count(experiment)),
+        name_of=lambda index: f"{name}-{index:06d}",
+        make=lambda index, task_id: Task(
+            index=index,
+            task_id=task_id,
+            seed=stable_hash(experiment.seed, "task", index),
+            agents=agents_of(index),
+            material=None if discussion is None else discussion.question_at(index).to_json(),
+        ),
+    )
 
 
-def _rotate(
+def _everyone(experiment: Experiment) -> Callable[[int], tuple[Agent, ...]]:
+    definitions = enumerate(experiment.agent_definitions)
+    agents = tuple(
+        _agent(definition, sampling_of(definition), definition.agent_id, i, i) for i, definition in definitions
+    )
+    return lambda _index: agents
+
+
+def _rotation(
     experiment: Experiment, lineup: Lineup, pool_of: Callable[[int], tuple[AgentDefinition, ...]]
-) -> Iterator[Task]:
+) -> Callable[[int], tuple[Agent, ...]]:
     n = len(lineup.slots)
-    block = _block(experiment.seed, 0, lineup)
-    for index in range(task_count(experiment)):
+    samplings = {definition.agent_id: sampling_of(definition) for definition in experiment.agent_definitions}
+    # Tasks are asked for in order, so the block of the last one is nearly always that of the next.
+    block_of = lru_cache(maxsize=1)(lambda number: _block(experiment.seed, number, lineup))
+
+    def agents_of(index: int) -> tuple[Agent, ...]:
         number, row = divmod(index, n)
-        if row == 0:
-            block = _block(experiment.seed, number, lineup)
+        block = block_of(number)
         agents = (
-            _agent(definition, block.names[block.name.at(row, i)], block.seat.at(row, i), block.slot.at(row, i))
+            _agent(
+                definition,
+                samplings[definition.agent_id],
+                block.names[block.name.at(row, i)],
+                block.seat.at(row, i),
+                block.slot.at(row, i),
+            )
             for i, definition in enumerate(pool_of(index))
         )
-        yield _task(experiment, index, tuple(sorted(agents, key=lambda agent: agent.seat)))
+        return tuple(sorted(agents, key=lambda agent: agent.seat))
+
+    return agents_of
 
 
 def _block(seed: int, number: int, lineup: Lineup) -> _Block:
@@ -163,13 +239,6 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
     return lambda index: even + tuple(definitions[(index * rest + i) % len(definitions)] for i in range(rest))
 
 
-def _task(experiment: Experiment, index: int, agents: tuple[Agent, ...]) -> Task:
-    name = experiment.experiment_metadata.experiment_name
-    seed = stable_hash(experiment.seed, "task", index)
-    material = None if experiment.discussion is None else experiment.discussion.question_at(index).to_json()
-    return Task(index=index, task_id=f"{name}-{index:06d}", seed=seed, agents=agents, material=material)
-
-
 def sampling_of(definition: AgentDefinition) -> Sampling:
     """How agents of `definition` draw tokens; each request adds a seed of its own."""
     return Sampling(
@@ -185,12 +254,12 @@ def sampling_of(definition: AgentDefinition) -> Sampling:
     )
 
 
-def _agent(definition: AgentDefinition, agent_id: str, seat: int, slot: int) -> Agent:
+def _agent(definition: AgentDefinition, sampling: Sampling, agent_id: str, seat: int, slot: int) -> Agent:
     return Agent(
         agent_id=agent_id,
         definition=definition.agent_id,
         model=definition.model,
         seat=seat,
         slot=slot,
-        sampling=sampling_of(definition),
+        sampling=sampling,
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import Shard, parse_shard, plan_tasks, request_seed, task_count
+from mac_runner.plan import Shard, parse_shard, plan_of, plan_tasks, request_seed, task_count
 from mac_runner.types import JsonObject, Lineup, Task, Turn
 
 MILLION = 1_000_000
@@ -232,7 +232,8 @@ def test_request_seed_differs_for_each_request_of_each_task() -> None:
 @given(of=st.integers(1, 9), conversations=st.integers(1, 30))
 def test_shards_share_out_every_task_once(of: int, conversations: int) -> None:
     tasks = list(plan_tasks(experiment(conversations=conversations), lineup(3)))
-    shards = [[task for task in tasks if Shard(number, of).holds(task)] for number in range(1, of + 1)]
+    plan = plan_of(experiment(conversations=conversations), lineup(3))
+    shards = [list(plan.part(Shard(number, of))()) for number in range(1, of + 1)]
 
     assert sorted((task for shard in shards for task in shard), key=lambda task: task.index) == tasks
     assert max(map(len, shards)) - min(map(len, shards)) <= 1

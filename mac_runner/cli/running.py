@@ -18,15 +18,21 @@ from mac_runner.clock import Clock, SystemClock
 from mac_runner.config import Loaded
 from mac_runner.scheduler import Progress, RetryPolicy, RunResult, run_conversations
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Run, Survey, open_run, read_run, survey
+from mac_runner.store import Run, Survey, is_complete, open_run, read_run, survey
 
 
 def run_experiment(invocation: Invocation, loaded: Loaded | None = None) -> Exit:
     """Run, print who won, and say how it ended."""
     setup = set_up(invocation, loaded)
-    found = _survey(setup)
-    if found.is_complete:
-        _say(invocation, f"{setup.directory}: all {found.planned} conversations have ended already; nothing to run")
+    if is_complete(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        shard=setup.shard,
+    ):
+        planned = len(setup.tasks)
+        _say(invocation, f"{setup.directory}: all {planned} conversations have ended already; nothing to run")
         return print_summary(summary_of(read_run(setup.directory)), is_quiet=invocation.is_quiet)
     return carry_out(invocation, setup)
 

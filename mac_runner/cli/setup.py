@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from mac_runner.backends import build_backend
@@ -15,8 +14,8 @@ from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, l
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.registry import build_environment
 from mac_runner.errors import ConfigError
-from mac_runner.plan import Shard, plan_tasks
-from mac_runner.types import JsonObject, Task
+from mac_runner.plan import Plan, Shard, plan_of
+from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +64,11 @@ class Setup:
         """The experiment's name."""
         return self.experiment.experiment_metadata.experiment_name
 
-    def tasks(self) -> Iterator[Task]:
-        """The plan of this invocation, anew on each call: of the first `limit` tasks, those of the shard."""
-        tasks: Iterator[Task] = islice(plan_tasks(self.experiment, self.environment.lineup), self.limit)
-        if self.shard is not None:
-            tasks = filter(self.shard.holds, tasks)
-        return tasks if self.only is None else (task for task in tasks if task.task_id in self.only)
+    @property
+    def tasks(self) -> Plan:
+        """The plan of this invocation: of the first `limit` tasks, those of the shard."""
+        tasks = plan_of(self.experiment, self.environment.lineup)[: self.limit].part(self.shard)
+        return tasks if self.only is None else tasks.among(self.only)
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
@@ -127,7 +125,7 @@ def set_up(invocation: Invocation, loaded: Loaded | None = None) -> Setup:
     )
     with located(loaded):
         environment = build_environment(loaded.experiment)
-        next(plan_tasks(loaded.experiment, environment.lineup))
+        next(plan_of(loaded.experiment, environment.lineup)())
     name = loaded.experiment.experiment_metadata.experiment_name
     return Setup(
         loaded=loaded,

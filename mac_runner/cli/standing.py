@@ -8,13 +8,17 @@ from pathlib import Path
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report
 from mac_runner.clock import SystemClock
-from mac_runner.reports import standing_json, tell_standing
-from mac_runner.store import read_standing
+from mac_runner.reports import grid_standing_json, standing_json, tell_grid_standing, tell_standing
+from mac_runner.store import is_grid, read_grid_standing, read_standing
 
 
 def status(directory: Path, *, as_json: bool) -> Exit:
-    """Look, and print what is seen. Takes no lock, and changes nothing."""
-    told = standing_json(read_standing(directory), SystemClock().utc_now())
+    """Look, and print what is seen: of a run, or of a grid and all its combinations. Takes no lock, changes nothing."""
+    now = SystemClock().utc_now()
+    if is_grid(directory):
+        told, tell = grid_standing_json(read_grid_standing(directory), now), tell_grid_standing
+    else:
+        told, tell = standing_json(read_standing(directory), now), tell_standing
     with report() as stream:
-        stream.write(json.dumps(told, indent=2) + "\n" if as_json else tell_standing(told))
+        stream.write(json.dumps(told, indent=2) + "\n" if as_json else tell(told))
     return Exit.OK

@@ -16,7 +16,7 @@ from mac_runner.config.discussion import (
     StoppingConfig,
 )
 from mac_runner.config.expansion import in_words, renamed
-from mac_runner.config.experiment import ConversationConfig, Experiment, ExperimentMetadata, RetryConfig
+from mac_runner.config.experiment import ConversationConfig, EchoConfig, Experiment, ExperimentMetadata, RetryConfig
 from mac_runner.config.game import GameCalendar, GameConfig, GameFlags
 from mac_runner.config.grid import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.identity import Difference, IdentityDiff, differences
@@ -43,6 +43,7 @@ __all__ = [
     "ConversationConfig",
     "Difference",
     "DiscussionConfig",
+    "EchoConfig",
     "EngineLatency",
     "Experiment",
     "ExperimentMetadata",

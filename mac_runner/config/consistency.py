@@ -6,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from mac_runner.config.discussion_consistency import discussion_problems
-from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
+from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, ECHO_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
 from mac_runner.config.model_definition import BACKENDS, ModelDefinition
 from mac_runner.config.problems import Problem, suggestion
+
+_SECTIONS = (
+    ("game", GAME_ENVIRONMENT, None),
+    ("discussion", DISCUSSION_ENVIRONMENT, "questions or topics"),
+    ("echo", ECHO_ENVIRONMENT, "rounds"),
+)
+"""The sections that belong to one environment each, and what that cannot do without."""
 
 
 def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
@@ -80,15 +87,17 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _environment(experiment: Experiment) -> Iterator[Problem]:
-    if experiment.conversation_config.environment == DISCUSSION_ENVIRONMENT:
-        if experiment.discussion is None:
-            yield Problem(("discussion",), "is missing; the environment 'discussion' needs its questions or topics")
-        else:
-            yield from discussion_problems(experiment, experiment.discussion)
-    for section, owner in (("game", GAME_ENVIRONMENT), ("discussion", DISCUSSION_ENVIRONMENT)):
-        if getattr(experiment, section) is not None and experiment.conversation_config.environment != owner:
-            text = f"belongs to the environment {owner!r}; this experiment has the environment"
-            yield Problem((section,), f"{text} {experiment.conversation_config.environment!r}")
+    environment = experiment.conversation_config.environment
+    given = {section for section, _, _ in _SECTIONS if getattr(experiment, section) is not None}
+    for section, owner, need in _SECTIONS:
+        if need and owner == environment and section not in given:
+            yield Problem((section,), f"is missing; the environment {owner!r} needs its {need}")
+    if environment == DISCUSSION_ENVIRONMENT and experiment.discussion is not None:
+        yield from discussion_problems(experiment, experiment.discussion)
+    for section, owner, _ in _SECTIONS:
+        if section in given and owner != environment:
+            text = f"belongs to the environment {owner!r}; this experiment has the environment {environment!r}"
+            yield Problem((section,), text)
     ids = dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions)
     for agent_id in (experiment.game.seats or ()) if experiment.game else ():
         if agent_id not in ids:

@@ -16,6 +16,7 @@ from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Name, Section
 DEFAULT_PROFILE: Final = "embedded"
 GAME_ENVIRONMENT: Final = "town_of_salem"
 DISCUSSION_ENVIRONMENT: Final = "discussion"
+ECHO_ENVIRONMENT: Final = "echo"
 
 
 class ExperimentMetadata(Section):
@@ -31,9 +32,16 @@ class ConversationConfig(Section):
     """What is played, and how often."""
 
     environment: Annotated[Name, IDENTITY]
-    """The kind of conversation: `town_of_salem`, `discussion`."""
+    """The kind of conversation: `town_of_salem`, `discussion`, `echo`."""
     conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
     """How many conversations to run; a run can be extended by raising it."""
+
+
+class EchoConfig(Section):
+    """Numbers that are sent back: the smallest conversations there are, to try or to measure an engine with."""
+
+    rounds: Annotated[int, IDENTITY, Field(ge=1, le=1000)]
+    """How many numbers each agent is given, one after the other."""
 
 
 class RetryConfig(Section):
@@ -74,6 +82,8 @@ class Experiment(Section):
     """Settings of the environment `town_of_salem`; all of them have defaults."""
     discussion: DiscussionConfig | None = None
     """Settings of the environment `discussion`."""
+    echo: EchoConfig | None = None
+    """Settings of the environment `echo`."""
     retry_config: RetryConfig = RetryConfig()
     """What happens when a reply cannot be used or does not come."""
 

@@ -31,6 +31,12 @@ def _discussion(experiment: Experiment) -> Environment:
     return DiscussionEnvironment(experiment)
 
 
+def _echo(experiment: Experiment) -> Environment:
+    from mac_runner.environments.echo import EchoEnvironment
+
+    return EchoEnvironment(experiment)
+
+
 def _town_of_salem(experiment: Experiment) -> Environment:
     from mac_runner.environments.town_of_salem.environment import TownOfSalem
 
@@ -39,5 +45,6 @@ def _town_of_salem(experiment: Experiment) -> Environment:
 
 _ENVIRONMENTS: dict[str, Callable[[Experiment], Environment]] = {
     "discussion": _discussion,
+    "echo": _echo,
     "town_of_salem": _town_of_salem,
 }

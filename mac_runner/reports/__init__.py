@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from mac_runner.reports.exports import PARQUET_HINT, csv_bytes, has_parquet, parquet_bytes
 from mac_runner.reports.grid import GridRow, GridTable, grid_table
+from mac_runner.reports.grid_standing import grid_standing_json, tell_grid_standing
 from mac_runner.reports.grid_summary import summarise_grid
 from mac_runner.reports.grid_text import render_grid, write_grid
 from mac_runner.reports.intervals import Interval, wilson
@@ -20,6 +21,7 @@ __all__ = [
     "GridTable",
     "Interval",
     "csv_bytes",
+    "grid_standing_json",
     "grid_table",
     "has_parquet",
     "parquet_bytes",
@@ -28,6 +30,7 @@ __all__ = [
     "standing_json",
     "summarise",
     "summarise_grid",
+    "tell_grid_standing",
     "tell_standing",
     "tell_transcript",
     "tell_turns",

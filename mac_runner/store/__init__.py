@@ -12,6 +12,7 @@ from __future__ import annotations
 from mac_runner.store.disk import Disk, System
 from mac_runner.store.grid import GridEntry, GridRecord, grid_entries, is_grid, read_grid
 from mac_runner.store.grid_run import GridRun, grid_accounting, open_grid, write_tables
+from mac_runner.store.grid_standing import GridStanding, read_grid_standing
 from mac_runner.store.manifest import Counts
 from mac_runner.store.merging import Merged, merge_runs
 from mac_runner.store.reader import RunContents, has_run, read_run, read_summary
@@ -19,7 +20,7 @@ from mac_runner.store.run import Run, open_run
 from mac_runner.store.session import encode_for_reading
 from mac_runner.store.sessions import merge_accounting
 from mac_runner.store.standing import SessionStanding, Standing, read_standing
-from mac_runner.store.survey import Survey, survey
+from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -38,6 +39,7 @@ __all__ = [
     "GridEntry",
     "GridRecord",
     "GridRun",
+    "GridStanding",
     "Merged",
     "Run",
     "RunContents",
@@ -53,12 +55,14 @@ __all__ = [
     "has_run",
     "in_wall_clock_order",
     "index_row",
+    "is_complete",
     "is_grid",
     "merge_accounting",
     "merge_runs",
     "open_grid",
     "open_run",
     "read_grid",
+    "read_grid_standing",
     "read_run",
     "read_standing",
     "read_summary",

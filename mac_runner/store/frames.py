@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -90,17 +90,55 @@ def decode_frame(data: bytes) -> JsonObject | None:
 
 def lines(chunks: Iterable[bytes]) -> Iterator[Line]:
     """The lines of a file given in pieces; holds one line in memory, and no line longer than a frame may be."""
+    for block in _blocks(chunks):
+        offset = block.offset
+        for data in block.data.split(b"\n"):
+            yield Line(offset, len(data) + block.dropped, data, block.is_ended)
+            offset += len(data) + 1
+
+
+def lines_with(
+    pattern: re.Pattern[bytes], chunks: Iterable[bytes], wants: Callable[[re.Match[bytes]], bool] = lambda match: True
+) -> Iterator[Line]:
+    """The ended lines with a match of `pattern` that is wanted; all others are passed over at next to no cost."""
+    for block in _blocks(chunks):
+        passed = 0
+        for match in pattern.finditer(block.data) if block.is_ended else ():
+            if match.start() >= passed and wants(match):
+                start = block.data.rfind(b"\n", 0, match.start()) + 1
+                end = block.data.find(b"\n", match.end())
+                passed = len(block.data) if end < 0 else end
+                yield Line(block.offset + start, passed - start, block.data[start:passed], True)
+
+
+class _Block(NamedTuple):
+    """A stretch of whole lines without the newline at its end, or what a file that ends in none has at its end.
+
+    Where a line is too long to be kept, only the number of its bytes is told, in `dropped`.
+    """
+
+    offset: int
+    data: bytes
+    is_ended: bool
+    dropped: int = 0
+
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
     offset, dropped, tail = 0, 0, b""
     for chunk in chunks:
-        *ended, tail = (tail + chunk).split(b"\n")
-        for data in ended:
-            size_bytes = dropped + len(data)
-            yield Line(offset, size_bytes, b"" if dropped else data, True)
-            offset, dropped = offset + size_bytes + 1, 0
+        data = tail + chunk
+        if dropped and (end := data.find(b"\n")) >= 0:
+            yield _Block(offset, b"", True, dropped + end)
+            offset, dropped, data = offset + dropped + end + 1, 0, data[end + 1 :]
+        end = data.rfind(b"\n")
+        if end >= 0:
+            yield _Block(offset, data[:end], True)
+            offset += end + 1
+        tail = data[end + 1 :]
         if dropped or len(tail) > limits.FRAME_BYTES_MAX:
             dropped, tail = dropped + len(tail), b""
     if dropped or tail:
-        yield Line(offset, dropped + len(tail), tail, False)
+        yield _Block(offset, tail, False, dropped)
 
 
 def records_of(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
@@ -116,11 +154,6 @@ def records_of(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
     stretches = pairwise([*starts, len(line.data) + 1])
     found = (decode_frame(line.data[start : following - 1]) for start, following in stretches)
     return tuple(record for record in found if record is not None), True
-
-
-def is_single(data: bytes) -> bool:
-    """Whether a line holds no more than one frame's beginning, which lets a reader skip it by its first bytes."""
-    return data.rfind(b' {"') == _CHECKSUM_CHARS
 
 
 def scan(data: bytes) -> Scan:

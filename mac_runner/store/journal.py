@@ -15,27 +15,41 @@ Records, by `kind`:
   until the next `done`, and its replies are those recorded behind this.
 - `checkpoint`: what the session has used up so far. The last one of a session stands.
 
-Keys are sorted, so every frame begins with `id` and `kind`, and a reader passes over replies it has
-no use for by the first bytes of their line. Reading streams: memory follows what the caller keeps.
+Keys are sorted, so every frame begins with `id` and `kind`, and a reader looks for the beginnings of the frames it
+wants: nearly all of a journal is replies of conversations that are done, and those are passed over in bulk. Whatever is
+looked at has its checksum compared. Reading streams: memory follows what the caller keeps.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import Damage, encode_frame, is_intact, is_single, lines, records_of
+from mac_runner.store.frames import Damage, Line, encode_frame, is_intact, lines, lines_with, records_of
 from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import entry, recorded_from_json, recorded_json
 from mac_runner.types import JsonObject, RecordedReply
 
 JOURNAL_FORMAT = 1
 
-_REPLY = re.compile(rb'[0-9a-f]{8} \{"id":"([^"\\]*)","kind":"reply",')
+_ID = r""" \{"id":"([^"\\\n]*(?:\\[^\n][^"\\\n]*)*)","kind":"""
+_MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
+_OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
+_REPLY = re.compile(rf'{_ID}"reply",'.encode())
+
+
+class Head(NamedTuple):
+    """How a frame begins: whose it is, and of what kind."""
+
+    id: str
+    kind: str
 
 
 def session_frame(session: int, *, started_at: str) -> bytes:
@@ -76,34 +90,47 @@ def sessions(disk: Disk, layout: Layout) -> list[int]:
     return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
 
 
-def marks(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
-    """Every record but the replies, in order."""
+def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
+    """Every record but the replies, in order; or only those of some kinds, the others passed over."""
     for session in sessions(disk, layout):
-        yield from marks_of(disk, layout, session)
+        yield from marks_of(disk, layout, session, *kinds)
 
 
-def marks_of(disk: Disk, layout: Layout, session: int) -> Iterator[JsonObject]:
-    """Every record of one session but the replies, in order."""
-    for record in _records(disk, layout.segment(session), lambda task_id: False):
-        if record["kind"] != "reply":
+def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[JsonObject]:
+    """The same of one session."""
+    looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else _MARK
+    path = layout.segment(session)
+    for record in _records(path, lines_with(looked_for, disk.chunks(path))):
+        if record["kind"] in kinds or (not kinds and record["kind"] != "reply"):
             yield record
+
+
+def heads(disk: Disk, layout: Layout) -> Iterator[Head]:
+    """What `marks` gives, less everything but id and kind: for that an intact frame is not taken apart."""
+    for path in _segments(disk, layout):
+        for line in lines_with(_MARK, disk.chunks(path)):
+            match = _MARK.search(line.data)
+            if match and match[2] != b"session" and is_intact(line.data):
+                yield Head(_id(match), match[2].decode())
+            else:
+                found = (Head(str(record["id"]), str(record["kind"])) for record in _records(path, [line]))
+                yield from (head for head in found if head.kind != "reply")
 
 
 def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
     """The index rows of all conversations that are done, one for each, in the order they were done."""
     left = Counter[str]()
     retried: dict[str, int] = {}
-    for record in marks(disk, layout):
-        task_id = entry(record, "id", str)
-        if record["kind"] == "done":
-            left[task_id] += 1
-        elif record["kind"] == "retry":
-            retried[task_id] = left[task_id]
+    for head in heads(disk, layout):
+        if head.kind == "done":
+            left[head.id] += 1
+        elif head.kind == "retry":
+            retried[head.id] = left[head.id]
     open_again = {task_id for task_id, count in retried.items() if count == left[task_id]}
-    for record in marks(disk, layout):
+    for record in marks(disk, layout, "done"):
         task_id = str(record["id"])
         # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
-        if record["kind"] == "done" and left[task_id]:
+        if left[task_id]:
             left[task_id] -= 1
             if not left[task_id] and task_id not in open_again:
                 yield entry(record, "row", dict)
@@ -115,9 +142,8 @@ def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
     # Made before the first frame of this kind is written, so most runs need not be searched for one.
     if not disk.exists(layout.attempts):
         return found
-    for record in marks(disk, layout):
-        if record["kind"] == "retry":
-            found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
+    for record in marks(disk, layout, "retry"):
+        found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
     return found
 
 
@@ -125,7 +151,8 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
     """What can be gone on from, for each task that is `wanted`."""
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
-        for record in _records(disk, path, wanted):
+        mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(_id(match)))
+        for record in _records(path, mine):
             if record["kind"] == "retry":
                 found.pop(entry(record, "id", str), None)
             if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
@@ -146,12 +173,14 @@ def begun(disk: Disk, layout: Layout) -> set[str]:
 def replied(disk: Disk, layout: Layout) -> set[str]:
     """The tasks that have a reply recorded. Only ids are read, so a damaged frame may count as well."""
     found: set[str] = set()
-    for session in sessions(disk, layout):
-        found.update(
-            match[1].decode("ascii", "replace")
-            for line in lines(disk.chunks(layout.segment(session)))
-            if line.is_ended and (match := _REPLY.match(line.data))
-        )
+
+    def note(match: re.Match[bytes]) -> bool:
+        found.add(_id(match))
+        return False
+
+    for path in _segments(disk, layout):
+        for _ in lines_with(_REPLY, disk.chunks(path), note):
+            pass
     return found
 
 
@@ -163,7 +192,7 @@ def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str)
     for line in lines(disk.chunks(layout.segment(session))):
         if not line.is_ended:
             continue
-        if _REPLY.match(line.data) and is_intact(line.data):
+        if _REPLY.search(line.data) and is_intact(line.data):
             yield line.data + b"\n"
             continue
         for record in records_of(line)[0]:
@@ -178,11 +207,13 @@ def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str)
 def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:
     """How often an engine died on each turn, of the tasks that are not done."""
     found: dict[str, Counter[str]] = {}
-    for record in marks(disk, layout):
+    # Deaths are rare, and without any the endings tell nothing.
+    has_any = next(marks(disk, layout, "death"), None) is not None
+    for record in marks(disk, layout, "death", "done") if has_any else ():
         task_id = str(record["id"])
         if record["kind"] == "done":
             found.pop(task_id, None)
-        elif record["kind"] == "death":
+        else:
             found.setdefault(task_id, Counter())[entry(record, "turn", str)] += 1
     return found
 
@@ -199,16 +230,19 @@ def _segments(disk: Disk, layout: Layout) -> Iterator[Path]:
     return (layout.segment(session) for session in sessions(disk, layout))
 
 
-def _records(disk: Disk, path: Path, wants_replies_of: Callable[[str], bool]) -> Iterator[JsonObject]:
-    """The intact records of one segment, less replies that are not wanted as far as their first bytes tell."""
-    for line in lines(disk.chunks(path)):
-        reply = _REPLY.match(line.data)
-        if not line.is_ended or (
-            reply and is_single(line.data) and not wants_replies_of(reply[1].decode("ascii", "replace"))
-        ):
-            continue
+def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
+    """The intact records of some lines of one segment."""
+    for line in found:
         for record in records_of(line)[0]:
             yield _checked(path, record)
+
+
+def _id(match: re.Match[bytes]) -> str:
+    """The id that a frame begins with, whose checksum nobody has compared yet."""
+    text = match[1].decode("ascii", "replace")
+    with suppress(ValueError):
+        return text if "\\" not in text else str(json.loads(f'"{text}"'))
+    return text
 
 
 def _checked(path: Path, record: JsonObject) -> JsonObject:

@@ -10,12 +10,13 @@ What was planned once stays planned: an invocation that plans fewer tasks does n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import islice
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.frames import encode_json
+from mac_runner.store.frames import encode_json, lines
 from mac_runner.store.records import entry, objects
 from mac_runner.store.transcripts import transcript_path
 from mac_runner.types import JsonObject
@@ -23,6 +24,8 @@ from mac_runner.types import JsonObject
 MANIFEST_FORMAT = 1
 
 _LINES_PER_PIECE = 1_000
+_TASK = re.compile(rb'\{"task_id": .*\},?')
+_quoted = json.JSONEncoder(ensure_ascii=True).encode
 
 Ending: TypeAlias = Literal["finished", "failed"]
 
@@ -43,9 +46,9 @@ class Counts(NamedTuple):
 class Manifest:
     """Planned tasks in the order of their index, and the endings of those that are done."""
 
-    def __init__(self, experiment_name: str, planned: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, experiment_name: str, planned: Mapping[str, int]) -> None:
         self._experiment_name = experiment_name
-        self._indexes = dict(sorted(planned, key=lambda item: (item[1], item[0])))
+        self._indexes = _in_task_order(planned)
         self._endings: dict[str, Ending] = {}
         self._failed = 0
 
@@ -60,9 +63,17 @@ class Manifest:
             self._failed += ending == "failed"
             self._endings[task_id] = ending
 
+    def status(self, task_id: str) -> str:
+        """How a task ended, or that it is pending."""
+        return self._endings.get(task_id, "pending")
+
     def is_done(self, task_id: str) -> bool:
         """Whether a task needs no more work."""
         return task_id in self._endings
+
+    def done(self) -> Iterator[str]:
+        """The tasks that are done, in task order."""
+        return (task_id for task_id in self._indexes if task_id in self._endings)
 
     def encode(self, updated_at: str) -> Iterator[bytes]:
         """The file, in pieces: one line for each task."""
@@ -82,10 +93,8 @@ class Manifest:
         yield b"\n]\n}\n"
 
     def _line(self, task_id: str, index: int) -> str:
-        status = self._endings.get(task_id, "pending")
-        names = (
-            f'"task_id": {json.dumps(task_id)}, "index": {index}, "transcript": {json.dumps(transcript_path(task_id))}'
-        )
+        status = self.status(task_id)
+        names = f'"task_id": {_quoted(task_id)}, "index": {index}, "transcript": {_quoted(transcript_path(task_id))}'
         return f'{{{names}, "status": "{status}"}}'
 
 
@@ -97,19 +106,39 @@ class ManifestFile(NamedTuple):
     statuses: dict[str, str]
 
 
-def decode_manifest(data: bytes, where: str) -> ManifestFile:
-    """Read a manifest back. Raises RunDirectoryError when it is none."""
+def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
+    """Read a manifest back, given in pieces, line by line. Raises RunDirectoryError when it is none."""
+    planned: dict[str, int] = {}
+    statuses: dict[str, str] = {}
+
+    def note(task: JsonObject) -> None:
+        task_id = entry(task, "task_id", str)
+        planned[task_id] = entry(task, "index", int)
+        statuses[task_id] = entry(task, "status", str)
+
+    # What is left when the lines of the tasks are taken out is a manifest without tasks, and small.
+    frame: list[bytes] = []
     try:
-        record = json.loads(data)
+        for line in lines(chunks):
+            if _TASK.fullmatch(line.data):
+                note(json.loads(line.data.removesuffix(b",")))
+            else:
+                frame.append(line.data)
+        record = json.loads(b"\n".join(frame))
         if not isinstance(record, dict) or record.get("format") != MANIFEST_FORMAT:
             raise ValueError(f"it should be an object with format {MANIFEST_FORMAT}")
-        tasks = objects(record, "tasks")
-        return ManifestFile(
-            experiment_name=entry(record, "experiment_name", str),
-            planned={entry(task, "task_id", str): entry(task, "index", int) for task in tasks},
-            statuses={entry(task, "task_id", str): entry(task, "status", str) for task in tasks},
-        )
+        # Laid out anew by another program it has its tasks here.
+        for task in objects(record, "tasks"):
+            note(task)
+        return ManifestFile(entry(record, "experiment_name", str), planned, statuses)
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(
             f"{where} cannot be read ({fault}); remove it and run the same command again: it is written anew"
         ) from fault
+
+
+def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:
+    ordered = dict(planned)
+    if all(one < other for one, other in pairwise(ordered.values())):
+        return ordered
+    return dict(sorted(ordered.items(), key=lambda item: (item[1], item[0])))

@@ -32,7 +32,7 @@ from mac_runner.store.manifest import Manifest
 from mac_runner.store.owner import is_alive, read_owner
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.records import entry
-from mac_runner.store.session import in_task_order, settle, write_index, write_manifest, write_summary
+from mac_runner.store.session import settle, write_index, write_manifest, write_summary
 from mac_runner.types import JsonObject
 
 EVENT_RUN_MERGED = "EVENT_RUN_MERGED"
@@ -164,9 +164,10 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock
     for directory in filter(disk.exists, (layout.transcripts, layout.attempts)):
         disk.sync_directory(directory)
     _copy_journals(disk, layout, runs)
-    write_index(disk, layout, in_task_order(journal.rows(disk, layout)))
+    manifest = _manifest(disk, layout, runs)
+    write_index(disk, layout, manifest)
     _copy_events(disk, layout, runs, clock)
-    _write_manifest(disk, layout, runs, clock)
+    write_manifest(disk, layout, clock, manifest)
     disk.write_atomic(layout.config, [encode_config(runs[0].resolved)])
 
 
@@ -217,11 +218,13 @@ def _about(run: RunContents) -> JsonObject:
     return {"run": run.layout.directory.resolve().name, "shard": None if shard is None else str(shard), **counts}
 
 
-def _write_manifest(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock) -> None:
-    manifest = Manifest(layout.experiment_name, (item for run in runs for item in run.planned().items()))
+def _manifest(disk: Disk, layout: Layout, runs: Sequence[RunContents]) -> Manifest:
+    manifest = Manifest(
+        layout.experiment_name, {task_id: index for run in runs for task_id, index in run.planned().items()}
+    )
     for row in journal.rows(disk, layout):
         settle(manifest, entry(row, "task_id", str), entry(row, "status", str))
-    write_manifest(disk, layout, clock, manifest)
+    return manifest
 
 
 def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -47,7 +47,7 @@ class RunContents:
 
     def planned(self) -> dict[str, int]:
         """Every task that is planned, with its index."""
-        manifest = decode_manifest(self.disk.read(manifest_path(self.layout.directory)), str(self.layout.manifest))
+        manifest = decode_manifest(self.disk.chunks(self.layout.manifest), str(self.layout.manifest))
         done = {entry(row, "task_id", str): entry(row, "index", int) for row in self.rows()}
         return {**manifest.planned, **done}
 
@@ -103,7 +103,7 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
     path = manifest_path(directory)
     if not disk.exists(path):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    planned = decode_manifest(disk.read(path), str(path))
+    planned = decode_manifest(disk.chunks(path), str(path))
     layout = Layout(directory=directory, experiment_name=planned.experiment_name)
     return RunContents(
         layout=layout,

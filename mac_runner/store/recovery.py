@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.frames import lines
@@ -30,9 +31,9 @@ from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.publishing import read_published
 from mac_runner.store.records import entry
 from mac_runner.store.retrying import Attempts, remove_superseded
-from mac_runner.store.session import in_task_order, index_line, settle, write_index
+from mac_runner.store.session import index_line, settle, write_index
 from mac_runner.store.transcripts import with_attempts
-from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
+from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class _Ended(NamedTuple):
 
     place: int
     status: str
-    row_digest: bytes
+    row_digest: int
 
 
 def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
@@ -94,19 +95,13 @@ def prepare(disk: Disk, layout: Layout, repairs: Repairs) -> None:
     disk.sync_directory(layout.transcripts)
 
 
-def recover(
-    disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]], *, log: OpenFile, repairs: Repairs
-) -> Recovered:
+def recover(disk: Disk, layout: Layout, tasks: Plan, *, log: OpenFile, repairs: Repairs) -> Recovered:
     """Find out where the run stands and put right what is not. Adopted transcripts are noted in `log`."""
     attempts = journal.attempts(disk, layout)
     ended = ended_tasks(disk, layout)
     remove_superseded(disk, layout, attempts, attempts.keys() - ended.keys())
-    present = {task_id for name in disk.names(layout.transcripts) if (task_id := task_id_of(name)) is not None}
-    repairs.missing += sorted(ended.keys() - present)
-    for task_id in repairs.missing:
-        del ended[task_id]
-    orphans = present - ended.keys()
-    planned, seeds = _plan(disk, layout, tasks, orphans, repairs)
+    orphans = _part_with_missing(disk, layout, ended, repairs)
+    seeds = {task.task_id: task.seed for task in tasks.those(orphans.__contains__)} if orphans else {}
     adopted = [
         with_attempts(row, attempts.get(entry(row, "task_id", str), ()))
         for row in _adopt(disk, layout, sorted(orphans), seeds, repairs)
@@ -115,12 +110,10 @@ def recover(
         disk.append(log, b"".join(map(journal.done_frame, adopted)))
         disk.sync(log)
         ended.update((task_id, ended_of(row)) for task_id, row in zip(repairs.adopted, adopted, strict=True))
-    _repair_index(disk, layout, ended, repairs)
-    places = {task_id: end.place for task_id, end in ended.items()}
-    manifest = Manifest(layout.experiment_name, {**planned, **places}.items())
-    for task_id, end in ended.items():
-        settle(manifest, task_id, end.status)
-    left = sum(1 for task in tasks() if not manifest.is_done(task.task_id))
+    manifest = _manifest(disk, layout, tasks, ended, repairs)
+    _repair_index(disk, layout, ended, manifest, repairs)
+    del ended
+    left = sum(1 for task_id, _ in tasks.ids() if not manifest.is_done(task_id))
     replies = journal.replies(disk, layout, lambda task_id: not manifest.is_done(task_id))
     return Recovered(
         manifest=manifest,
@@ -147,28 +140,44 @@ def ended_of(row: JsonObject) -> _Ended:
     return _Ended(entry(row, "index", int), entry(row, "status", str), _digest(index_line(row).rstrip(b"\n")))
 
 
-def is_index_exact(disk: Disk, layout: Layout, ended: dict[str, _Ended]) -> bool:
+def is_index_exact(disk: Disk, layout: Layout, ended: Mapping[str, _Ended]) -> bool:
     """Whether the index has the line of each ended task once, and no other, in whatever order."""
-    found = Counter(_digest(line.data) if line.is_ended else b"" for line in lines(disk.chunks(layout.index)))
-    return found == Counter(end.row_digest for end in ended.values())
+    count, total = 0, 0
+    for line in lines(disk.chunks(layout.index)):
+        count, total = count + 1, total + (_digest(line.data) if line.is_ended else 0)
+    # No two sets of lines have the same sum of digests, but by an accident rarer than any other.
+    return (count, total) == (len(ended), sum(end.row_digest for end in ended.values()))
 
 
-def _plan(
-    disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]], orphans: set[str], repairs: Repairs
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Everything that is planned now or was before, and the seeds of the orphans among it."""
+def _part_with_missing(disk: Disk, layout: Layout, ended: dict[str, _Ended], repairs: Repairs) -> set[str]:
+    """Take out of `ended` the tasks whose transcripts are gone; the transcripts that no task in it has."""
+    missing, orphans = set(ended), set[str]()
+    for name in disk.names(layout.transcripts):
+        task_id = task_id_of(name)
+        if task_id in ended:
+            missing.discard(task_id)
+        elif task_id is not None:
+            orphans.add(task_id)
+    repairs.missing += sorted(missing)
+    for task_id in repairs.missing:
+        del ended[task_id]
+    return orphans
+
+
+def _manifest(disk: Disk, layout: Layout, tasks: Plan, ended: Mapping[str, _Ended], repairs: Repairs) -> Manifest:
+    """Everything that is planned now or was before, and how far it is."""
     planned: dict[str, int] = {}
     if disk.exists(layout.manifest):
         try:
-            planned |= decode_manifest(disk.read(layout.manifest), str(layout.manifest)).planned
+            planned = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest)).planned
         except RunDirectoryError:
             repairs.is_manifest_unreadable = True
-    seeds: dict[str, int] = {}
-    for task in tasks():
-        planned[task.task_id] = task.index
-        if task.task_id in orphans:
-            seeds[task.task_id] = task.seed
-    return planned, seeds
+    planned.update(tasks.ids())
+    planned.update((task_id, end.place) for task_id, end in ended.items())
+    manifest = Manifest(layout.experiment_name, planned)
+    for task_id, end in ended.items():
+        settle(manifest, task_id, end.status)
+    return manifest
 
 
 def _adopt(
@@ -210,12 +219,13 @@ def _set_aside(disk: Disk, layout: Layout, task_id: str) -> None:
     disk.rename(layout.transcript(task_id), place)
 
 
-def _repair_index(disk: Disk, layout: Layout, ended: dict[str, _Ended], repairs: Repairs) -> None:
+def _repair_index(
+    disk: Disk, layout: Layout, ended: Mapping[str, _Ended], manifest: Manifest, repairs: Repairs
+) -> None:
     if not is_index_exact(disk, layout, ended):
-        rows = (row for row in journal.rows(disk, layout) if entry(row, "task_id", str) in ended)
-        write_index(disk, layout, in_task_order(rows))
+        write_index(disk, layout, manifest)
         repairs.is_index_rewritten = True
 
 
-def _digest(line: bytes) -> bytes:
-    return hashlib.blake2b(line, digest_size=16).digest()
+def _digest(line: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(line, digest_size=16).digest())

@@ -16,7 +16,7 @@ from types import TracebackType
 from mac_runner.clock import Clock, iso
 from mac_runner.config import Difference
 from mac_runner.errors import StoreError
-from mac_runner.plan import Shard
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.identity import (
@@ -62,9 +62,7 @@ _NO_DEATHS: Mapping[str, int] = {}
 class Run:
     """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
 
-    def __init__(
-        self, *, session: Session, recovered: Recovered, tasks: Callable[[], Iterator[Task]], lock: RunLock
-    ) -> None:
+    def __init__(self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock) -> None:
         self._session = session
         self._manifest = recovered.manifest
         self._replies = recovered.replies
@@ -104,11 +102,10 @@ class Run:
 
     def unfinished(self) -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
         """The tasks of this invocation that are not done, in plan order, each with the replies recorded so far."""
-        for task in self._tasks():
-            if not self._manifest.is_done(task.task_id):
-                replies = tuple(self._replies.pop(task.task_id, ()))
-                self._next_reply[task.task_id] = len(replies)
-                yield task, replies
+        for task in self._tasks.those(lambda task_id: not self._manifest.is_done(task_id)):
+            replies = tuple(self._replies.pop(task.task_id, ()))
+            self._next_reply[task.task_id] = len(replies)
+            yield task, replies
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
         """Put a reply into the journal, behind those that `unfinished` gave."""
@@ -181,7 +178,7 @@ def open_run(
     *,
     experiment_name: str,
     resolved: JsonObject,
-    tasks: Callable[[], Iterator[Task]],
+    tasks: Plan,
     clock: Clock,
     shard: Shard | None = None,
     disk: Disk | None = None,
@@ -192,7 +189,7 @@ def open_run(
 ) -> Run:
     """Begin a run in `directory`, or go on with the one there.
 
-    `tasks` gives the plan of this invocation anew on each call, and `shard` says which part of the experiment that
+    `tasks` is the plan of this invocation, and `shard` says which part of the experiment that
     is, when it is not all of it. Tasks that have failed are tried again where `is_retried`. The directory `is_guarded`
     where the caller holds the lock of one around it. `say` is told of what takes time or may surprise. Raises
     RunLockedError when another process is at it, IdentityError when it is another experiment's or another part's,
@@ -218,10 +215,10 @@ def open_run(
             raise
 
 
-def _need(disk: Disk, layout: Layout, tasks: Callable[[], Iterator[Task]]) -> Need:
+def _need(disk: Disk, layout: Layout, tasks: Plan) -> Need:
     """What is left to do, as reading alone tells: for a disk that has no room to begin with."""
     done = {row["task_id"] for row in journal.rows(disk, layout)}
-    return Need(sum(task.task_id not in done for task in tasks()), typical_transcript_bytes(disk, layout))
+    return Need(sum(task_id not in done for task_id, _ in tasks.ids()), typical_transcript_bytes(disk, layout))
 
 
 def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
@@ -249,7 +246,7 @@ def _open_locked(
     layout: Layout,
     *,
     changes: tuple[Difference, ...],
-    tasks: Callable[[], Iterator[Task]],
+    tasks: Plan,
     clock: Clock,
     disk: Disk,
     lock: RunLock,

@@ -12,10 +12,11 @@ again or are worth no sync.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from mac_runner import limits
@@ -85,6 +86,8 @@ class SummaryItem:
 
     summary: JsonObject
 
+
+_LINES_PER_WRITE = 1_000
 
 Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
@@ -167,7 +170,7 @@ class Session:
         """Account for the session, bring index and manifest into their final form."""
         self._log_frames([self._checkpoint(self.elapsed_s)])
         if self.written >= self._left:
-            write_index(self.disk, self.layout, in_task_order(journal.rows(self.disk, self.layout)))
+            write_index(self.disk, self.layout, self._manifest)
         self._write_manifest()
 
     def close(self) -> None:
@@ -271,15 +274,24 @@ def index_line(row: JsonObject) -> bytes:
     return encode_json(row) + b"\n"
 
 
-def in_task_order(rows: Iterable[JsonObject]) -> list[bytes]:
-    """The lines of an index in its final form."""
-    keyed = [((entry(row, "index", int), entry(row, "task_id", str)), index_line(row)) for row in rows]
-    return [line for _, line in sorted(keyed)]
+def in_task_order(rows: Iterable[JsonObject], task_ids: Iterable[str]) -> Iterator[bytes]:
+    """The lines of an index in its final form: `rows` in the order of `task_ids`, which stand in that of the tasks.
+
+    Conversations end nearly in the order they began, so few rows at a time wait for their turn.
+    """
+    waiting: dict[str, bytes] = {}
+    left = ((entry(row, "task_id", str), index_line(row)) for row in rows)
+    for task_id in task_ids:
+        while task_id not in waiting and (following := next(left, None)) is not None:
+            waiting[following[0]] = following[1]
+        if task_id in waiting:
+            yield waiting.pop(task_id)
 
 
-def write_index(disk: Disk, layout: Layout, lines: Iterable[bytes]) -> None:
-    """Put a whole index in place."""
-    disk.write_atomic(layout.index, lines)
+def write_index(disk: Disk, layout: Layout, manifest: Manifest) -> None:
+    """Put a whole index in place: the rows of all tasks that are done, in task order."""
+    ordered = in_task_order(journal.rows(disk, layout), manifest.done())
+    disk.write_atomic(layout.index, iter(lambda: b"".join(islice(ordered, _LINES_PER_WRITE)), b""))
 
 
 def write_manifest(disk: Disk, layout: Layout, clock: Clock, manifest: Manifest) -> None:

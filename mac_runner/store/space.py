@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
 def typical_transcript_bytes(disk: Disk, layout: Layout) -> int:
     """What a transcript takes on average, as a sample of those so far tells; without any, what the least one takes."""
-    done = (entry(mark, "row", dict) for mark in journal.marks(disk, layout) if mark["kind"] == "done")
+    done = (entry(mark, "row", dict) for mark in journal.marks(disk, layout, "done"))
     sizes = [entry(row, "size_bytes", int) for row in islice(done, limits.SPACE_SAMPLE_CONVERSATIONS)]
     return sum(sizes) // len(sizes) if sizes else limits.SPACE_TRANSCRIPT_BYTES_MIN
 

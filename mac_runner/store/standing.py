@@ -69,7 +69,7 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     path = manifest_path(directory)
     if not disk.exists(path):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    manifest = decode_manifest(disk.read(path), str(path))
+    manifest = decode_manifest(disk.chunks(path), str(path))
     layout = Layout(directory=directory, experiment_name=manifest.experiment_name)
     owner = read_owner(disk, directory)
     gathered = _Gathered()

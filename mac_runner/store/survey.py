@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from mac_runner.config import Difference
 from mac_runner.errors import RunDirectoryError
-from mac_runner.plan import Shard
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
 from mac_runner.store.identity import check_shard, describe, is_untouched, runtime_changes
 from mac_runner.store.layout import Layout, task_id_of
-from mac_runner.store.manifest import decode_manifest
+from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.records import entry
-from mac_runner.store.session import in_task_order
-from mac_runner.types import JsonObject, Task
+from mac_runner.store.session import in_task_order, settle
+from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def survey(
     *,
     experiment_name: str,
     resolved: JsonObject,
-    tasks: Callable[[], Iterator[Task]],
+    tasks: Plan,
     shard: Shard | None = None,
     disk: Disk | None = None,
 ) -> Survey:
@@ -59,33 +60,64 @@ def survey(
         changes = runtime_changes(disk, directory, resolved)
         check_shard(disk, directory, shard)
     present = {task_id_of(name) for name in disk.names(layout.transcripts)}
-    statuses = {entry(row, "task_id", str): entry(row, "status", str) for row in journal.rows(disk, layout)}
-    endings = {task_id: status for task_id, status in statuses.items() if task_id in present}
+    statuses = ((entry(row, "task_id", str), entry(row, "status", str)) for row in journal.rows(disk, layout))
+    endings = {task_id: status for task_id, status in statuses if task_id in present}
     recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
-    planned = [task.task_id for task in tasks()]
-    found = [endings.get(task_id) for task_id in planned]
-    half_done = [task_id for task_id in planned if task_id not in endings and task_id in recorded]
-    is_tidy = not changes and statuses.keys() == present and _is_final(disk, layout, statuses, planned)
+    found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
+    half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
     return Survey(
-        planned=len(planned),
-        finished=found.count("finished"),
-        failed=found.count("failed"),
+        planned=len(tasks),
+        finished=found["finished"],
+        failed=found["failed"],
         half_done=len(half_done),
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
         changed_settings=tuple(describe(change) for change in changes),
-        is_complete=is_tidy and None not in found,
+        is_complete=not changes and _is_final(disk, layout, tasks),
     )
 
 
-def _is_final(disk: Disk, layout: Layout, statuses: dict[str, str], planned: list[str]) -> bool:
-    """Whether manifest, index and summary say what they will say for ever."""
+def is_complete(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    disk: Disk | None = None,
+) -> bool:
+    """What `survey` says of this, with the same refusals; where something is left to do it is soon known."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name)
+    if is_untouched(disk, directory):
+        return False
+    changes = runtime_changes(disk, directory, resolved)
+    check_shard(disk, directory, shard)
+    return not changes and _is_final(disk, layout, tasks)
+
+
+def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
+    """Whether all is done, and manifest, index and summary say what they will say for ever.
+
+    What is cheap to find out is asked first.
+    """
     if not disk.exists(layout.summary) or not disk.exists(layout.manifest):
         return False
     try:
-        manifest = decode_manifest(disk.read(layout.manifest), str(layout.manifest))
+        listed = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
     except RunDirectoryError:
         return False
-    if manifest.statuses != {**dict.fromkeys([*manifest.statuses, *planned], "pending"), **statuses}:
+    if any(listed.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
-    index = [line.data + b"\n" for line in lines(disk.chunks(layout.index))]
-    return index == in_task_order(journal.rows(disk, layout))
+    manifest = Manifest(layout.experiment_name, listed.planned)
+    for row in journal.rows(disk, layout):
+        settle(manifest, entry(row, "task_id", str), entry(row, "status", str))
+    if any(manifest.status(task_id) != status for task_id, status in listed.statuses.items()):
+        return False
+    present = Counter(map(task_id_of, disk.names(layout.transcripts)))
+    return present == Counter(manifest.done()) and _is_index_final(disk, layout, manifest)
+
+
+def _is_index_final(disk: Disk, layout: Layout, manifest: Manifest) -> bool:
+    found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
+    right = in_task_order(journal.rows(disk, layout), manifest.done())
+    return all(line == other for line, other in zip_longest(found, right))

@@ -39,6 +39,36 @@ def test_status_of_a_finished_run_says_so_for_people_and_programs(finished: Lab,
     assert finished.run_dir().hashes() == before
 
 
+def test_status_of_a_grid_tells_of_all_its_combinations_and_of_each(lab: Lab, at_once: AtOnce) -> None:
+    lab.write({**experiment(conversations=1), "_grid": {"sweep": {"seed": [1, 2]}}})
+    assert at_once("small.yaml", "--quiet").returncode == 0
+    before = lab.run_dir().hashes()
+    people, told = at_once("status", "runs/small").stdout, json.loads(at_once("status", "runs/small", "--json").stdout)
+
+    assert "small: complete" in people
+    assert "combinations    2 of 2 complete" in people
+    assert people.count(": 1 of 1 finished") == 2
+    assert told["state"] == "complete"
+    assert told["conversations"] == {"planned": 2, "finished": 2, "failed": 0, "half_done": 0, "not_begun": 0}
+    assert [one["values"] for one in told["combinations"]] == [{"seed": 1}, {"seed": 2}]
+    assert lab.run_dir().hashes() == before
+
+
+def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab, at_once: AtOnce) -> None:
+    slow = {"m": scripted(capacity=1, latency_ms=200)}
+    lab.write({**experiment(conversations=1, models=slow), "_grid": {"sweep": {"seed": [1, 2, 3]}}})
+    process = lab.start("small.yaml")
+    wait_for(lambda: any((lab.path / "runs" / "small").glob("*/task_manifest.json")), "a combination")
+    during = at_once("status", "runs/small").stdout
+    process.send_signal(signal.SIGKILL)
+    ended(process)
+    after = at_once("status", "runs/small").stdout
+
+    assert "small: running" in during
+    assert "small: stopped" in after
+    assert "0 of 3 complete" in after
+
+
 def test_status_of_what_is_no_run_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
     process = at_once("status", "nowhere")
 

@@ -10,7 +10,7 @@ from mac_runner.backends import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
 from mac_runner.environments import build_environment
-from mac_runner.plan import plan_tasks
+from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
 from mac_runner.store import open_run
 from mac_runner.store.transcripts import without_timing
@@ -43,7 +43,7 @@ def play(loaded: Loaded, directory: Path, *, concurrency: int | None, stop_after
             directory,
             experiment_name="talk",
             resolved=loaded.resolved,
-            tasks=lambda: plan_tasks(experiment, environment.lineup),
+            tasks=plan_of(experiment, environment.lineup),
             clock=clock,
         ) as run:
             backend = StoppingBackend(policy=environment.policy("discussant"), capacity=64, latency_ms=0.0, clock=clock)

@@ -7,10 +7,10 @@ swapped reply shows in the last one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mac_runner.clock import Clock, SystemClock
+from mac_runner.plan import Plan
 from mac_runner.store import Disk, Run, build_transcript, open_run, replies_of, task_of
 from mac_runner.types import (
     Agent,
@@ -36,10 +36,12 @@ def resolved(seed: int = 1, description: str = "a toy") -> JsonObject:
     return {"experiment_metadata": {"experiment_name": NAME, "description": description}, "seed": seed}
 
 
-def plan(n: int, first: int = 0) -> Callable[[], Iterator[Task]]:
+def plan(n: int, first: int = 0) -> Plan:
     agent = Agent(agent_id="Ann", definition="player", model="m", seat=0, slot=0, sampling=Sampling(stop=("\n",)))
-    return lambda: (
-        Task(index=i, task_id=f"{NAME}_{i:05d}", seed=stable_hash(i), agents=(agent,)) for i in range(first, n)
+    return Plan(
+        range(first, n),
+        name_of=lambda i: f"{NAME}_{i:05d}",
+        make=lambda i, task_id: Task(index=i, task_id=task_id, seed=stable_hash(i), agents=(agent,)),
     )
 
 

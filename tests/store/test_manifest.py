@@ -11,8 +11,8 @@ from mac_runner.store.manifest import Manifest, decode_manifest
 @pytest.mark.parametrize("n", [0, 1, 2, 999, 1_000, 1_001, 2_500])
 def test_manifest_of_any_length_comes_back(n: int) -> None:
     planned = {f"t{i}": i for i in range(n)}
-    manifest = Manifest("toy", reversed(planned.items()))
-    found = decode_manifest(b"".join(manifest.encode("now")), "x")
+    manifest = Manifest("toy", dict(reversed(planned.items())))
+    found = decode_manifest(manifest.encode("now"), "x")
 
     assert found.experiment_name == "toy"
     assert list(found.planned.items()) == list(planned.items())
@@ -20,7 +20,7 @@ def test_manifest_of_any_length_comes_back(n: int) -> None:
 
 
 def test_manifest_counts_a_task_once_however_often_it_ends() -> None:
-    manifest = Manifest("toy", [("a", 0), ("b", 1), ("c", 2)])
+    manifest = Manifest("toy", {"a": 0, "b": 1, "c": 2})
     for _ in range(2):
         manifest.settle("a", "failed")
         manifest.settle("b", "finished")
@@ -30,7 +30,7 @@ def test_manifest_counts_a_task_once_however_often_it_ends() -> None:
 
 
 def test_manifest_is_readable_line_by_line() -> None:
-    manifest = Manifest("toy", [("a", 0)])
+    manifest = Manifest("toy", {"a": 0})
     manifest.settle("a", "failed")
     text = b"".join(manifest.encode("2025-01-01T00:00:00.000Z")).decode("ascii")
 
@@ -42,4 +42,4 @@ def test_manifest_is_readable_line_by_line() -> None:
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 9}', b'{"format": 1, "tasks": 3}', b"[" * 100_000])
 def test_file_that_is_no_manifest_is_refused_with_advice(data: bytes) -> None:
     with pytest.raises(RunDirectoryError, match=r"runs/x cannot be read .* run the same command again"):
-        decode_manifest(data, "runs/x")
+        decode_manifest([data], "runs/x")

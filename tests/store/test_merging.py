@@ -42,7 +42,7 @@ def play_shard(
         directory,
         experiment_name=player.NAME,
         resolved=config or player.resolved(),
-        tasks=plan if shard is None else lambda: filter(shard.holds, plan()),
+        tasks=plan.part(shard),
         clock=SystemClock(),
         shard=shard,
     ) as run:

@@ -47,7 +47,7 @@ def open_retry(player: ModuleType, run_dir: Path, *, disk: Disk | None = None, w
         run_dir,
         experiment_name=player.NAME,
         resolved=player.resolved(),
-        tasks=lambda: (task for task in player.plan(CONVERSATIONS)() if task.task_id in FAILED),
+        tasks=player.plan(CONVERSATIONS).among(FAILED),
         clock=SystemClock(),
         disk=disk,
         is_retried=wanted.__contains__,

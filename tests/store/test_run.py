@@ -15,7 +15,7 @@ import yaml
 from mac_runner import limits
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
 from mac_runner.store import Disk, System, read_run, survey, verify_run
-from mac_runner.types import JsonObject, Task
+from mac_runner.types import JsonObject
 
 Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
 
@@ -99,18 +99,23 @@ def test_deaths_are_remembered_over_sessions_until_the_task_is_done(player: Modu
     assert verify_run(run_dir, rebuild=player.rebuild).ok
 
 
-def test_unfinished_is_lazy(player: ModuleType, run_dir: Path) -> None:
-    drawn: list[int] = []
+def test_unfinished_tasks_are_made_one_by_one_and_done_ones_never(
+    player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_all(player, run_dir, 100)
+    made: list[int] = []
 
-    def drawing(task: Task) -> Task:
-        drawn.append(task.index)
-        return task
+    def seed(index: int) -> int:
+        made.append(index)
+        return index
 
+    monkeypatch.setattr(player, "stable_hash", seed)
     with player.open_toy(run_dir, 1_000) as run:
-        run._tasks = lambda: (drawing(task) for task in player.plan(1_000)())
-        next(run.unfinished())
+        assert made == []
+        task, _ = next(run.unfinished())
 
-    assert drawn == [0]
+    assert task.index == 100
+    assert made == [100]
 
 
 def test_smaller_plan_does_not_shrink_the_manifest(player: ModuleType, run_dir: Path) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from mac_runner.cli.setup import Invocation, Setup, directory_of, located
 from mac_runner.config import Combination, Experiment, Grid, renamed
 from mac_runner.environments.registry import build_environment
-from mac_runner.plan import Shard, plan_tasks
+from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.store import GridRecord, Survey, grid_entries, read_grid, survey
-from mac_runner.types import Lineup, Task
+from mac_runner.types import Lineup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +34,10 @@ class Part:
         """The experiment, resolved and checked."""
         return self.combination.loaded.experiment
 
-    def tasks(self) -> Iterator[Task]:
-        """The plan of this invocation, anew on each call."""
-        tasks = islice(plan_tasks(self.experiment, self.lineup), self.limit)
-        return tasks if self.shard is None else filter(self.shard.holds, tasks)
+    @property
+    def tasks(self) -> Plan:
+        """The plan of this invocation: of the first `limit` tasks, those of the shard."""
+        return plan_of(self.experiment, self.lineup)[: self.limit].part(self.shard)
 
     def setup(self) -> Setup:
         """It as an experiment by itself, with its environment."""
@@ -129,7 +128,7 @@ def setups_by_definition(invocation: Invocation, grid: Grid) -> Iterator[Setup]:
 def _part(combination: Combination, directory: Path, invocation: Invocation) -> Part:
     with located(combination.loaded):
         lineup = build_environment(combination.loaded.experiment).lineup
-        next(plan_tasks(combination.loaded.experiment, lineup))
+        next(plan_of(combination.loaded.experiment, lineup)())
     return Part(
         combination=combination,
         directory=directory / combination.slug,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.server import ollama_replies, openai_replies
-from mac_runner.nano.server.admin_api import AdminApi
+from mac_runner.nano.server.admin_api import AdminApi, Pause, Sleep, Weights
 from mac_runner.nano.server.bodies import Body
 from mac_runner.nano.server.health import Health, ProgressWatch
 from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX
@@ -25,6 +25,8 @@ from mac_runner.nano.server.service import Service
 from mac_runner.nano.server.wire import answer
 
 _OLLAMA_PREFIX = "/api/"
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(service: Service, *, admin_key: str | None = None) -> FastAPI:
@@ -47,32 +49,35 @@ def build_app(service: Service, *, admin_key: str | None = None) -> FastAPI:
 def _add_openai(app: FastAPI, api: OpenaiApi) -> None:
     app.add_api_route("/v1/models", api.models, methods=["GET"])
     app.add_api_route("/v1/models/{name:path}", api.model, methods=["GET"])
-    app.add_api_route("/v1/chat/completions", api.chat, methods=["POST"], openapi_extra=_takes(ChatBody))
-    app.add_api_route("/v1/completions", api.completions, methods=["POST"], openapi_extra=_takes(CompletionBody))
+    _add_body(app, "/v1/chat/completions", api.chat, ChatBody)
+    _add_body(app, "/v1/completions", api.completions, CompletionBody)
 
 
 def _add_ollama(app: FastAPI, api: OllamaApi) -> None:
     app.add_api_route("/api/version", api.version, methods=["GET"])
     app.add_api_route("/api/tags", api.tags, methods=["GET"])
     app.add_api_route("/api/ps", api.running, methods=["GET"])
-    app.add_api_route("/api/show", api.show, methods=["POST"], openapi_extra=_takes(ShowRequest))
-    app.add_api_route("/api/chat", api.chat, methods=["POST"], openapi_extra=_takes(ChatRequest))
-    app.add_api_route("/api/generate", api.generate, methods=["POST"], openapi_extra=_takes(GenerateRequest))
+    _add_body(app, "/api/show", api.show, ShowRequest)
+    _add_body(app, "/api/chat", api.chat, ChatRequest)
+    _add_body(app, "/api/generate", api.generate, GenerateRequest)
 
 
 def _add_admin(app: FastAPI, api: AdminApi) -> None:
     app.add_api_route("/admin/state", api.state, methods=["GET"])
-    app.add_api_route("/admin/weights", api.update_weights, methods=["POST"])
+    _add_body(app, "/admin/weights", api.update_weights, Weights)
     app.add_api_route("/admin/cache/flush", api.flush_cache, methods=["POST"])
-    app.add_api_route("/admin/pause", api.pause, methods=["POST"])
+    _add_body(app, "/admin/pause", api.pause, Pause)
     app.add_api_route("/admin/resume", api.resume, methods=["POST"])
-    app.add_api_route("/admin/sleep", api.sleep, methods=["POST"])
+    _add_body(app, "/admin/sleep", api.sleep, Sleep)
     app.add_api_route("/admin/wake", api.wake, methods=["POST"])
 
 
-def _takes(kind: type[Body]) -> dict[str, object]:
-    """What a path takes, for `/openapi.json`: bodies are read by us, not by the framework."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+def _add_body(app: FastAPI, path: str, handler: Handler, kind: type[Body]) -> None:
+    """A path that takes a body. It is described for `/openapi.json`: bodies are read by us, not by the framework."""
+    place = f"#/paths/{path.replace('/', '~1')}/post/requestBody/content/application~1json/schema/$defs/{{model}}"
+    content = {"application/json": {"schema": kind.model_json_schema(ref_template=place)}}
+    extra = {"requestBody": {"required": True, "content": content}}
+    app.add_api_route(path, handler, methods=["POST"], openapi_extra=extra)
 
 
 class _Watched:

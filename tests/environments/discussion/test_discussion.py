@@ -159,7 +159,7 @@ def test_unknown_policies_and_environments_are_named_with_those_there_are(experi
     elsewhere = experiment.model_copy(
         update={"conversation_config": experiment.conversation_config.model_copy(update={"environment": "chess"})}
     )
-    with pytest.raises(ConfigError, match="'chess'; there are: discussion, town_of_salem"):
+    with pytest.raises(ConfigError, match="'chess'; there are: discussion, echo, town_of_salem"):
         build_environment(elsewhere)
     with pytest.raises(ConfigError, match="needs a section `discussion`"):
         build_environment(experiment.model_copy(update={"discussion": None}))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from mac_runner.nano.server import wire
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -205,6 +209,36 @@ def test_client_that_leaves_in_the_middle_of_its_body_harms_nobody(model: Path) 
     play(model, scene)
 
 
+def test_body_that_does_not_arrive_is_not_waited_for(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bound is a minute, which nobody wants to spend here.
+    monkeypatch.setattr(wire, "BODY_S_MAX", 0.01)
+
+    async def scene(server: Served, _: httpx.AsyncClient) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"model"')
+
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+
+    play(model, scene)
+
+
+def test_interface_describes_the_bodies_it_takes(model: Path) -> None:
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        answer = await client.get("/openapi.json")
+        document = answer.json()
+        places = re.findall(r'"\$ref":"#/([^"]+)"', answer.text)
+
+        assert any("~1v1~1chat~1completions" in place for place in places)
+        for place in places:
+            found = document
+            for step in place.split("/"):
+                found = found[step.replace("~1", "/")]
+            assert isinstance(found, dict)
+
+    play(model, scene)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "told"),
     [
@@ -244,12 +278,16 @@ def test_owner_changes_the_weights_while_requests_run(model: Path, tmp_path: Pat
 
 
 def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, tmp_path: Path) -> None:
+    save_file({"some.tensor": torch.zeros(2)}, str(tmp_path / "model.safetensors"))
+
     async def scene(_: Served, client: httpx.AsyncClient) -> None:
         nowhere = await client.post("/admin/weights", json={"path": str(tmp_path / "nowhere")}, headers=KEY)
+        foreign = await client.post("/admin/weights", json={"path": str(tmp_path)}, headers=KEY)
         old = await client.post("/admin/weights", json={"path": str(model), "version": 3}, headers=KEY)
         older = await client.post("/admin/weights", json={"path": str(model), "version": 2}, headers=KEY)
 
-        assert [answer.status_code for answer in (nowhere, old, older)] == [400, 200, 400]
+        assert [answer.status_code for answer in (nowhere, foreign, old, older)] == [400, 400, 200, 400]
+        assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
         assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3
 
     play(model, scene)

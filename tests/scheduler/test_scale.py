@@ -1,0 +1,127 @@
+"""What a conversation more costs the scheduler, counted: asyncio tasks, open conversations, objects kept."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Iterator
+
+from mac_runner import limits
+from mac_runner.config import (
+    AgentDefinition,
+    ConversationConfig,
+    EchoConfig,
+    Experiment,
+    ExperimentMetadata,
+    ModelDefinition,
+    ScriptedConfig,
+)
+from mac_runner.environments import build_environment
+from mac_runner.plan import plan_tasks
+from mac_runner.scheduler import Progress, RetryPolicy, run_conversations
+from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
+from tests.sim.engine import SimulatedEngine
+from tests.sim.loop import SimulatedClock, simulate
+from tests.sim.recorder import MemoryRecorder
+
+SLOTS = 50
+KB = 1_024
+
+
+class Watching(SimulatedEngine):
+    """Counts at each request how many asyncio tasks there are, and how many conversations are open."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(capacity=SLOTS)
+        self.progress = progress
+        self.asked = 0
+        self.tasks_max = 0
+        self.open_max = 0
+        self.kept_bytes: list[int] = []
+
+    async def generate(self, request: Request) -> Reply:
+        self.asked += 1
+        if self.asked % 100 == 0:
+            self.tasks_max = max(self.tasks_max, len(asyncio.all_tasks()))
+            self.open_max = max(self.open_max, self.progress.open)
+            self.kept_bytes.append(tracemalloc.get_traced_memory()[0] if tracemalloc.is_tracing() else 0)
+        await asyncio.sleep(self.random.random())
+        return Reply(text="1")
+
+
+class Forgetful(MemoryRecorder):
+    """Takes everything and keeps nothing."""
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        pass
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        pass
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        pass
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        pass
+
+
+def experiment(conversations: int) -> Experiment:
+    return Experiment(
+        experiment_metadata=ExperimentMetadata(experiment_name="many"),
+        model_definitions={"m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"))},
+        agent_definitions=(AgentDefinition(agent_id="a", role="r", model="m"),),
+        conversation_config=ConversationConfig(environment="echo", conversations=conversations),
+        echo=EchoConfig(rounds=1),
+    )
+
+
+def play(conversations: int, drawn: list[int]) -> Watching:
+    """Play so many conversations of one turn on simulated time; `drawn` gets how many of the plan were drawn when."""
+    setup = experiment(conversations)
+    progress = Progress(planned=conversations)
+    engine = Watching(progress)
+
+    def work() -> Iterator[tuple[Task, tuple[RecordedReply, ...]]]:
+        for task in plan_tasks(setup, None):
+            drawn.append(task.index - progress.finished)
+            yield task, ()
+
+    async def program() -> None:
+        await run_conversations(
+            environment=build_environment(setup),
+            environment_name="echo",
+            experiment_name="many",
+            work=work(),
+            backends={"m": engine},
+            recorder=Forgetful(),
+            retry=RetryPolicy(),
+            concurrency=None,
+            clock=SimulatedClock(),
+            stop=asyncio.Event(),
+            progress=progress,
+        )
+
+    simulate(program)
+    assert progress.finished == conversations
+    return engine
+
+
+def test_tasks_and_open_conversations_follow_the_slots_and_not_the_plan() -> None:
+    drawn: list[int] = []
+    engine = play(3_000, drawn)
+
+    assert SLOTS <= engine.tasks_max <= SLOTS + 10
+    assert engine.open_max <= SLOTS * limits.OPEN_CONVERSATIONS_PER_SLOT_MAX
+    assert max(drawn) <= SLOTS * limits.OPEN_CONVERSATIONS_PER_SLOT_MAX
+
+
+def test_nothing_is_kept_of_a_conversation_that_is_over() -> None:
+    tracemalloc.start()
+    try:
+        kept = play(4_000, []).kept_bytes
+    finally:
+        tracemalloc.stop()
+    early, late = kept[9], kept[-1]
+
+    # Three thousand conversations lie between the two.
+    assert late - early < 100 * KB

@@ -1,0 +1,261 @@
+"""What a conversation more costs the store, counted: bytes, syncs, frames taken apart, objects kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import pytest
+
+from mac_runner import limits
+from mac_runner.store import Disk, System, is_complete, journal, read_run, survey
+from mac_runner.store.frames import Line, records_of
+from mac_runner.store.identity import encode_config
+from mac_runner.store.layout import Layout
+from mac_runner.store.manifest import Manifest
+from mac_runner.store.session import in_task_order, index_line
+from mac_runner.store.writer import THREAD_NAME
+from mac_runner.types import JsonObject
+
+KB = 1_024
+TURNS_RECORDED = 3
+
+
+class StillClock(Protocol):
+    now_s: float
+
+
+class Counting(System):
+    """The operating system, with an account of what went to which file."""
+
+    def __init__(self) -> None:
+        self.written_bytes: Counter[str] = Counter()
+        self.syncs: Counter[str] = Counter()
+        self.read_from: Counter[str] = Counter()
+        self.threads: set[str] = set()
+        self.before_sync: Callable[[str], object] = lambda name: None
+        self._names: dict[int, str] = {}
+
+    def create(self, path: Path) -> int:
+        self.threads.add(threading.current_thread().name)
+        descriptor = super().create(path)
+        self._names[descriptor] = path.parent.name
+        return descriptor
+
+    def open_append(self, path: Path) -> int:
+        descriptor = super().open_append(path)
+        self._names[descriptor] = path.name
+        return descriptor
+
+    def open_read(self, path: Path) -> int:
+        self.read_from[path.parent.name] += 1
+        return super().open_read(path)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self.threads.add(threading.current_thread().name)
+        written = super().write(descriptor, data)
+        self.written_bytes[self._names[descriptor]] += written
+        return written
+
+    def fsync(self, descriptor: int) -> None:
+        self.threads.add(threading.current_thread().name)
+        name = self._names.get(descriptor, "")
+        self.before_sync(name)
+        self.syncs[name] += 1
+        super().fsync(descriptor)
+
+
+def row_of(number: int, task_id: str) -> JsonObject:
+    return {
+        "task_id": task_id,
+        "index": number,
+        "status": "finished",
+        "failure": None,
+        "transcript": f"transcripts/{task_id}.json",
+        "sha256": f"{number:064d}",
+        "size_bytes": 4_000,
+        "counts": {"turns": 6, "corrections": 0, "defaults": 0, "tokens": {"prompt": 90, "cached": 0, "completion": 6}},
+        "outcome": {"kind": "toy", "rounds": 2},
+        "timing": {"ended_at": "2025-01-01T00:00:00.000Z", "open_s": 1.5},
+    }
+
+
+def leave_run(player: ModuleType, directory: Path, *, planned: int, done: int, half_done: int = 0) -> None:
+    """What a killed run leaves, as far as the store looks: names of transcripts, but nothing in them."""
+    layout = Layout(directory=directory, experiment_name=player.NAME)
+    layout.transcripts.mkdir(parents=True)
+    layout.journal.mkdir()
+    layout.config.write_bytes(encode_config(player.resolved()))
+    ids = dict(player.plan(planned).ids())
+    frames = [journal.session_frame(1, started_at="2025-01-01T00:00:00.000Z")]
+    rows = []
+    for task, number in zip(player.plan(done + half_done)(), range(done + half_done), strict=True):
+        frames += [journal.reply_frame(task.task_id, n, player.answer(task, [])) for n in range(TURNS_RECORDED)]
+        if number < done:
+            layout.transcript(task.task_id).touch()
+            rows.append(row_of(number, task.task_id))
+            frames.append(journal.done_frame(rows[-1]))
+    layout.segment(1).write_bytes(b"".join(frames))
+    layout.index.write_bytes(b"".join(map(index_line, rows)))
+    layout.manifest.write_bytes(b"".join(Manifest(player.NAME, ids).encode("2025-01-01T00:00:00.000Z")))
+
+
+@contextmanager
+def peak_bytes() -> Iterator[list[int]]:
+    """The most memory that was in use inside the block beyond what was before it."""
+    found: list[int] = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        yield found
+        found.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+
+
+async def written_bytes_per_conversation(player: ModuleType, directory: Path, n: int, clock: StillClock) -> float:
+    """Each conversation is a batch of its own, so long after the last that the manifest is due whenever it may be."""
+    system = Counting()
+    with player.open_toy(directory, n, clock=clock, disk=Disk(system)) as run:
+        for task, _ in run.unfinished():
+            run.reply(task, player.answer(task, []))
+            run.publish(task, player.transcript(task, []))
+            clock.now_s += limits.CHECKPOINT_INTERVAL_S
+            await run.flow()
+    return system.written_bytes.total() / n
+
+
+def test_bytes_written_for_a_conversation_do_not_depend_on_how_many_there_are(
+    player: ModuleType, tmp_path: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_BACKLOG_ITEMS_MAX", 1)
+    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    few = asyncio.run(written_bytes_per_conversation(player, tmp_path / "few", 100, clock))
+    many = asyncio.run(written_bytes_per_conversation(player, tmp_path / "many", 800, clock))
+
+    assert many < 1.2 * few
+
+
+def test_a_hundred_conversations_share_their_syncs(player: ModuleType, run_dir: Path) -> None:
+    """While the first batch waits for the disk the others gather: one sync of replies, one of `done` frames for all."""
+    system = Counting()
+    with player.open_toy(run_dir, 100, disk=Disk(system)) as run:
+        system.syncs.clear()
+        is_handed_over: list[bool] = []
+        system.before_sync = lambda name: [None for _ in iter(lambda: bool(is_handed_over), True)]
+        for task, _ in run.unfinished():
+            run.reply(task, player.answer(task, []))
+            run.publish(task, player.transcript(task, []))
+        is_handed_over.append(True)
+        run.contents()
+        in_journal = system.syncs["journal"]
+
+    assert in_journal <= 4
+    assert system.syncs["transcripts"] == 100
+
+
+def test_the_thread_of_the_event_loop_never_touches_the_disk_of_a_run_under_way(
+    player: ModuleType, run_dir: Path
+) -> None:
+    system = Counting()
+    with player.open_toy(run_dir, 20, disk=Disk(system)) as run:
+        system.threads.clear()
+        player.play(run)
+        run.checkpoint({"models": {}})
+        run.write_summary({})
+        run.contents()
+
+        assert system.threads == {THREAD_NAME}
+
+
+def test_a_resume_takes_apart_only_the_frames_it_needs(
+    player: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_run(player, run_dir, planned=400, done=200, half_done=5)
+    taken_apart: Counter[str] = Counter()
+
+    def counted(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
+        found = records_of(line)
+        taken_apart.update(str(record["kind"]) for record in found[0])
+        return found
+
+    monkeypatch.setattr(journal, "records_of", counted)
+    system = Counting()
+    with player.open_toy(run_dir, 400, disk=Disk(system)) as run:
+        assert run.counts == (400, 200, 0)
+        assert [len(replies) for _, replies in run.unfinished()][:6] == [TURNS_RECORDED] * 5 + [0]
+        # Nor is a transcript of a conversation that is done opened; the journal is gone through as often as asked here.
+        assert system.read_from["transcripts"] == 0
+        assert system.read_from["journal"] <= 4 * 2
+        assert taken_apart["done"] <= 200 + limits.SPACE_SAMPLE_CONVERSATIONS
+        assert taken_apart["reply"] == 5 * TURNS_RECORDED
+
+
+def test_whether_a_killed_run_is_complete_is_known_without_its_journal(player: ModuleType, run_dir: Path) -> None:
+    leave_run(player, run_dir, planned=20, done=10)
+    asked = {"experiment_name": player.NAME, "resolved": player.resolved(), "tasks": player.plan(20)}
+    for name in ("", "summary.json"):
+        (run_dir / (name or "experiment.yaml")).touch()
+        system = Counting()
+
+        assert not is_complete(run_dir, **asked, disk=Disk(system))
+        assert system.read_from["journal"] == 0
+
+
+def test_complete_is_what_survey_calls_complete(player: ModuleType, run_dir: Path) -> None:
+    asked = {"experiment_name": player.NAME, "resolved": player.resolved()}
+    with player.open_toy(run_dir, 3) as run:
+        player.play(run)
+        run.write_summary({})
+
+    for n, expected in ((3, True), (2, True), (4, False)):
+        assert is_complete(run_dir, **asked, tasks=player.plan(n)) is expected
+        assert survey(run_dir, **asked, tasks=player.plan(n)).is_complete is expected
+
+
+def test_memory_of_a_resume_grows_by_less_than_a_kilobyte_with_each_conversation(
+    player: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mac_runner.store.disk.READ_CHUNK_BYTES", 16 * KB)
+    peaks = {}
+    for n in (500, 2_500):
+        directory = tmp_path / str(n)
+        leave_run(player, directory, planned=n, done=n - 10, half_done=5)
+        with peak_bytes() as found, player.open_toy(directory, n) as run:
+            assert run.counts.done == n - 10
+            assert sum(1 for _ in run.contents().rows()) == n - 10
+        peaks[n] = found[0]
+
+    assert peaks[2_500] - peaks[500] < 2_000 * KB
+
+
+def test_rows_are_put_in_order_without_holding_more_than_those_that_wait() -> None:
+    """Conversations end in about the order they began: here each of twenty before the nineteen it began behind."""
+    n, span = 10_000, 20
+    ended = (start + span - 1 - place for start in range(0, n, span) for place in range(span))
+    ids = [f"toy_{number:05d}" for number in range(n)]
+    with peak_bytes() as found:
+        lines = in_task_order((row_of(number, ids[number]) for number in ended), ids)
+        are_right = all(line == index_line(row_of(number, ids[number])) for number, line in enumerate(lines))
+
+    assert are_right
+    assert found[0] < 4 * span * KB
+
+
+def test_rows_that_ended_in_any_order_are_put_in_order(player: ModuleType, run_dir: Path) -> None:
+    with player.open_toy(run_dir, 7) as run:
+        for task, _ in sorted(run.unfinished(), key=lambda item: -item[0].index):
+            run.publish(task, player.transcript(task, []))
+
+    index = (run_dir / "toy_index.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["index"] for line in index] == [0, 1, 2, 3, 4, 5, 6]
+    assert [row["index"] for row in read_run(run_dir).rows()] == [6, 5, 4, 3, 2, 1, 0]
