@@ -41,6 +41,7 @@ SIZES: dict[str, dict[str, object]] = {
 }
 VOCABULARIES = {"5m": 8_192, "50m": 32_000, "125m": 32_000}
 KV_HEADS = {"5m": 2, "50m": 4, "125m": 4}
+TOKENS_PER_STEP = 2_048
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -151,6 +152,8 @@ def compare(directory: Path, dtype: str, batch: int, options: argparse.Namespace
             dtype=dtype,  # type: ignore[arg-type]
             num_threads=num_threads,
             max_batch_size=max(batch, 8),
+            # The peers compute all prompts at once; so, the first is not finished before the last has begun to speak.
+            max_tokens_per_batch=TOKENS_PER_STEP,
             max_model_len=length + num_new,
             num_blocks=(batch + 1) * (-(-(length + num_new) // 16)),
         )
@@ -222,6 +225,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.processor_time:
         Stopwatch.clock = time.process_time
+    if options.new <= max(options.batches) * options.prompt / TOKENS_PER_STEP + 4:
+        parser.error("--new is too small: the first sequence would be finished before all say a token in one step")
     dtypes = [name for name in options.dtypes if can_pack(DTYPES[name], torch.device("cpu"))]
     lines, prefixes, starts = list[JsonValue](), dict[str, JsonValue](), dict[str, JsonValue]()
     with tempfile.TemporaryDirectory() as scratch:

@@ -49,7 +49,7 @@ from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Tur
 AGENTS: Final = 3
 ROUNDS: Final = 3
 IN_FLIGHT: Final = 256
-SLOTS_PER_WAITING: Final = 5
+SLOTS_PER_WAITING: Final = 4
 """For so many slots of the server one request more is in flight."""
 PROMPT: Final = (Message(role="system", content="y" * 400), Message(role="user", content="x" * 1200))
 

@@ -230,6 +230,12 @@ class Reply:
     trace: TokenTrace | None = None
     timing: Timing = field(default=Timing(), compare=False)
 
+    def timed(self, timing: Timing) -> Reply:
+        """The same reply with its timing. Written out: each reply passes here, and `replace` takes twice as long."""
+        return Reply(
+            text=self.text, finish_reason=self.finish_reason, tokens=self.tokens, trace=self.trace, timing=timing
+        )
+
 
 class ReceiptKind(StrEnum):
     """What a conversation made of a reply."""

@@ -82,12 +82,11 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Each row's first token whose cumulative probability exceeds the row's number.
 
-    The sum is kept in float64, where a large vocabulary does not wear off the unlikely tokens. A number so near to 1
-    that its product rounds up to the sum would lead past the end, and takes the last possible token instead.
+    The sum is kept in float64, where a large vocabulary does not wear off the unlikely tokens, and where a number below
+    1 times the sum is below the sum, so that the token found is a possible one.
     """
     cumulative = torch.softmax(logits, -1).cumsum(-1, dtype=torch.float64)
-    total = cumulative[..., -1]
-    below = torch.minimum(uniforms.to(total.device) * total, torch.nextafter(total, torch.zeros_like(total)))
+    below = uniforms.to(cumulative) * cumulative[..., -1]
     # Of logits that are no numbers nothing can be drawn; any token does, for the request is about to fail.
     return torch.searchsorted(cumulative, below.unsqueeze(-1), right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
 

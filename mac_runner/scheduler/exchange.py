@@ -5,8 +5,6 @@ Between the engine's answer and the event nothing is awaited: the reply is journ
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mac_runner.errors import (
     BackendError,
     ConversationError,
@@ -169,9 +167,7 @@ class Exchange:
         live.source.recorder.event("EVENT_INFER_DONE", about(live, turn) | fields)
         faults = tuple(live.sendings.pop(turn.key).faults)
         timing = Timing(queue_s=round(depart.waited_s, 6), generate_s=round(now_s - sent_at_s, 6), faults=faults)
-        recorded = RecordedReply(
-            turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=replace(reply, timing=timing)
-        )
+        recorded = RecordedReply(turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing))
         return self._apply(live, turn, recorded)
 
     def _apply(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> Answered | Faulted | Broken:

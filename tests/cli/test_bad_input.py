@@ -52,7 +52,7 @@ def refused(at_once: AtOnce) -> Refused:
         (
             "environment: town_of_salem\n  conversations: 3\ngame:\n  lobby: classic-7",
             "environment: chess\n  conversations: 3",
-            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, town_of_salem"),
+            ("small.yaml:3", "conversation_config.environment", "'chess'", "discussion, echo, town_of_salem"),
         ),
         ("backend: scripted", "backend: vlm", ("small.yaml:9", "backend", "vlm", "vllm")),
         ("game:", "game:\ngame:", ("small.yaml:6", "game")),

@@ -70,6 +70,8 @@ def play(disk: CrashDisk, run_dir: Path) -> Promised:
     return Promised(results=run.written, steps=0)
 
 
+# What is raised where a reader of the journal is let go of has nobody who could hear of it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_memory_error_on_any_line_of_a_commit_ends_the_run_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

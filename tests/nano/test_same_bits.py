@@ -108,6 +108,21 @@ def test_prefix_hit_changes_no_bit(model: ModelMaker, cache_type: str, num_share
     assert (bits(sample), sample.num_cached_tokens) == (expected, min(num_shared, 99) // 16 * 16)
 
 
+@pytest.mark.parametrize("cache_type", ["paged", "radix"])
+def test_kv_of_generated_tokens_is_not_shared(model: ModelMaker, cache_type: str) -> None:
+    """It has other bits than the same tokens in a prompt; what is shared of a conversation is what was its prompt."""
+    params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
+    with InferenceEngine(config(model("qwen3"), cache_type=cache_type)) as engine:
+        first = engine.generate([PROMPT], params)[0]
+        second_prompt = [*first.prompt_tokens, *first.completion_tokens, 1, 2, 3]
+        second = engine.generate([second_prompt], PARAMS)[0]
+    with InferenceEngine(config(model("qwen3"), cache_type=cache_type)) as engine:
+        alone_again = engine.generate([second_prompt], PARAMS)[0]
+
+    assert second.num_cached_tokens == 96
+    assert bits(second) == bits(alone_again)
+
+
 @pytest.mark.parametrize("max_tokens_per_batch", [17, 20, 48, 70, 200])
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompt_in_pieces_has_the_bits_of_a_whole_one(model: ModelMaker, kind: str, max_tokens_per_batch: int) -> None:

@@ -81,7 +81,7 @@ def test_a_number_next_to_one_leads_to_a_possible_token() -> None:
     assert choose(impossible_end.unsqueeze(0), [row(last, top_k=3)])[0].token_id in (0, 1)
 
 
-def test_product_that_rounds_up_to_the_sum_leads_to_a_possible_token() -> None:
+def test_largest_number_below_one_never_leads_past_the_possible_tokens() -> None:
     logits = torch.randn(300, 50, generator=torch.Generator().manual_seed(0))
     logits[:, 40:] = -math.inf
     chosen = choose(logits, [row(math.nextafter(1.0, 0.0))] * 300)

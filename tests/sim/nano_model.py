@@ -1,4 +1,4 @@
-"""A model for nano that a test can make: two small layers of random weights, a tokenizer learned from our pages."""
+"""A model for nano that a test can make, always the same: two layers of random weights, a tokenizer of few words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
 CONTEXT_TOKENS: Final = 8192
 VOCABULARY: Final = 1024
+WORDS: Final = (
+    "the player players town mafia who what when where which there their they them this that these those with without "
+    "from into over under after before between because through during night nights day days round rounds vote votes "
+    "voted voting accuse accused guilty innocent trial trials alive dead death deaths kill killed role roles act actor "
+    "actions speak speaks said says word words write note notes answer answers question reply replies message messages "
+    "your you may must can cannot will would should could have has had not one two three four five six seven eight no "
+    "ten every everybody nobody somebody other others only also name names list target number example choose chosen "
+    "json object string true false null content type format field fields value values legal rules rule public private "
+)
+"""What the tokenizer learns its tokens from. Fixed: what a model says must not change with a page of ours."""
 SPECIAL: Final = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE: Final = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
@@ -85,8 +94,7 @@ def _make_tokenizer(path: Path) -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pages = sorted((ROOT / "docs").glob("*.md"))
-    tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
+    tokenizer.train_from_iterator([WORDS], trainer)
     tokenizer.save(str(path))
 
 

@@ -58,6 +58,7 @@ class DiscussionView:
     rounds: int
     is_last: bool
     majority: str | None
+    others: tuple[Member, ...]
     statements: tuple[Statement, ...]
     asides: tuple[Aside, ...]
     fields: tuple[str, ...]

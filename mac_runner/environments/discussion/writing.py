@@ -64,6 +64,7 @@ class PromptWriter:
         self._table = table
         self._rules = rules
         self._fixed: dict[str, _Fixed] = {}
+        self._others: dict[str, tuple[Member, ...]] = {}
         self._forms: dict[tuple[str, bool, tuple[str, ...]], Form] = {}
         self._lines: dict[tuple[int, int, bool], Line] = {}
         # Scripted players get the question without what only a reader of results may know.
@@ -131,6 +132,7 @@ class PromptWriter:
     def _fix(self, seat: Seat) -> _Fixed:
         question = self._table.question
         members = [_member(other) for other in self._table.seats]
+        self._others[seat.agent] = tuple(member for member in members if member.agent != seat.agent)
         values: dict[str, object] = {
             "agent": seat.agent,
             "role": seat.role,
@@ -138,7 +140,7 @@ class PromptWriter:
             "duty": ROLES[seat.role].duty,
             "identity_place": self._rules.settings.prompt.identity_place,
             "members": members,
-            "others": [member for member in members if member.agent != seat.agent],
+            "others": self._others[seat.agent],
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
@@ -178,6 +180,7 @@ class PromptWriter:
             rounds=self._rules.settings.max_rounds,
             is_last=moment.is_last,
             majority=moment.majority,
+            others=self._others[seat.agent],
             statements=known.statements,
             asides=known.asides,
             fields=form.own,

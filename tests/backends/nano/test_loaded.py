@@ -113,7 +113,9 @@ def test_reply_keeps_to_schema_and_choices(model_directory: Path) -> None:
     messages = (Message(role="user", content="vote"),)
 
     async def scene(backend: NanoBackend) -> None:
-        held = await backend.generate(request(prompt=Prompt(messages=messages, schema=schema)))
+        held = await backend.generate(
+            request(prompt=Prompt(messages=messages, schema=schema), sampling=Sampling(seed=1, max_tokens=2000))
+        )
         chosen = await backend.generate(request(prompt=Prompt(messages=messages, choices=("guilty", "innocent"))))
 
         assert json.loads(held.text)["vote"] in ("Ann", "Bob")

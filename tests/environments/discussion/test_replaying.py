@@ -103,3 +103,21 @@ def test_the_discussant_is_never_asked_again_and_can_be_swayed() -> None:
     assert all(outcome is not None and outcome["retries"] == {} for outcome in outcomes)
     assert len({str(outcome["answers"]) for outcome in outcomes if outcome}) > 20
     assert {outcome["rounds"] for outcome in outcomes if outcome} >= {1, 2, 3}
+
+
+def test_the_discussant_heeds_identities_that_it_is_shown() -> None:
+    people = [agent(name, persona=persona) for name, persona in (("ann", "nurse"), ("bob", "judge"), ("cat", "actor"))]
+    ends: list[list[str]] = []
+    for is_shown in (True, False):
+        experiment = talk(*people, max_rounds=4, identity_reveal_config={"persona": is_shown})
+        ends.append([])
+        for seed in range(40):
+            conversation = opened(experiment, 0)
+            while turns := conversation.turns():
+                view = conversation.prompt(turns[0]).view
+                text = POLICIES["discussant"](view, Random(stable_hash(seed, turns[0].key)))
+                conversation.receive(turns[0], Reply(text=text))
+            assert conversation.outcome is not None
+            ends[-1].append(str(conversation.outcome["answers"]))
+
+    assert ends[0] != ends[1]

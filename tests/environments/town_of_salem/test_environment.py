@@ -43,7 +43,7 @@ def test_registry_builds_the_game_an_experiment_names(experiment: Experiment) ->
 def test_registry_refuses_an_unknown_environment_naming_those_there_are(experiment: Experiment) -> None:
     other = experiment.conversation_config.model_copy(update={"environment": "chess"})
 
-    with pytest.raises(ConfigError, match="found 'chess'; there are: discussion, town_of_salem"):
+    with pytest.raises(ConfigError, match="found 'chess'; there are: discussion, echo, town_of_salem"):
         build_environment(experiment.model_copy(update={"conversation_config": other}))
 
 

@@ -104,7 +104,7 @@ def test_openai_client_stops_where_it_asks_and_is_held_to_a_schema(model: Path) 
             model=MODEL,
             messages=[{"role": "user", "content": "vote"}],
             seed=1,
-            max_tokens=100,
+            max_tokens=2000,
             response_format={"type": "json_schema", "json_schema": {"name": "vote", "schema": SCHEMA, "strict": True}},
         )
 
@@ -161,7 +161,7 @@ def test_ollama_client_generates_with_a_template_and_without(model: Path) -> Non
         taught = await client.generate(MODEL, "hi", options=options)
         chatted = await client.chat(MODEL, [{"role": "user", "content": "hi"}], options=options)
         raw = await client.generate(MODEL, "hi", options=options, raw=True)
-        held = await client.generate(MODEL, "vote", format=SCHEMA, options={"num_predict": 100, "seed": 1})
+        held = await client.generate(MODEL, "vote", format=SCHEMA, options={"num_predict": 2000, "seed": 1})
 
         assert taught.response == chatted.message.content
         assert taught.prompt_eval_count == chatted.prompt_eval_count

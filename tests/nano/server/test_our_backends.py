@@ -96,7 +96,7 @@ def test_reply_is_the_same_through_the_server_and_without_it(model: Path) -> Non
 @pytest.mark.parametrize("of", [openai_backend, ollama_backend])
 def test_reply_is_held_to_schema_and_choices(model: Path, of: Callable[[Served], Backend]) -> None:
     async def scene(backend: Backend) -> None:
-        sampling = Sampling(seed=1, max_tokens=100)
+        sampling = Sampling(seed=1, max_tokens=2000)
         held = await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=sampling))
         choices = Prompt(messages=VOTE, choices=("guilty", "innocent"))
         chosen = await backend.generate(request(prompt=choices, sampling=sampling))

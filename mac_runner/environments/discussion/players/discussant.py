@@ -1,7 +1,8 @@
 """A discussant with a stance of its own that others can sway; it answers in the schema its role is asked for.
 
 In the first round a participant draws an answer. Later it looks at what it has read of the others: the more of them
-hold another answer, the likelier it takes that over. It is no model of anything; it makes numbers that differ.
+hold another answer, the likelier it takes that over, and it heeds identities unequally. It is no model of anything; it
+makes numbers that differ.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mac_runner.environments.discussion.prompts import DiscussionView, aside_fie
 from mac_runner.environments.discussion.roles import CONTINUE
 from mac_runner.environments.discussion.stopping import majority
 from mac_runner.environments.discussion.table import Statement
+from mac_runner.types import stable_hash
 
 FIRM: Final = 0.4
 """How likely a discussant keeps an answer that nobody else holds."""
@@ -67,10 +69,18 @@ def _answer(view: DiscussionView, random: Random) -> str:
     own = latest.pop(view.agent, None)
     if own is None:
         return random.choice(_options(view.question))
-    # Others are as hard to resist as they are many.
-    against = sorted(answer for answer in latest.values() if answer != own)
-    is_swayed = random.random() < (1 - FIRM) * len(against) / max(1, len(latest))
-    return random.choice(against) if is_swayed else own
+    # Others are as hard to resist as they are many, and as who they are shown to be makes them.
+    weights = {other.agent: _weight(other.shown) for other in view.others}
+    against = {agent: weights[agent] for agent, answer in latest.items() if answer != own}
+    everybody = sum(weights[agent] for agent in latest)
+    if not against or random.random() >= (1 - FIRM) * sum(against.values()) / everybody:
+        return own
+    return latest[random.choices(sorted(against), [against[agent] for agent in sorted(against)])[0]]
+
+
+def _weight(shown: str) -> float:
+    """How much an agent is heeded: one shown by its id alone 1, any other as its identity has it, from 0.5 to 1.5."""
+    return 0.5 + stable_hash("heed", shown) % 1000 / 1000 if shown else 1.0
 
 
 def _moderate(view: DiscussionView, random: Random) -> dict[str, str]:
