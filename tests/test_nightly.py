@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -97,3 +99,12 @@ def test_tests_of_scaled_figures_exist() -> None:
 
     assert tests
     assert all((Path(__file__).parents[1] / test).exists() for test in tests)
+
+
+def test_power_cuts_are_played_beside_each_other() -> None:
+    root = Path(__file__).parents[1]
+    both = [
+        subprocess.Popen([sys.executable, "-m", "tests.sim.seeds", "crash", *seeds], cwd=root) for seeds in ("12", "34")
+    ]
+
+    assert [one.wait() for one in both] == [0, 0]

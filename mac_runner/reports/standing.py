@@ -134,6 +134,8 @@ def _counts(counts: JsonObject) -> str:
 
 
 def _pace(session: JsonObject) -> str:
+    if session["wall_s"] is None:
+        return f"{_integer(session['conversations'])} conversations; its time and turns were not noted yet"
     return (
         f"{_integer(session['conversations'])} conversations and {_integer(session['turns'])} turns in "
         f"{_duration(session['wall_s'])}: {_rate(session['conversations_per_s'])} conversations/s, "

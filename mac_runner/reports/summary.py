@@ -22,13 +22,18 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     """Sum up the rows of an index.
 
     `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, from how many
-    `merged_runs` they come, what each of `parts` ended, what was `repeated` in vain, and for each of `models` its
-    `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A rate that cannot be told is null.
+    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so is no part of a rate, what was
+    `repeated` in vain, and for each of `models` its `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A
+    rate that cannot be told is null.
     """
     totals = _Totals()
     for row in rows:
         totals.add(parse_row(row))
     wall_s = _number(accounting, "wall_s")
+    untimed = accounting.get("untimed")
+    untimed = untimed if isinstance(untimed, dict) else {}
+    timed_turns = totals.turns - (_number(untimed, "turns") or 0)
+    timed_conversations = totals.finished + totals.failed - (_number(untimed, "conversations") or 0)
     summary: JsonObject = {
         "experiment_name": experiment_name,
         "conversations": {"planned": planned, "finished": totals.finished, "failed": totals.failed},
@@ -43,8 +48,8 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
         "wall_s": None if wall_s is None else round(wall_s, 3),
-        "turns_per_s": _ratio(totals.turns, wall_s),
-        "conversations_per_s": _ratio(totals.finished + totals.failed, wall_s),
+        "turns_per_s": _ratio(timed_turns, wall_s),
+        "conversations_per_s": _ratio(timed_conversations, wall_s),
         "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
         "parts": parts_of(accounting),

@@ -66,10 +66,14 @@ def merge_runs(
     _check_at_rest(disk, sources)
     _check_experiment(runs)
     _check_disjoint(runs)
+    mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
+    # Looked at before the lock, whose note of its holder would be the first thing to touch a directory in use.
+    _check_free(disk, target, mark)
     disk.make_directory(target)
     lock = RunLock(disk, target, clock=clock)
     try:
-        _claim(disk, target, sources)
+        _check_free(disk, target, mark)
+        disk.write_atomic(merge_path(target), [mark])
         layout = Layout(directory=target, experiment_name=runs[0].experiment_name)
         _write(disk, layout, runs, clock)
         contents = read_run(target, disk=disk)
@@ -137,9 +141,8 @@ def _check_disjoint(runs: Sequence[RunContents]) -> None:
         owners |= dict.fromkeys(begun, here)
 
 
-def _claim(disk: Disk, target: Path, sources: Sequence[Path]) -> None:
-    """Begin a merge into `target`, or go on with the same one. Raises RunDirectoryError when it is in use."""
-    mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
+def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
+    """Raises RunDirectoryError when `target` is in use, unless by the same merge, broken off."""
     if disk.exists(merge_path(target)):
         if disk.read(merge_path(target)) != mark:
             raise RunDirectoryError(
@@ -151,7 +154,6 @@ def _claim(disk: Disk, target: Path, sources: Sequence[Path]) -> None:
     if strays:
         what = "a run" if config_path(target).name in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
-    disk.write_atomic(merge_path(target), [mark])
 
 
 def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock) -> None:

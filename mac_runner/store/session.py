@@ -133,6 +133,7 @@ class Session:
         self._manifest_done = manifest.counts.done
         self._accounting: JsonObject = {}
         self._repetition = Repetition()
+        self._is_summed_up = False
         self._show_life = show_life
         self.written = 0
         """How many conversations of this session are acknowledged."""
@@ -156,8 +157,10 @@ class Session:
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
         self._log_events(_of(items, EventItem))
-        for item in _of(items, SummaryItem)[-1:]:
+        summaries = _of(items, SummaryItem)
+        for item in summaries[-1:]:
             write_summary(self.disk, self.layout, item.summary)
+        self._is_summed_up = bool(summaries)
         if self._is_manifest_due():
             self._write_manifest()
         self._show_life()
@@ -168,7 +171,9 @@ class Session:
 
     def finish(self) -> None:
         """Account for the session, bring index and manifest into their final form."""
-        self._log_frames([self._checkpoint(self.elapsed_s)])
+        # Where the last thing written was a summary, the account it was made of stands: they must not tell two times.
+        if not self._is_summed_up:
+            self._log_frames([self._checkpoint(self.elapsed_s)])
         if self.written >= self._left:
             write_index(self.disk, self.layout, self._manifest)
         self._write_manifest()

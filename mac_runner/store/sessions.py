@@ -28,10 +28,15 @@ class _Session:
     started_at: str | None = None
     run: str | None = None
     usage: JsonObject = field(default_factory=dict)
+    turns: int = 0
 
 
 def accounting(disk: Disk, layout: Layout) -> JsonObject:
-    """The last checkpoint of each session added up, how many there were, and their parts in the result."""
+    """The last checkpoint of each session added up, how many there were, and their parts in the result.
+
+    A session that was killed before its first checkpoint left no time; what it ended is `untimed`, and is no part of
+    a rate.
+    """
     sessions: dict[int, _Session] = {}
     endings = _Endings()
     for number in journal.sessions(disk, layout):
@@ -42,7 +47,12 @@ def accounting(disk: Disk, layout: Layout) -> JsonObject:
     for session in sessions.values():
         total = merge_accounting(total, session.usage)
     runs = {session.run for session in sessions.values() if session.run is not None}
-    parts: list[JsonValue] = [*_parts(sessions, endings)]
+    told = [*_parts(sessions, endings)]
+    untimed = {number: session.turns for number, session in sessions.items() if "wall_s" not in session.usage}
+    if ended := [part for part in told if part["session"] in untimed]:
+        conversations = sum(entry(part, "finished", int) + entry(part, "failed", int) for part in ended)
+        total["untimed"] = {"conversations": conversations, "turns": sum(untimed.values())}
+    parts: list[JsonValue] = [*told]
     return {**total, "sessions": len(sessions), "merged_runs": len(runs), "parts": parts}
 
 
@@ -94,6 +104,7 @@ def _take(mark: JsonObject, number: int, session: _Session, endings: _Endings) -
             endings.remove(entry(entry(mark, "row", dict), "index", int))
         case "done":
             row = entry(mark, "row", dict)
+            session.turns += entry(entry(row, "counts", dict), "turns", int)
             endings.add(entry(row, "index", int), number, is_failed=row["status"] == "failed")
         case _:
             pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,14 +19,14 @@ from tests.faults.crashfs import CrashDisk
 from tests.faults.test_crashes import CONVERSATIONS, Moments, examine, steps, transcripts_in
 from tests.store import player
 
-_ROOT = Path("/model")
 _TORN = 3
 
 
 def play(seed: int) -> int:
     """Crash a random run at each of its operations; how many disks there were to go on from."""
-    random, disk, run_dir = Random(seed), CrashDisk(_ROOT), _ROOT / "run"
-    with pytest.MonkeyPatch.context() as patch:
+    # The lock is a real one, and so each play needs a place of its own.
+    with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        random, disk, run_dir = Random(seed), CrashDisk(Path(place)), Path(place, "run")
         patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
         patch.setattr(test_crashes, "TORN", _TORN)
         moments = Moments(disk)

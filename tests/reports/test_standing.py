@@ -113,6 +113,16 @@ def test_writers_clock_ahead_of_the_readers_is_no_negative_age() -> None:
     )
 
 
+def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
+    told = standing_json(standing(), NOW)
+    session = told["session"]
+    assert isinstance(session, dict)
+
+    text = tell_standing({**told, "session": {**session, "wall_s": None, "turns": 0}})
+
+    assert "last session    40 conversations; its time and turns were not noted yet\n" in text
+
+
 def test_screen_is_bounded(make_row: Make) -> None:
     models: dict[str, JsonValue] = {f"m{n}": {"requests": n} for n in range(STANDING_MODELS_MAX + 2)}
     failures = tuple(make_row(n, failure=f"reason {'x' * n}") for n in range(STANDING_FAILURES_MAX + 3))

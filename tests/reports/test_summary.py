@@ -43,6 +43,15 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert summary["models"] == {"m1": {"capacity": 8, "slot_utilisation": 0.75, "requests": 12}}
 
 
+def test_rates_leave_out_what_was_ended_untimed(make_row: Make) -> None:
+    summary = _summarise(
+        [make_row(index) for index in range(3)],
+        accounting={**ACCOUNTING, "untimed": {"conversations": 1, "turns": 10}},
+    )
+
+    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 1.0, 0.1)
+
+
 def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:
     summary = _summarise([], accounting={"wall_s": 0, "sessions": 0, "models": {}})
 

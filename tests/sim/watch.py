@@ -64,7 +64,7 @@ class Watch(Progress):
         """Nobody jumps the queue: while a turn waits for its model, no conversation opened later has one sent.
 
         Looked at are first askings: a correction or another sending goes before them by right, a conversation that is
-        further does, and a suspect is behind them.
+        further does (as one may be that was resumed in the middle of a round), and a suspect is behind them.
         """
         firsts = [
             one
@@ -77,7 +77,9 @@ class Watch(Progress):
             opened_at_s = self.fresh_at_s.get(late.depart.conversation, 0.0)
             for waiting in firsts[place + 1 :]:
                 is_passed = (
-                    waiting.ready_at_s + 1e-6 < opened_at_s and waiting.depart.turn.model == late.depart.turn.model
+                    waiting.ready_at_s + 1e-6 < opened_at_s
+                    and waiting.depart.turn.model == late.depart.turn.model
+                    and waiting.depart.turn.round >= late.depart.turn.round
                 )
                 assert not is_passed, f"{late.depart} went before {waiting.depart}, ready since {waiting.ready_at_s}"
 

@@ -64,6 +64,10 @@ class StormyEngine(MortalEngine):
             await asyncio.sleep(1e9)
         elif fault is not None and fault != "did it but raised":
             await asyncio.sleep(self.random.random())
+            if fault == "bug" and self.in_flight == 1:
+                self.deaths.append(
+                    frozenset({request.request_id})
+                )  # It takes the run with it, over this request alone.
             raise self._error(fault)
         reply = await super().answer(request)
         if fault == "did it but raised":

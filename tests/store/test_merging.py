@@ -193,13 +193,18 @@ def test_directory_named_twice_is_refused(
         merged(tmp_path / "whole", *(tmp_path / place for place in places))
 
 
-def test_merge_into_a_directory_in_use_is_refused(tmp_path: Path, shards: Sequence[Path], single: Path) -> None:
+def test_merge_into_a_directory_in_use_is_refused_and_leaves_it_alone(
+    tmp_path: Path, shards: Sequence[Path], single: Path, tree: Tree
+) -> None:
+    before = tree(single)
     with pytest.raises(RunDirectoryError, match="single holds a run already"):
         merged(single, *shards)
+    assert tree(single) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match=r"mine holds 'notes\.txt' already"):
         merged(tmp_path / "mine", *shards)
+    assert tree(tmp_path / "mine").keys() == {"notes.txt"}
 
 
 def test_source_that_is_not_what_was_acknowledged_is_refused(tmp_path: Path, shards: Sequence[Path]) -> None:

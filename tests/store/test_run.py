@@ -453,6 +453,19 @@ def test_contents_holds_all_that_was_handed_over(player: ModuleType, run_dir: Pa
             contents.transcript("toy_00009")
 
 
+def test_account_that_was_summed_up_stands(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+    with player.open_toy(run_dir, 2, clock=clock) as run:
+        player.play(run)
+        clock.now_s += 8.0
+        run.checkpoint({"models": {}})
+        contents = run.contents()
+        run.write_summary({"wall_s": contents.accounting["wall_s"]})
+        clock.now_s += 4.0
+
+    assert contents.accounting["wall_s"] == 8.0
+    assert read_run(run_dir).accounting == contents.accounting
+
+
 def test_manifest_is_written_at_most_once_an_interval(
     player: ModuleType, run_dir: Path, clock: StillClock, system: System, disk: Disk
 ) -> None:

@@ -39,6 +39,22 @@ def test_each_part_of_an_extended_run_tells_when_it_came(player: ModuleType, run
     ]
 
 
+def test_what_a_session_without_a_checkpoint_ended_is_untimed(
+    player: ModuleType, run_dir: Path, clock: StillClock
+) -> None:
+    with player.open_toy(run_dir, 2, clock=clock) as run:
+        player.play(run)
+    segment = run_dir / "journal/000001.jsonl"
+    segment.write_bytes(b"".join(line for line in segment.read_bytes().splitlines(True) if b"checkpoint" not in line))
+    with player.open_toy(run_dir, 5, clock=clock) as run:
+        player.play(run)
+        clock.now_s += 10
+
+    told = read_run(run_dir).accounting
+    assert told["wall_s"] == 10.0
+    assert told["untimed"] == {"conversations": 2, "turns": 2 * player.TURNS}
+
+
 def test_failed_conversations_are_told_apart(player: ModuleType, run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         for task, _ in run.unfinished():
