@@ -105,7 +105,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         id="A3",
         what="random histories of runs, kills and power cuts",
         test="tests/faults/test_histories.py",
-        by_day=60,
+        by_day=200,
         promised=5_000,
         share=0.1,
     ),

@@ -162,8 +162,8 @@ class Histories(RuleBasedStateMachine):
 TestHistories = Histories.TestCase
 # The same histories each time, unless more are asked for. They are short enough to be read as they are found.
 TestHistories.settings = settings(
-    max_examples=60 * SCALE,
-    stateful_step_count=30,
+    max_examples=200 * SCALE,
+    stateful_step_count=40,
     phases=[Phase.generate],
     derandomize=SCALE == 1,
     deadline=None,

@@ -33,6 +33,12 @@ def test_storm_leaves_every_conversation_done_once_as_without_it(block: int) -> 
             (play if seed % TWICE_EVERY else play_twice)(seed)
 
 
+@pytest.mark.parametrize("seed", [3056, 3769, 4664])
+def test_storm_that_a_check_once_took_for_broken_is_not(seed: int) -> None:
+    """Two conversations that were taken up in the middle of a round, and an engine that a bug ended over one turn."""
+    played(seed)
+
+
 def test_storm_is_the_same_under_another_hash_seed() -> None:
     seeds = [str(seed) for seed in range(7, 27)]
     command = [sys.executable, "-m", "tests.sim.seeds", "storm", *seeds]
