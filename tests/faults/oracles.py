@@ -22,14 +22,12 @@ from tests.sim import cancelling, storm, workload
 from tests.sim.seeds import told
 from tests.store import player, test_run
 
-MODEL = Path("/model")
-"""Where the model disk has its root; nothing is there."""
-
 
 def crashes() -> None:
     """Power cuts, before each operation of the store (`tests/faults/test_crashes.py`)."""
-    disk, run_dir = CrashDisk(MODEL), MODEL / "run"
-    with pytest.MonkeyPatch.context() as patch:
+    # The lock is a real file, whatever the disk is.
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        disk, run_dir = CrashDisk(Path(directory)), Path(directory, "run")
         patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
         patch.setattr(test_crashes, "TORN", 2)
         moments = test_crashes.Moments(disk)
@@ -41,8 +39,12 @@ def crashes() -> None:
 
 def failing_disks() -> None:
     """Writes that fall short and a sync that fails (`tests/faults/test_failing_disk.py`)."""
-    test_failing_disk.test_short_write_is_carried_on_and_nothing_is_lost(MODEL)
-    test_failing_disk.test_failed_sync_is_never_tried_again(MODEL)
+    for fails in (
+        test_failing_disk.test_short_write_is_carried_on_and_nothing_is_lost,
+        test_failing_disk.test_failed_sync_is_never_tried_again,
+    ):
+        with TemporaryDirectory() as directory:
+            fails(Path(directory))
 
 
 def damaged_frames() -> None:

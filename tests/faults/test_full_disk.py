@@ -23,11 +23,12 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 SCRIPT = """
 set -u
-mount -t tmpfs -o size=2m tmpfs {disk}
+mount -t tmpfs -o size=64m tmpfs {disk}
+head -c 62M /dev/zero > {disk}/others
 {run}; echo "full $?"
 cp -a {out} {kept}
 {run}; echo "still full $?"
-mount -o remount,size=64m {disk}
+rm {disk}/others
 {run}; echo "room again $?"
 cp -a {out} {ended}
 """
