@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
+from mac_runner.store.closing import Closing
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.eventlog import event_line
 from mac_runner.store.grid import GridRecord, encode_grid, read_grid
@@ -71,7 +71,7 @@ class _GridSession:
             closing.callback(self.disk.close, self.events)
 
 
-class GridRun:
+class GridRun(Closing):
     """An open directory of a grid. All methods are for one thread, that of the event loop; `close` ends it."""
 
     def __init__(
@@ -124,19 +124,6 @@ class GridRun:
             self._lock.sign_off()
         finally:
             self._lock.release()
-
-    def __enter__(self) -> GridRun:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except StoreError:
-            # An error already on its way tells more; the failed write is most often its cause.
-            if fault is None:
-                raise
 
 
 def open_grid(

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 
 from mac_runner.clock import Clock, iso
 from mac_runner.config import Difference
 from mac_runner.errors import StoreError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
+from mac_runner.store.closing import Closing
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.identity import (
     check_shard,
@@ -59,7 +59,7 @@ EVENT_SETTINGS_CHANGED = "EVENT_SETTINGS_CHANGED"
 _NO_DEATHS: Mapping[str, int] = {}
 
 
-class Run:
+class Run(Closing):
     """An open run directory. All methods are for one thread, that of the event loop; `close` ends it."""
 
     def __init__(self, *, session: Session, recovered: Recovered, tasks: Plan, lock: RunLock) -> None:
@@ -158,19 +158,6 @@ class Run:
             self._lock.sign_off()
         finally:
             self._lock.release()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except StoreError:
-            # An error already on its way tells more; the failed write is most often its cause.
-            if fault is None:
-                raise
 
 
 def open_run(

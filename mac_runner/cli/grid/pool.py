@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from mac_runner.cli.grid.parts import Part
@@ -24,6 +23,7 @@ from mac_runner.errors import StoreError
 from mac_runner.limits import GRID_RUNS_OPEN_MAX
 from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.store import GridRun, Run, merge_accounting, open_run
+from mac_runner.store.closing import Closing
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 _CLOSERS: Final = 4
@@ -53,7 +53,7 @@ class _AtWork:
             self.run.write_summary(summary_of(self.run.contents()))
 
 
-class Pool:
+class Pool(Closing):
     """Work and log of a grid's run: the scheduler takes conversations from it, and tells it what concerns them all.
 
     `served` names the engine of each model of each combination, `done` is how many conversations have ended already.
@@ -146,19 +146,6 @@ class Pool:
         self._closing.clear()
         if failures:
             raise failures[0]
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except StoreError:
-            # An error already on its way tells more; the failed write is most often its cause.
-            if fault is None:
-                raise
 
     async def _next_open(self) -> _AtWork | None:
         """The next combination, opened; None when there is none. Waits while too many are open."""
