@@ -23,6 +23,7 @@ class StaticLoop:
     def __init__(self, directory: Path, dtype: torch.dtype, batch: int, length: int) -> None:
         config = read_model_config(directory)
         self.model: Model = build_model(read_state_dict(directory), config, dtype, torch.device("cpu"), length)
+        self.cosine, self.sine = self.model.cosine.to(dtype), self.model.sine.to(dtype)
         shape = (config.num_layers, 2, batch, config.num_kv_heads, length, config.head_dim)
         self.kv = torch.zeros(shape, dtype=dtype)
 
@@ -54,8 +55,8 @@ class StaticLoop:
         batch, count, _ = normed.shape
         groups = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         queries, keys, values = layer.qkv(normed).view(batch, count, -1, config.head_dim).split(groups, dim=2)
-        cosine = self.model.cosine[start : start + count].unsqueeze(1)
-        sine = self.model.sine[start : start + count].unsqueeze(1)
+        cosine = self.cosine[start : start + count].unsqueeze(1)
+        sine = self.sine[start : start + count].unsqueeze(1)
         half = config.head_dim // 2
         queries = queries * cosine + queries.roll(half, -1) * sine
         kv[0, :, :, start : start + count] = (keys * cosine + keys.roll(half, -1) * sine).transpose(1, 2)
