@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.arrays import flat
 from mac_runner.nano.errors import ConfigError
 from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
 from mac_runner.nano.kernels import TILE, Heads, Rows, Work, attend_share, attend_together, store_rows
@@ -66,7 +67,7 @@ class CompiledAttention:
         self._config, self._memory = config, store.memory
         self._heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
         positions, slots = (np.array(numbers, dtype=np.int64) for numbers in (batch.positions, batch.slots))
-        self._rows = Rows(positions, slots, _array(cosine), _array(sine))
+        self._rows = Rows(positions, slots, flat(cosine), flat(sine))
         self._queries = np.empty(len(batch.slots) * config.num_heads * config.head_dim, dtype=np.float32)
         self._units, self._tiles = _units(batch, store.block_size // TILE, _tokens_per_unit(config))
         self.num_threads = self._worthwhile_threads()
@@ -75,10 +76,10 @@ class CompiledAttention:
         """See `Attention`."""
         config, (keys, values) = self._config, self._memory[index]
         attended = qkv.new_zeros(len(qkv), config.num_heads * config.head_dim)
-        norms = _NO_NORMS if head_norms is None else _array(head_norms)
-        store_rows(_array(qkv), self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
+        norms = _NO_NORMS if head_norms is None else flat(head_norms)
+        store_rows(flat(qkv), self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
         work = Work(self._units, self._tiles, config.windows[index] or 0)
-        cache = (self._queries, keys, values, work, self._heads, _array(attended))
+        cache = (self._queries, keys, values, work, self._heads, flat(attended))
         if self.num_threads == 1:
             attend_share(*cache, 0, 1)
         else:
@@ -92,11 +93,6 @@ class CompiledAttention:
         tokens, ends = self._units[:, 1], self._units[:, 1] + self._units[:, 2]
         per_key = 2 * self._config.num_heads * self._config.head_dim
         return torch.get_num_threads() if int((tokens * ends).sum()) * per_key > TOGETHER_FROM else 1
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The same memory, flat; bfloat16 as int16."""
-    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy().reshape(-1)
 
 
 def _tokens_per_unit(config: ModelConfig) -> int:

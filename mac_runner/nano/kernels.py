@@ -8,11 +8,12 @@ thread, and however its prompt was cut into steps.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
+from mac_runner.nano.arrays import Floats, Ints
 from mac_runner.nano.vectors import (
     LANES,
     add,
@@ -29,11 +30,6 @@ from mac_runner.nano.vectors import (
 )
 
 TILE = LANES
-
-Floats: TypeAlias = Any
-"""A flat array of float32, or of bfloat16 as int16."""
-Ints: TypeAlias = Any
-"""An array of int64."""
 
 
 class Heads(NamedTuple):

@@ -19,6 +19,7 @@ from mac_runner.nano.architecture import ModelConfig, rope_frequencies
 from mac_runner.nano.attention import KVStore
 from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.linear import MIN_ROWS, Linear
+from mac_runner.nano.row_kernels import rms_norm
 from mac_runner.nano.weights import StateDict, check_state_dict
 
 
@@ -55,16 +56,16 @@ def model_forward(model: Model, batch: ForwardBatch, store: KVStore) -> torch.Te
     attention = store.attention(batch, model.cosine, model.sine)
     hidden = functional.embedding(torch.tensor(_at_least_two(batch.token_ids), device=device), model.embedding)
     for index, layer in enumerate(model.layers):
-        normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.attention_norm, eps)
+        normed = rms_norm(hidden, layer.attention_norm, eps)
         attended = attention.attend(index, layer.qkv(normed), layer.head_norms)
         hidden = layer.output.with_other(attended, hidden, "add")
-        normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, eps)
+        normed = rms_norm(hidden, layer.mlp_norm, eps)
         inner = layer.up.with_other(normed, layer.gate.swish(normed), "mul")
         hidden = layer.down.with_other(inner, hidden, "add")
     if not batch.logit_rows:
         return torch.empty(0, model.config.vocab_size)
     wanted = torch.tensor(_at_least_two(batch.logit_rows), device=device)
-    last = functional.rms_norm(hidden[wanted], hidden.shape[-1:], model.norm, eps)
+    last = rms_norm(hidden[wanted], model.norm, eps)
     return model.head(last)[: len(batch.logit_rows)].float()
 
 
