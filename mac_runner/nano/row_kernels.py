@@ -1,4 +1,4 @@
-"""Two operations on each row of a matrix, compiled: a step needs them often, and torch takes several passes for each."""
+"""Two operations on each row of a matrix, compiled: needed often, and torch takes several passes for each."""
 
 from __future__ import annotations
 
