@@ -48,8 +48,6 @@ class ContinuousBatch:
         config: SchedulerConfig,
         forward: Forward,
         tokenizer: Tokenizer | None,
-        *,
-        shares_completions: bool,
     ) -> None:
         self.cache = cache
         self.counters = Counters()
@@ -58,7 +56,6 @@ class ContinuousBatch:
         self._config = config
         self._forward = forward
         self._tokenizer = tokenizer
-        self._shares_completions = shares_completions
 
     def add(self, sequences: Iterable[Sequence]) -> None:
         """Let sequences wait for their turn."""
@@ -127,15 +124,12 @@ class ContinuousBatch:
         return [delta for sequence, choice in given if (delta := self._give(sequence, choice, version)) is not None]
 
     def _register(self, plan: SchedulerOutput) -> None:
-        """Let others find what was computed. What was generated has other bits than the same tokens in a prompt."""
+        """Let others find what was computed."""
         if not self._config.prefix_caching:
             return
         for seq_id, _ in plan.work:
             sequence = self.running[seq_id]
-            known = sequence.num_computed_tokens
-            if not self._shares_completions:
-                known = min(known, sequence.num_prompt_tokens)
-            self.cache.register(seq_id, sequence.tokens, known)
+            self.cache.register(seq_id, sequence.tokens, sequence.num_computed_tokens)
 
     def _give(self, sequence: Sequence, choice: Choice, version: int) -> Delta | None:
         """Add a token to a sequence; what there is to tell about it."""

@@ -7,12 +7,6 @@ from typing import Literal
 
 from mac_runner.nano.errors import ConfigError
 
-EXACT_MULTIPLE = 16
-"""In exact mode pieces of a prompt, and prefix hits, end on multiples of this many tokens.
-
-The rows of one call of the attention kernel depend on each other's number, not on each other's values. So a prompt is
-computed in blocks of this size, cut at the same places whatever else runs."""
-
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 
@@ -26,7 +20,6 @@ class SchedulerConfig:
     block_size: int
     max_model_len: int
     admission: Literal["reserve", "preempt"] = "reserve"
-    prefill_multiple: int = EXACT_MULTIPLE
     prefix_caching: bool = True
 
 
@@ -34,11 +27,10 @@ class SchedulerConfig:
 class EngineConfig:
     """Everything about one engine.
 
-    `exact` promises the same bits for a request whatever else runs, on the CPU: prompts are cut at fixed places, only
-    KV made from prompts is shared, and nothing is computed twice. `admission` says what is done for requests whose
-    length is not known beforehand: `reserve` admits a request when the KV cache holds all it may need, `preempt`
-    admits more and, when the cache is full, starts the latest anew. `dtype` "auto" is the checkpoint's, or float32 on
-    a CPU that has no instructions for it.
+    `admission` says what is done for requests whose length is not known beforehand: `reserve` admits a request when the
+    KV cache holds all it may need, `preempt` admits more and, when the cache is full, starts the latest anew. `dtype`
+    "auto" is the checkpoint's, or float32 on a CPU that has no instructions for it. `attention` "auto" is that of
+    compiled kernels on a CPU, which give a request the same bits whatever else runs, and torch's elsewhere.
     """
 
     model_path: str
@@ -49,10 +41,10 @@ class EngineConfig:
     max_model_len: int = 8192
     max_waiting: int = WAITING_MAX
     prefix_caching: bool = True
-    exact: bool = True
     admission: Literal["reserve", "preempt"] = "reserve"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    attention: Literal["auto", "torch"] = "auto"
     num_threads: int | None = None
     num_blocks: int | None = None
     kv_cache_bytes: int = KV_CACHE_BYTES
@@ -67,14 +59,10 @@ class EngineConfig:
         self._require(self.num_blocks is None or self.num_blocks >= 1, "num_blocks", "must be at least 1")
         self._require(self.num_threads is None or self.num_threads >= 1, "num_threads", "must be at least 1")
         self._require(0.0 < self.gpu_memory_utilization <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
+        self._require(self.attention in ("auto", "torch"), "attention", "is 'auto' or 'torch'")
         # A step that is full of running requests must still have room for a piece of a prompt.
-        needed = self.max_batch_size + EXACT_MULTIPLE
+        needed = self.max_batch_size + 1
         self._require(self.max_tokens_per_batch >= needed, "max_tokens_per_batch", f"must be at least {needed}")
-        self._require(
-            not self.exact or self.admission == "reserve",
-            "admission",
-            "must be 'reserve' in exact mode: what is computed a second time may have other bits. Set exact=False",
-        )
 
     def _require(self, is_met: bool, name: str, rule: str) -> None:
         if not is_met:
@@ -88,6 +76,5 @@ class EngineConfig:
             block_size=self.block_size,
             max_model_len=max_model_len,
             admission=self.admission,
-            prefill_multiple=EXACT_MULTIPLE if self.exact else 1,
             prefix_caching=self.prefix_caching,
         )

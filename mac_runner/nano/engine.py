@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 from mac_runner.nano.architecture import read_model_config
 from mac_runner.nano.batching import ContinuousBatch
-from mac_runner.nano.config import EXACT_MULTIPLE, EngineConfig
+from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, QueueFullError
 from mac_runner.nano.hub import find_model
 from mac_runner.nano.intake import Intake, Prompt
@@ -66,7 +66,6 @@ class InferenceEngine:
             config.scheduling(self.max_model_len),
             self._runner.forward,
             self.tokenizer,
-            shares_completions=not config.exact,
         )
         self._sync = WeightSync(self._runner, self.model_config, on_install=self._batch.cache.set_version)
         self._unfetched = list[TrainingSample]()
@@ -269,7 +268,5 @@ def _samples(deltas: list[Delta]) -> list[TrainingSample]:
 
 def make_cache(config: EngineConfig, num_blocks: int) -> KVCache:
     """The prefix cache that a configuration asks for."""
-    multiple = EXACT_MULTIPLE if config.exact else 1
-    if config.cache_type == "paged":
-        return PagedKVCache(num_blocks, config.block_size, multiple=multiple)
-    return RadixKVCache(num_blocks, config.block_size, multiple=multiple)
+    kind = PagedKVCache if config.cache_type == "paged" else RadixKVCache
+    return kind(num_blocks, config.block_size)

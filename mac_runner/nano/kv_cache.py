@@ -106,13 +106,12 @@ def blocks_for(num_tokens: int, block_size: int) -> int:
     return -(-num_tokens // block_size)
 
 
-def hit_limit(num_tokens: int, multiple: int) -> int:
-    """The longest prefix that may be found of so many tokens.
+def hit_limit(num_tokens: int, block_size: int) -> int:
+    """The longest prefix that may be found of so many tokens, in whole blocks.
 
-    At least the last token is computed anew, for without it there are no logits. The length is a multiple of
-    `multiple`, which is the block size, or in exact mode also what prompts are cut by.
+    At least the last token is computed anew, for without it there are no logits.
     """
-    return max(num_tokens - 1, 0) // multiple * multiple
+    return max(num_tokens - 1, 0) // block_size * block_size
 
 
 class NoBlocksError(AssertionError):

@@ -16,31 +16,30 @@ import torch
 from torch.nn import functional
 
 from mac_runner.nano.architecture import ModelConfig, rope_frequencies
-from mac_runner.nano.attention import AttentionPlan, KVStore
+from mac_runner.nano.attention import KVStore
 from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.linear import MIN_ROWS, Linear
+from mac_runner.nano.row_kernels import rms_norm
 from mac_runner.nano.weights import StateDict, check_state_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """The weights of one layer."""
+    """The weights of one layer; `head_norms` [2, head_dim] are of queries and keys, in float32."""
 
     attention_norm: torch.Tensor
     qkv: Linear
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
+    head_norms: torch.Tensor | None
     output: Linear
     mlp_norm: torch.Tensor
     gate: Linear
     up: Linear
     down: Linear
-    window: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """All weights, and the rotations of every position."""
+    """All weights, and the rotations of every position [positions, head_dim], in float32."""
 
     config: ModelConfig
     embedding: torch.Tensor
@@ -53,76 +52,21 @@ class Model:
 
 def model_forward(model: Model, batch: ForwardBatch, store: KVStore) -> torch.Tensor:
     """Compute a batch: its keys and values go into the store, the logits of its `logit_rows` are returned."""
-    device, config = model.embedding.device, model.config
-    rows = _Rows.of(batch, store, model)
-    hidden = functional.embedding(rows.token_ids, model.embedding)
-    plans = {window: AttentionPlan(batch.spans, store, config, window) for window in dict.fromkeys(config.windows)}
+    device, eps = model.embedding.device, model.config.rms_norm_eps
+    attention = store.attention(batch, model.cosine, model.sine)
+    hidden = functional.embedding(torch.tensor(_at_least_two(batch.token_ids), device=device), model.embedding)
     for index, layer in enumerate(model.layers):
-        queries = _store_keys(layer, hidden, rows, index, store, config)
-        attended = plans[layer.window].attend(queries, index).flatten(1)
-        hidden = layer.output.with_other(_with_idle_row(attended), hidden, "add")
-        normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, config.rms_norm_eps)
+        normed = rms_norm(hidden, layer.attention_norm, eps)
+        attended = attention.attend(index, layer.qkv(normed), layer.head_norms)
+        hidden = layer.output.with_other(attended, hidden, "add")
+        normed = rms_norm(hidden, layer.mlp_norm, eps)
         inner = layer.up.with_other(normed, layer.gate.swish(normed), "mul")
         hidden = layer.down.with_other(inner, hidden, "add")
     if not batch.logit_rows:
-        return torch.empty(0, config.vocab_size)
+        return torch.empty(0, model.config.vocab_size)
     wanted = torch.tensor(_at_least_two(batch.logit_rows), device=device)
-    last = functional.rms_norm(hidden[wanted], hidden.shape[-1:], model.norm, config.rms_norm_eps)
+    last = rms_norm(hidden[wanted], model.norm, eps)
     return model.head(last)[: len(batch.logit_rows)].float()
-
-
-def _store_keys(
-    layer: Layer, hidden: torch.Tensor, rows: _Rows, index: int, store: KVStore, config: ModelConfig
-) -> torch.Tensor:
-    """The queries of one layer; its keys and values go into the store."""
-    eps, kv_heads = config.rms_norm_eps, config.num_kv_heads
-    normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.attention_norm, eps)
-    qkv = layer.qkv(normed).view(len(hidden), -1, config.head_dim)
-    queries, keys, values = qkv.split((config.num_heads, kv_heads, kv_heads), dim=1)
-    if layer.query_norm is not None and layer.key_norm is not None:
-        queries = functional.rms_norm(queries, queries.shape[-1:], layer.query_norm, eps)
-        keys = functional.rms_norm(keys, keys.shape[-1:], layer.key_norm, eps)
-        rotated = _rotate(torch.cat((queries, keys), dim=1), rows)
-    else:
-        rotated = _rotate(qkv[:, : config.num_heads + kv_heads], rows)
-    queries, keys = rotated.split((config.num_heads, kv_heads), dim=1)
-    store.write(index, rows.slots, keys, values)
-    return queries
-
-
-def _rotate(heads: torch.Tensor, rows: _Rows) -> torch.Tensor:
-    """Turn each pair (i, i + dim/2) of a head's numbers by its angle; the sine carries the sign.
-
-    Two products and a sum, each rounded for itself: fused, the last bit would depend on where in memory a row begins.
-    """
-    return (heads * rows.cosine).add_(heads.roll(heads.shape[-1] // 2, dims=-1).mul_(rows.sine))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """A batch's numbers as tensors, with a row that belongs to nobody where there would be one alone."""
-
-    token_ids: torch.Tensor
-    slots: torch.Tensor
-    cosine: torch.Tensor
-    sine: torch.Tensor
-
-    @classmethod
-    def of(cls, batch: ForwardBatch, store: KVStore, model: Model) -> _Rows:
-        device = model.embedding.device
-        positions = torch.tensor(_at_least_two(batch.positions), device=device)
-        idle = [store.idle_slot] * (MIN_ROWS - len(batch.slots))
-        return cls(
-            token_ids=torch.tensor(_at_least_two(batch.token_ids), device=device),
-            slots=torch.tensor([*batch.slots, *idle], device=device),
-            cosine=model.cosine[positions].unsqueeze(1),
-            sine=model.sine[positions].unsqueeze(1),
-        )
-
-
-def _with_idle_row(attended: torch.Tensor) -> torch.Tensor:
-    """What was attended to; nothing, for the row that belongs to nobody."""
-    return attended if len(attended) >= MIN_ROWS else functional.pad(attended, (0, 0, 0, MIN_ROWS - len(attended)))
 
 
 def _at_least_two(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -144,20 +88,21 @@ def build_model(
         has_bias = f"{names[0]}.bias" in state_dict
         return Linear(weights, torch.cat([tensor(f"{name}.bias") for name in names]) if has_bias else None)
 
+    def head_norms(attention: str) -> torch.Tensor:
+        return torch.stack([tensor(f"{attention}.{name}.weight").float() for name in ("q_norm", "k_norm")])
+
     def layer(index: int) -> Layer:
         name = f"model.layers.{index}"
         attention, mlp = f"{name}.self_attn", f"{name}.mlp"
         return Layer(
             attention_norm=tensor(f"{name}.input_layernorm.weight"),
             qkv=linear(f"{attention}.q_proj", f"{attention}.k_proj", f"{attention}.v_proj"),
-            query_norm=tensor(f"{attention}.q_norm.weight") if config.qk_norm else None,
-            key_norm=tensor(f"{attention}.k_norm.weight") if config.qk_norm else None,
+            head_norms=head_norms(attention) if config.qk_norm else None,
             output=linear(f"{attention}.o_proj"),
             mlp_norm=tensor(f"{name}.post_attention_layernorm.weight"),
             gate=linear(f"{mlp}.gate_proj"),
             up=linear(f"{mlp}.up_proj"),
             down=linear(f"{mlp}.down_proj"),
-            window=config.windows[index],
         )
 
     with torch.inference_mode():
@@ -168,8 +113,8 @@ def build_model(
             layers=tuple(layer(index) for index in range(config.num_layers)),
             norm=tensor("model.norm.weight"),
             head=linear("model.embed_tokens" if config.tie_word_embeddings else "lm_head"),
-            cosine=cosine.to(device=device, dtype=dtype),
-            sine=sine.to(device=device, dtype=dtype),
+            cosine=cosine.to(device),
+            sine=sine.to(device),
         )
 
 

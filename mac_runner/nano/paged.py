@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
-from math import lcm
 
 from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
 from mac_runner.nano.outputs import CacheAllocation, CacheHit
@@ -51,11 +50,8 @@ class _Table:
 class PagedKVCache:
     """Blocks found by hash. Every operation is O(blocks concerned); a block that is found again is revived in O(1)."""
 
-    def __init__(
-        self, num_blocks: int, block_size: int, *, multiple: int = 1, hash_block: HashFunction = compute_block_hash
-    ) -> None:
+    def __init__(self, num_blocks: int, block_size: int, *, hash_block: HashFunction = compute_block_hash) -> None:
         self._block_size = block_size
-        self._multiple = lcm(block_size, multiple)
         self._hash_block = hash_block
         self._blocks = [_Block() for _ in range(num_blocks)]
         self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
@@ -163,11 +159,11 @@ class PagedKVCache:
     def _find(self, tokens: Sequence[int]) -> list[int]:
         """The blocks of the longest prefix that is there."""
         found = list[int]()
-        for block_id in self._chain(tokens[: hit_limit(len(tokens), self._multiple)]):
+        for block_id in self._chain(tokens[: hit_limit(len(tokens), self._block_size)]):
             if block_id is None:
                 break
             found.append(block_id)
-        return found[: len(found) * self._block_size // self._multiple * self._multiple // self._block_size]
+        return found
 
     def _chain(self, tokens: Sequence[int]) -> Iterator[int | None]:
         key = self._root

@@ -15,7 +15,6 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import lcm
 
 from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
 from mac_runner.nano.outputs import CacheAllocation, CacheHit
@@ -56,10 +55,9 @@ class _Table:
 class RadixKVCache:
     """Blocks found by walking a tree. Every operation is O(blocks concerned + log nodes)."""
 
-    def __init__(self, num_blocks: int, block_size: int, *, multiple: int = 1) -> None:
+    def __init__(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size
         self._num_blocks = num_blocks
-        self._multiple = lcm(block_size, multiple)
         self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
         self._num_cached = 0
         self._tables: dict[int, _Table] = {}
@@ -87,9 +85,7 @@ class RadixKVCache:
         for node, count in self._walk(self._wanted(tokens)):
             found += count
             idle += count if node.num_locks == 0 else 0
-        usable = self._usable(found)
-        # The end that cannot be used hangs on the last nodes, which are the first to be idle.
-        return CacheHit(usable * self._block_size, max(idle - (found - usable), 0))
+        return CacheHit(found * self._block_size, idle)
 
     def num_held(self, seq_id: int) -> int:  # noqa: D102
         table = self._tables.get(seq_id)
@@ -185,10 +181,7 @@ class RadixKVCache:
         return [tuple(tokens[index * size : (index + 1) * size]) for index in range(first, last)]
 
     def _wanted(self, tokens: Sequence[int]) -> list[Key]:
-        return self._keys(tokens, 0, hit_limit(len(tokens), self._multiple) // self._block_size)
-
-    def _usable(self, num_found: int) -> int:
-        return num_found * self._block_size // self._multiple * self._multiple // self._block_size
+        return self._keys(tokens, 0, hit_limit(len(tokens), self._block_size) // self._block_size)
 
     def _walk(self, keys: list[Key], start: _Node | None = None) -> Iterator[tuple[_Node, int]]:
         """The nodes on the way of these keys, each with how many of its blocks are on it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from mac_runner.nano.architecture import ModelConfig
-from mac_runner.nano.attention import KVStore
+from mac_runner.nano.attention import KVStore, bytes_per_token, make_kv_store
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError
 from mac_runner.nano.forward_batch import ForwardBatch
@@ -29,6 +29,7 @@ class ModelRunner:
         self.max_model_len = min(config.max_model_len, model_config.max_model_len)
         self._model_config = model_config
         self._block_size = config.block_size
+        self._is_compiled = self.device.type == "cpu" and config.attention != "torch"
         self._model: Model | None = self.build(state_dict)
         self.num_blocks = config.num_blocks or self._affordable_blocks(config)
         self._store: KVStore | None = self._new_store()
@@ -66,14 +67,16 @@ class ModelRunner:
         self._store = self._store or self._new_store()
 
     def _new_store(self) -> KVStore:
-        return KVStore(self._model_config, self.num_blocks, self._block_size, self.dtype, self.device)
+        return make_kv_store(
+            self._model_config, self.num_blocks, self._block_size, self.dtype, self.device, compiled=self._is_compiled
+        )
 
     def _affordable_blocks(self, config: EngineConfig) -> int:
         budget = config.kv_cache_bytes
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             budget = int(free - total * (1.0 - config.gpu_memory_utilization))
-        per_block = KVStore.bytes_per_token(self._model_config, self.dtype) * self._block_size
+        per_block = bytes_per_token(self._model_config, self.dtype) * self._block_size
         # More than the most requests at once can fill would never be touched.
         most = config.max_batch_size * blocks_for(self.max_model_len, self._block_size)
         count = min(budget // per_block, most)

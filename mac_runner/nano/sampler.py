@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from mac_runner.nano.outputs import TokenLogprob
+from mac_runner.nano.row_kernels import argmax_and_logsumexp
 from mac_runner.nano.sampling_params import SamplingParams
 
 _LIKELY = 1024
@@ -63,7 +64,9 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
     adjusted = _adjust(logits, rows)
     temperatures = torch.tensor([row.params.temperature for row in rows], device=logits.device)
     uniforms = torch.tensor([row.uniform for row in rows], dtype=torch.float64, device=logits.device)
-    tokens = adjusted.argmax(-1)
+    tokens, normalizers = argmax_and_logsumexp(logits)
+    if adjusted is not logits:
+        tokens = adjusted.argmax(-1)
     # Rows that cut nothing off are drawn together, those that do one by one.
     plain = [i for i, row in enumerate(rows) if not row.params.is_greedy and not row.params.has_filters]
     if plain:
@@ -71,7 +74,6 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
     for index, row in enumerate(rows):
         if row.params.has_filters and not row.params.is_greedy:
             tokens[index] = _draw_filtered(adjusted[index], row)
-    normalizers = logits.logsumexp(-1)
     logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - normalizers
     return [
         Choice(token_id=token_id, logprob=logprob, top=_top(logits[index], normalizers[index], row.params.top_logprobs))

@@ -116,7 +116,7 @@ class _Step:
 
     def has_budget(self) -> bool:
         """Whether a piece of a prompt could be computed still."""
-        return self.budget >= self.config.prefill_multiple
+        return self.budget > 0
 
     def decode(self, sequence: Schedulable, remaining: list[Schedulable]) -> None:
         """Compute one token, at the cost of the latest sequences if there is no block for it."""
@@ -136,10 +136,7 @@ class _Step:
 
     def prefill(self, sequence: Schedulable, num_computed: int) -> bool:
         """Compute as many tokens as the budget allows; whether there were any."""
-        missing = len(sequence.tokens) - num_computed
-        if missing > self.budget:
-            multiple = self.config.prefill_multiple
-            missing = (num_computed + self.budget) // multiple * multiple - num_computed
+        missing = min(len(sequence.tokens) - num_computed, self.budget)
         if missing <= 0:
             return False
         self.budget -= missing

@@ -1,9 +1,10 @@
 """How torch's threads behave, decided before torch is first imported.
 
-OpenMP reads its settings once, when torch loads it. Its default lets idle threads spin, which makes a step of two
-threads several times slower as soon as another process wants one of the cores; passive waiting costs little and
-suffers little. The settings are put back afterwards, so that no child process inherits them; one that the user has
-made stands. This module is the first that the package imports, and all others of the package import torch after it.
+OpenMP reads its settings once, when torch loads it. By default idle threads spin until there is work, which makes a
+step of two threads several times slower as soon as another process wants one of the cores. Here they spin for some tens
+of microseconds, which is how far apart a step's operations are, and then sleep. The settings are put back afterwards, so
+that no child process inherits them; one that the user has made stands. This module is the first that the package
+imports, and all others of the package import torch after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE"}
+_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}
 THREADS_MAX = 64
 
 
@@ -29,7 +30,7 @@ def _while_loading(settings: dict[str, str]) -> Iterator[None]:
 
 
 def load_torch() -> None:
-    """Import torch with threads that wait without spinning; without effect where torch is loaded already."""
+    """Import torch with threads that spin but briefly; without effect where torch is loaded already."""
     with _while_loading(_SETTINGS):
         try:
             importlib.import_module("torch")

@@ -89,23 +89,21 @@ class Setting(NamedTuple):
 
 
 SETTINGS = [
-    Setting("pieces of 16", lambda path: engine_config(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
+    Setting("one by one", lambda path: engine_config(model_path=path, max_batch_size=1, max_tokens_per_batch=17)),
     Setting(
         "pieces of any size",
-        lambda path: engine_config(model_path=path, max_batch_size=4, max_tokens_per_batch=23, exact=False),
+        lambda path: engine_config(model_path=path, max_batch_size=4, max_tokens_per_batch=23),
     ),
     Setting(
         "preempted",
-        lambda path: engine_config(
-            model_path=path, admission="preempt", exact=False, num_blocks=16, max_batch_size=8, block_size=8
-        ),
+        lambda path: engine_config(model_path=path, admission="preempt", num_blocks=9, max_batch_size=8),
     ),
     Setting(
         "preempted, radix",
         lambda path: engine_config(
             model_path=path,
+            attention="torch",
             admission="preempt",
-            exact=False,
             num_blocks=130,
             max_batch_size=8,
             block_size=1,
@@ -113,8 +111,10 @@ SETTINGS = [
         ),
     ),
     Setting(
-        "radix by the token", lambda path: engine_config(model_path=path, cache_type="radix", block_size=1, exact=False)
+        "radix by the token",
+        lambda path: engine_config(model_path=path, cache_type="radix", block_size=1, attention="torch"),
     ),
+    Setting("torch's attention", lambda path: engine_config(model_path=path, attention="torch")),
     Setting("no prefix cache", lambda path: engine_config(model_path=path, prefix_caching=False)),
 ]
 

@@ -122,7 +122,6 @@ STORIES = st.integers(5, 60).flatmap(lambda length: st.lists(ACTIONS, min_size=l
 @given(
     num_blocks=st.integers(1, 12),
     block_size=st.sampled_from([1, 2, 4]),
-    multiple=st.sampled_from([1, 4]),
     actions=STORIES,
 )
 @settings(max_examples=100)
@@ -130,10 +129,9 @@ def test_cache_keeps_its_promises_whatever_is_done(
     make: CacheMaker,
     num_blocks: int,
     block_size: int,
-    multiple: int,
     actions: Sequence[tuple[str, int | list[int], int]],
 ) -> None:
-    world = World(make(num_blocks, block_size, multiple=multiple))
+    world = World(make(num_blocks, block_size))
     for name, what, number in actions:
         seq_id = sorted(world.tables)[what % len(world.tables)] if isinstance(what, int) and world.tables else -1
         if name == "admit" and isinstance(what, list):
@@ -311,13 +309,13 @@ def test_flush_leaves_tables_in_use_alone(make: CacheMaker) -> None:
 
 
 @CACHES
-def test_hits_end_on_the_multiple_asked_for(make: CacheMaker) -> None:
-    cache = make(32, 2, multiple=8)
+def test_hits_end_on_whole_blocks_before_the_last_token(make: CacheMaker) -> None:
+    cache = make(32, 8)
     filled(cache, 0, [1] * 30)
 
     assert [cache.lookup([1] * length).num_tokens for length in (8, 9, 16, 17, 25, 31)] == [0, 8, 8, 16, 24, 24]
     cache.release(0)
-    assert [cache.lookup([1] * length).num_idle_blocks for length in (8, 9, 17, 41)] == [0, 4, 8, 12]
+    assert [cache.lookup([1] * length).num_idle_blocks for length in (8, 9, 17, 41)] == [0, 1, 2, 3]
     assert hit_limit(17, 8) == 16
 
 

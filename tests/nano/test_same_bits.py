@@ -109,8 +109,8 @@ def test_prefix_hit_changes_no_bit(model: ModelMaker, cache_type: str, num_share
 
 
 @pytest.mark.parametrize("cache_type", ["paged", "radix"])
-def test_kv_of_generated_tokens_is_not_shared(model: ModelMaker, cache_type: str) -> None:
-    """It has other bits than the same tokens in a prompt; what is shared of a conversation is what was its prompt."""
+def test_kv_of_generated_tokens_has_the_bits_of_the_same_tokens_in_a_prompt(model: ModelMaker, cache_type: str) -> None:
+    """So the next turn of a conversation finds the last one's reply."""
     params = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
     with InferenceEngine(config(model("qwen3"), cache_type=cache_type)) as engine:
         first = engine.generate([PROMPT], params)[0]
@@ -119,11 +119,35 @@ def test_kv_of_generated_tokens_is_not_shared(model: ModelMaker, cache_type: str
     with InferenceEngine(config(model("qwen3"), cache_type=cache_type)) as engine:
         alone_again = engine.generate([second_prompt], PARAMS)[0]
 
-    assert second.num_cached_tokens == 96
+    assert second.num_cached_tokens == 144
     assert bits(second) == bits(alone_again)
 
 
-@pytest.mark.parametrize("max_tokens_per_batch", [17, 20, 48, 70, 200])
+@pytest.mark.parametrize("num_blocks", [9, 13])
+@pytest.mark.parametrize("cache_type", ["paged", "radix"])
+def test_request_that_was_preempted_has_the_bits_it_has_alone(
+    model: ModelMaker, cache_type: str, num_blocks: int
+) -> None:
+    expected = alone(model("llama"))
+
+    with InferenceEngine(
+        config(model("llama"), cache_type=cache_type, admission="preempt", num_blocks=num_blocks)
+    ) as engine:
+        others = [[number] * 30 for number in range(3)]
+        long = SamplingParams(temperature=1.0, max_tokens=60, ignore_eos=True)
+        for prompt in others:
+            engine.add_request(prompt, long)
+        ours = engine.add_request(PROMPT, PARAMS)
+        found = list[TrainingSample]()
+        while engine.has_pending():
+            found += engine.step()
+        num_preemptions = engine.stats().num_preemptions
+
+    assert num_preemptions > 0
+    assert [bits(sample) for sample in found if sample.request_id == ours] == [expected]
+
+
+@pytest.mark.parametrize("max_tokens_per_batch", [2, 3, 17, 20, 48, 70, 200])
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompt_in_pieces_has_the_bits_of_a_whole_one(model: ModelMaker, kind: str, max_tokens_per_batch: int) -> None:
     expected = alone(model(kind), max_batch_size=1, max_tokens_per_batch=500)

@@ -12,7 +12,7 @@ from mac_runner.nano import PagedKVCache, SchedulerConfig, schedule
 from mac_runner.nano.scheduler import PASSED_OVER_MAX
 
 CONFIG = SchedulerConfig(
-    max_batch_size=4, max_tokens_per_batch=32, block_size=4, max_model_len=100, admission="reserve", prefill_multiple=4
+    max_batch_size=4, max_tokens_per_batch=32, block_size=4, max_model_len=100, admission="reserve"
 )
 
 
@@ -86,10 +86,10 @@ def test_those_that_lack_one_token_come_first() -> None:
     plan = schedule([], running, cache, CONFIG)
 
     assert (plan.decode_seqs, plan.prefill_seqs) == ((1,), (0,))
-    assert dict(plan.work) == {1: 1, 0: 28}
+    assert dict(plan.work) == {1: 1, 0: 31}
 
 
-def test_long_prompt_is_computed_in_pieces_that_end_on_the_multiple() -> None:
+def test_long_prompt_is_computed_in_pieces_as_long_as_the_budget() -> None:
     table = Table(PagedKVCache(40, 4), waiting=[Asked(0, prompt(0, 70), 80)])
 
     assert [table.step() for _ in range(4)] == [{0: 32}, {0: 32}, {0: 6}, {0: 1}]
@@ -146,7 +146,7 @@ def test_those_passed_over_in_a_step_are_bounded() -> None:
 
 
 def test_full_cache_makes_the_latest_start_anew() -> None:
-    config = replace(CONFIG, admission="preempt", prefill_multiple=1)
+    config = replace(CONFIG, admission="preempt")
     table = Table(PagedKVCache(4, 4), config, waiting=[Asked(i, prompt(i, 7), 16) for i in range(2)])
 
     assert [table.step() for _ in range(3)] == [{0: 7, 1: 7}, {0: 1, 1: 1}, {0: 1}]
@@ -168,14 +168,11 @@ def test_batch_has_no_more_seats_than_it_has() -> None:
     num_blocks=st.integers(5, 30),
     lengths=st.lists(st.tuples(st.integers(1, 18), st.integers(0, 2)), min_size=1, max_size=12),
     admission=st.sampled_from(["reserve", "preempt"]),
-    multiple=st.sampled_from([1, 4]),
 )
 @settings(max_examples=150)
-def test_everybody_comes_to_an_end(
-    num_blocks: int, lengths: list[tuple[int, int]], admission: str, multiple: int
-) -> None:
+def test_everybody_comes_to_an_end(num_blocks: int, lengths: list[tuple[int, int]], admission: str) -> None:
     """Whatever the cache holds: within the budget, no step without work, and no block short."""
-    config = replace(CONFIG, admission=admission, prefill_multiple=multiple)  # type: ignore[arg-type]
+    config = replace(CONFIG, admission=admission)  # type: ignore[arg-type]
     waiting = [Asked(i, [kind] * length, 20) for i, (length, kind) in enumerate(lengths)]
     table = Table(PagedKVCache(num_blocks, 4), config, waiting=waiting)
     steps = 0

@@ -33,7 +33,6 @@ from mac_runner.nano import (
 from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
 
 _REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
-_PIECE_TOKENS: Final = 16
 _NO_BOUND_TOKENS: Final = 1 << 24
 """A context that no model has: the model's own is the bound."""
 
@@ -120,7 +119,7 @@ def engine_config(config: NanoConfig) -> EngineConfig:
         model_path=config.model,
         max_batch_size=seats,
         # A step that is full of running requests must still have room for a piece of a prompt.
-        max_tokens_per_batch=max(config.max_num_batched_tokens, seats + _PIECE_TOKENS),
+        max_tokens_per_batch=max(config.max_num_batched_tokens, seats + 1),
         max_model_len=config.max_model_len or _NO_BOUND_TOKENS,
         dtype=config.dtype,
         device=config.device,

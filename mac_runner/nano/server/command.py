@@ -11,7 +11,7 @@ from typing import Literal
 
 import click
 
-from mac_runner.nano.config import EXACT_MULTIPLE, EngineConfig
+from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.server.app import build_app
 from mac_runner.nano.server.limits import CONNECTIONS_SPARE
@@ -79,7 +79,7 @@ def main(
             cache_type=cache_type,
             max_batch_size=max_num_seqs,
             # A step that is full of running requests must still have room for a piece of a prompt.
-            max_tokens_per_batch=max(max_num_batched_tokens, max_num_seqs + EXACT_MULTIPLE),
+            max_tokens_per_batch=max(max_num_batched_tokens, max_num_seqs + 1),
             max_model_len=max_model_len or _NO_BOUND_TOKENS,
             max_waiting=max_waiting,
             dtype=dtype,

@@ -1,0 +1,112 @@
+"""Attention by kernels compiled for this CPU: one pass over the cache, in place, for all sequences."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numba
+import numpy as np
+import torch
+
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.arrays import flat
+from mac_runner.nano.errors import ConfigError
+from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
+from mac_runner.nano.kernels import TILE, Heads, Rows, Work, attend_share, attend_together, store_rows
+
+UNIT_ROWS = 16
+"""So many rows, a token's heads each being one, share what is read of the cache."""
+
+TOGETHER_FROM = 2_000_000
+"""From so many multiplications on it pays to wake up other threads, which takes some ten microseconds."""
+
+_NO_NORMS = np.empty(0, dtype=np.float32)
+_one_at_a_time = Lock()
+"""Not all of numba's ways to share work out among threads stand two callers at once."""
+
+
+class CompiledKVStore:
+    """Keys and values in the tiles that the kernels read; see `kernels`. Memory is taken as it is first written."""
+
+    def __init__(self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
+        if block_size % TILE:
+            raise ConfigError(f"EngineConfig.block_size = {block_size}: on a CPU it is a multiple of {TILE}")
+        if config.head_dim % TILE:
+            raise ConfigError(
+                f"the model's heads have {config.head_dim} numbers: on a CPU that is a multiple of {TILE}"
+            )
+        if dtype == torch.float16:
+            raise ConfigError("EngineConfig.dtype = 'float16': on a CPU it is 'bfloat16' or 'float32'")
+        self.config = config
+        self.block_size = block_size
+        shape = (config.num_layers, 2, config.num_kv_heads * num_blocks * block_size * config.head_dim)
+        # Numpy's, which asks the system for large pages. Not zeroed: nothing is read that was not written before.
+        self.memory = np.empty(shape, dtype=np.int16 if dtype == torch.bfloat16 else np.float32)
+        self._compile(dtype)
+
+    def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> CompiledAttention:
+        """Prepare for a batch."""
+        return CompiledAttention(self, batch, cosine, sine)
+
+    def _compile(self, dtype: torch.dtype) -> None:
+        """Have the kernels ready, so that no request waits for them: from numba's own cache, all but the first time."""
+        batch = make_batch([Piece([0], 0, 1, [0])], self.block_size)
+        rotation = torch.ones(1, self.config.head_dim)
+        width = (self.config.num_heads + 2 * self.config.num_kv_heads) * self.config.head_dim
+        attention = self.attention(batch, rotation, rotation)
+        for num_threads in (1, 2):
+            attention.num_threads = num_threads
+            attention.attend(0, torch.zeros(1, width, dtype=dtype), None)
+
+
+class CompiledAttention:
+    """One batch; see `Attention`."""
+
+    def __init__(self, store: CompiledKVStore, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> None:
+        config = store.config
+        self._config, self._memory = config, store.memory
+        self._heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
+        positions, slots = (np.array(numbers, dtype=np.int64) for numbers in (batch.positions, batch.slots))
+        self._rows = Rows(positions, slots, flat(cosine), flat(sine))
+        self._queries = np.empty(len(batch.slots) * config.num_heads * config.head_dim, dtype=np.float32)
+        self._units, self._tiles = _units(batch, store.block_size // TILE, _tokens_per_unit(config))
+        self.num_threads = self._worthwhile_threads()
+
+    def attend(self, index: int, qkv: torch.Tensor, head_norms: torch.Tensor | None) -> torch.Tensor:
+        """See `Attention`."""
+        config, (keys, values) = self._config, self._memory[index]
+        attended = qkv.new_zeros(len(qkv), config.num_heads * config.head_dim)
+        norms = _NO_NORMS if head_norms is None else flat(head_norms)
+        store_rows(flat(qkv), self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
+        work = Work(self._units, self._tiles, config.windows[index] or 0)
+        cache = (self._queries, keys, values, work, self._heads, flat(attended))
+        if self.num_threads == 1:
+            attend_share(*cache, 0, 1)
+        else:
+            with _one_at_a_time:
+                numba.set_num_threads(min(self.num_threads, numba.config.NUMBA_NUM_THREADS))
+                attend_together(*cache, self.num_threads)
+        return attended
+
+    def _worthwhile_threads(self) -> int:
+        """How many threads to use; the result does not depend on it."""
+        tokens, ends = self._units[:, 1], self._units[:, 1] + self._units[:, 2]
+        per_key = 2 * self._config.num_heads * self._config.head_dim
+        return torch.get_num_threads() if int((tokens * ends).sum()) * per_key > TOGETHER_FROM else 1
+
+
+def _tokens_per_unit(config: ModelConfig) -> int:
+    return max(UNIT_ROWS * config.num_kv_heads // config.num_heads, 1)
+
+
+def _units(batch: ForwardBatch, tiles_per_block: int, num_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of at most so many tokens [units, 4] (see `attend_share`), and the sequences' tables of tiles."""
+    units, tiles = list[tuple[int, int, int, int]](), list[int]()
+    for span in batch.spans:
+        table = len(tiles)
+        for block in span.block_ids:
+            tiles.extend(range(block * tiles_per_block, (block + 1) * tiles_per_block))
+        for offset in range(0, span.num_tokens, num_tokens):
+            count = min(num_tokens, span.num_tokens - offset)
+            units.append((span.first_row + offset, count, span.start + offset, table))
+    return np.array(units, dtype=np.int64), np.array(tiles, dtype=np.int64)
