@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mac_runner.nano.architecture import ModelConfig
-from mac_runner.nano.arrays import flat
+from mac_runner.nano.compiling import flat
 from mac_runner.nano.errors import ConfigError
 from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
 from mac_runner.nano.kernels import TILE, Heads, Rows, Work, attend_share, attend_together, store_rows

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from mac_runner.nano.arrays import Floats, Ints
+from mac_runner.nano.compiling import Floats, Ints, compiled
 from mac_runner.nano.vectors import (
     LANES,
     add,
@@ -67,7 +67,7 @@ _mix_4x4, _mix_2x4, _mix_1x4 = make_panel(4, 4, 1), make_panel(2, 4, 1), make_pa
 _mix_4x1, _mix_2x1, _mix_1x1 = make_panel(4, 1, 1), make_panel(2, 1, 1), make_panel(1, 1, 1)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def store_rows(
     qkv: Floats, rows: Rows, norms: Floats, eps: float, heads: Heads, queries: Floats, keys: Floats, values: Floats
 ) -> None:
@@ -105,7 +105,7 @@ def store_rows(
                 values[place + i] = qkv[start + index * heads.dim + i]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _normalize(head: Floats, squares: Floats, weights: Floats, first: int, eps: float) -> None:
     """Divide a head by the root of its mean square, and multiply it by its weights."""
     for i in range(len(head)):
@@ -118,7 +118,7 @@ def _normalize(head: Floats, squares: Floats, weights: Floats, first: int, eps: 
         head[i] = head[i] * factor * weights[first + i]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _rotate(head: Floats, turned: Floats, cosine: Floats, sine: Floats, angle: int) -> None:
     """Turn each pair (i, i + dim/2) of a head's numbers by its angle; the sine carries the sign."""
     half = len(head) // 2
@@ -128,7 +128,7 @@ def _rotate(head: Floats, turned: Floats, cosine: Floats, sine: Floats, angle: i
         turned[j] = head[j] * cosine[angle + j] + head[i] * sine[angle + j]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def attend_share(
     queries: Floats, keys: Floats, values: Floats, work: Work, heads: Heads, out: Floats, worker: int, num_workers: int
 ) -> None:
@@ -166,7 +166,7 @@ def attend_share(
                 put(out, place + k, mixed[i * heads.dim + k] * share)
 
 
-@njit(nogil=True, cache=True, parallel=True)
+@compiled(parallel=True)
 def attend_together(
     queries: Floats, keys: Floats, values: Floats, work: Work, heads: Heads, out: Floats, num_workers: int
 ) -> None:
@@ -175,7 +175,7 @@ def attend_together(
         attend_share(queries, keys, values, work, heads, out, worker, num_workers)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _score(
     queries: Floats, query: int, num: int, keys: Floats, begin: int, tiles: Ints, dim: int, scores: Floats
 ) -> None:
@@ -198,7 +198,7 @@ def _score(
                 row += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _weigh(scores: Floats, start: int, width: int, first: int, end: int) -> np.float32:
     """Turn one row's scores into weights, 0 for keys before `first` and from `end` on; their sum."""
     scores[start : start + first] = -np.inf
@@ -214,7 +214,7 @@ def _weigh(scores: Floats, start: int, width: int, first: int, end: int) -> np.f
     return sum_of(total)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _mix(
     weights: Floats, num: int, group: int, seen: int, values: Floats, begin: int, tiles: Ints, dim: int, mixed: Floats
 ) -> None:
@@ -237,13 +237,13 @@ def _mix(
             row += rows
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _within(count: int) -> int:
     """How many of a tile's keys are among the first `count`."""
     return min(max(count, 0), TILE)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _mix_rows(
     weights: Floats, x: int, width: int, num: int, values: Floats, y: int, count: int, dim: int, mixed: Floats, out: int
 ) -> None:

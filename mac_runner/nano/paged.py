@@ -9,7 +9,7 @@ its end.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -54,7 +54,7 @@ class PagedKVCache:
         self._block_size = block_size
         self._hash_block = hash_block
         self._blocks = [_Block() for _ in range(num_blocks)]
-        self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
+        self._free = deque(range(num_blocks))
         self._cached = OrderedDict[int, None]()  # The longest unused first.
         self._index: dict[int, int] = {}
         self._tables: dict[int, _Table] = {}
@@ -106,7 +106,7 @@ class PagedKVCache:
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id].block_ids
         while len(table) < blocks_for(num_tokens, self._block_size):
-            table.append(self._take(table[-1] + 1 if table else -1))
+            table.append(self._take())
 
     def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
@@ -121,7 +121,7 @@ class PagedKVCache:
         for block_id in table:
             self._blocks[block_id].num_holders -= 1
         idle = [block_id for block_id in table if self._blocks[block_id].num_holders == 0]
-        self._free.update((block_id, None) for block_id in idle if self._blocks[block_id].key is None)
+        self._free.extend(block_id for block_id in idle if self._blocks[block_id].key is None)
         # From the end, so that of a prefix its end is the longest unused.
         self._cached.update((block_id, None) for block_id in reversed(idle) if self._blocks[block_id].key is not None)
 
@@ -131,7 +131,7 @@ class PagedKVCache:
             table.key = None
 
     def flush(self) -> None:  # noqa: D102
-        self._free.update(self._cached)
+        self._free.extend(self._cached)
         self._cached.clear()
         for block_id in self._index.values():
             self._blocks[block_id].key = None
@@ -184,13 +184,10 @@ class PagedKVCache:
         self._blocks[block_id].tokens = tokens
         return key
 
-    def _take(self, wanted: int) -> int:
-        """A block for a sequence that alone may write it: `wanted` if it is free, for neighbours are read faster."""
-        if wanted in self._free:
-            block_id = wanted
-            del self._free[wanted]
-        elif self._free:
-            block_id, _ = self._free.popitem(last=False)
+    def _take(self) -> int:
+        """A block for a sequence that alone may write it."""
+        if self._free:
+            block_id = self._free.popleft()
         elif self._cached:
             block_id, _ = self._cached.popitem(last=False)
             key = self._blocks[block_id].key

@@ -12,7 +12,7 @@ sequence's own.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -58,7 +58,7 @@ class RadixKVCache:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size
         self._num_blocks = num_blocks
-        self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
+        self._free = deque(range(num_blocks))
         self._num_cached = 0
         self._tables: dict[int, _Table] = {}
         self._roots: dict[int, _Node] = {}
@@ -114,7 +114,7 @@ class RadixKVCache:
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
         while len(table.block_ids) < blocks_for(num_tokens, self._block_size):
-            block_id = self._take(table.block_ids[-1] + 1 if table.block_ids else -1)
+            block_id = self._take()
             table.block_ids.append(block_id)
             table.own.add(block_id)
 
@@ -137,7 +137,7 @@ class RadixKVCache:
     def release(self, seq_id: int) -> None:  # noqa: D102
         table = self._tables.pop(seq_id)
         self._unlock(table.locked)
-        self._free.update((block_id, None) for block_id in table.block_ids if block_id in table.own)
+        self._free.extend(block_id for block_id in table.block_ids if block_id in table.own)
 
     def set_version(self, version: int) -> None:  # noqa: D102
         self._version = version
@@ -246,20 +246,17 @@ class RadixKVCache:
             self._num_pushed += 1
             heapq.heappush(self._spare, (node.last_used, self._num_pushed, node))
 
-    def _take(self, wanted: int) -> int:
-        """A block for a sequence that alone may write it: `wanted` if it is free, for neighbours are read faster."""
-        if wanted in self._free:
-            del self._free[wanted]
-            return wanted
+    def _take(self) -> int:
+        """A block for a sequence that alone may write it."""
         if not self._free:
             self._evict()
-        return self._free.popitem(last=False)[0]
+        return self._free.popleft()
 
     def _evict(self) -> None:
         """Free the last block of the leaf that is the longest unused."""
         node = self._longest_unused()
         key = node.keys.pop()
-        self._free[node.block_ids.pop()] = None
+        self._free.append(node.block_ids.pop())
         self._num_cached -= 1
         if node.keys:
             self._offer(node)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
 
-from mac_runner.nano.arrays import Floats, Ints, flat
+from mac_runner.nano.compiling import Floats, Ints, compiled, flat
 from mac_runner.nano.vectors import LANES, add, exp_from, get, load, max_of, maximum, put, sum_of, zeros
 
 
@@ -31,7 +30,7 @@ def argmax_and_logsumexp(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return places, sums
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _normalize_rows(rows: Floats, weights: Floats, eps: float, out: Floats) -> None:
     dim = len(weights)
     row, squares = np.empty(dim + LANES, np.float32), np.zeros(dim + LANES, np.float32)
@@ -47,7 +46,7 @@ def _normalize_rows(rows: Floats, weights: Floats, eps: float, out: Floats) -> N
             put(out, start + i, row[i] * factor * get(weights, i))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _summarize(logits: Floats, places: Ints, sums: Floats) -> None:
     width = len(logits) // len(places)
     whole = width // LANES * LANES

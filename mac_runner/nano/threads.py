@@ -2,8 +2,8 @@
 
 OpenMP reads its settings once, when torch loads it. By default idle threads spin until there is work, which makes a
 step of two threads several times slower as soon as another process wants one of the cores. Here they spin for some tens
-of microseconds, which is how far apart a step's operations are, and then sleep. The settings are put back afterwards, so
-that no child process inherits them; one that the user has made stands. This module is the first that the package
+of microseconds, which is how far apart a step's operations are, and then sleep. The settings are put back afterwards,
+so that no child process inherits them; one that the user has made stands. This module is the first that the package
 imports, and all others of the package import torch after it.
 """
 

@@ -330,19 +330,6 @@ def test_shared_blocks_are_counted_once(make: CacheMaker) -> None:
     assert (cache.num_reclaimed(0), cache.num_reclaimed(1)) == (0, 1)
 
 
-@CACHES
-def test_blocks_of_a_sequence_are_neighbours_where_that_is_possible(make: CacheMaker) -> None:
-    """Neighbours are read in place, others are gathered first."""
-    cache = make(4, 2)
-    for seq_id in range(4):
-        cache.acquire(seq_id, [seq_id], 2)
-    for seq_id in (2, 0, 3, 1):
-        cache.release(seq_id)
-    cache.acquire(4, [9], 4)
-
-    assert cache.block_ids(4) == [2, 3]
-
-
 def test_equal_hashes_of_different_tokens_are_no_hit() -> None:
     cache = PagedKVCache(8, 2, hash_block=lambda tokens, prefix: 7)
     filled(cache, 0, [1, 2, 3])
