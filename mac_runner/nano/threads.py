@@ -14,13 +14,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}
+_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "4000"}
 THREADS_MAX = 64
 
 
 @contextmanager
 def _while_loading(settings: dict[str, str]) -> Iterator[None]:
-    ours = {name: value for name, value in settings.items() if name not in os.environ}
+    ours = {} if any(name in os.environ for name in settings) else settings
     os.environ.update(ours)
     try:
         yield
