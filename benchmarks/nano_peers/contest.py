@@ -30,7 +30,7 @@ class Line:
     of_roof: dict[str, float]
     """What share of a decode step's time this machine would need at best."""
     same_first_tokens: dict[str, float]
-    """In float32, what share of the first tokens are those of Transformers; in bfloat16 many are nearly the likeliest."""
+    """What share of the first tokens are those of Transformers; empty in bfloat16, where many nearly tie."""
 
     @property
     def place(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 STARTS = 3
-MEMORY_ROUNDS = 40
+MEMORY_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from benchmarks.nano_peers.setting import TOKENS_PER_STEP, Setting
 from benchmarks.nano_peers.timing import Prompts, Run, Stopwatch
 
 
-
 class LlamaCpp:
     """A model, and a context with room for all sequences."""
 
@@ -71,7 +70,9 @@ class LlamaCpp:
         pieces = [slice(start, start + TOKENS_PER_STEP) for start in range(0, len(tokens), TOKENS_PER_STEP)]
         return np.concatenate([self._decode(tokens[p], sequences[p], positions[p], is_last[p]) for p in pieces])
 
-    def _decode(self, tokens: np.ndarray, sequences: np.ndarray, positions: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    def _decode(
+        self, tokens: np.ndarray, sequences: np.ndarray, positions: np.ndarray, wanted: np.ndarray
+    ) -> np.ndarray:
         """Compute these tokens; the likeliest behind each that is wanted."""
         if llama_cpp.llama_decode(self._context, self._tokens.fill(tokens, sequences, positions, wanted)):
             raise RuntimeError(f"llama.cpp could not compute {len(tokens)} tokens")
@@ -92,7 +93,9 @@ class _Tokens:
         places = [ctypes.cast(begin + size * index, _INTS) for index in range(room)]
         self._places = (_INTS * room)(*places)
 
-    def fill(self, tokens: np.ndarray, sequences: np.ndarray, positions: np.ndarray, wanted: np.ndarray) -> llama_cpp.llama_batch:
+    def fill(
+        self, tokens: np.ndarray, sequences: np.ndarray, positions: np.ndarray, wanted: np.ndarray
+    ) -> llama_cpp.llama_batch:
         """A batch of these; each token belongs to one sequence."""
         count = len(tokens)
         self._tokens[:count], self._sequences[:count] = tokens, sequences

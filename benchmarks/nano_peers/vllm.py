@@ -68,6 +68,8 @@ class Vllm:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
+            # Why is told after the pipe is closed.
+            self._child.wait(timeout=60)
             self._log.seek(0)
             raise RuntimeError(f"vLLM ended; the last it said:\n{self._log.read()[-4_000:]}")
         answer: dict[str, Any] = json.loads(line)
