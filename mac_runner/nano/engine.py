@@ -16,7 +16,7 @@ from mac_runner.nano.batching import ContinuousBatch
 from mac_runner.nano.config import EXACT_MULTIPLE, EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, QueueFullError
 from mac_runner.nano.hub import find_model
-from mac_runner.nano.intake import Intake, Prompt
+from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.kv_cache import KVCache
 from mac_runner.nano.model import Model
 from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
@@ -109,11 +109,22 @@ class InferenceEngine:
         With `stream` every token is told by `step_deltas`, with its text.
         """
         self._require_alive()
-        if len(self._batch.waiting) + num_samples > self.config.max_waiting:
+        return self.add_prepared(self.prepare_request(prompt, params, num_samples, stream=stream))
+
+    def prepare_request(
+        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False
+    ) -> PreparedRequest:
+        """Check a request, make tokens of a text and compile what constrains it; any thread may do so beside a step."""
+        return self._intake.prepare(prompt, params, num_samples, stream)
+
+    def add_prepared(self, request: PreparedRequest) -> int:
+        """Queue a request; its number. Raises QueueFullError."""
+        self._require_alive()
+        if len(self._batch.waiting) + request.num_samples > self.config.max_waiting:
             raise QueueFullError(
                 f"{len(self._batch.waiting)} requests wait, {self.config.max_waiting} may: try again later"
             )
-        sequences = self._intake.sequences(prompt, params, num_samples, stream)
+        sequences = self._intake.sequences(request)
         self._batch.add(sequences)
         return sequences[0].request_id
 
@@ -160,7 +171,7 @@ class InferenceEngine:
             self._sync.begin(state_dict, version)
 
     def prepare_weights(self, state_dict: StateDict) -> Model:
-        """Check weights and make them ready to be put in; the one call that another thread may make beside a step."""
+        """Check weights and make them ready to be put in; another thread may do so beside a step."""
         return self._sync.prepare(state_dict)
 
     def install_weights(self, prepared: Model, version: int | None = None) -> None:
