@@ -24,7 +24,7 @@ from mac_runner.nano.paged import PagedKVCache
 from mac_runner.nano.radix import RadixKVCache
 from mac_runner.nano.runner import ModelRunner
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.threads import pin_threads
+from mac_runner.nano.threads import ThreadPin
 from mac_runner.nano.tokenizer import load_tokenizer
 from mac_runner.nano.weight_sync import WeightSync
 from mac_runner.nano.weights import StateDict, read_state_dict
@@ -47,7 +47,7 @@ class InferenceEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.num_threads = pin_threads(config.num_threads)
+        self._threads = ThreadPin(config.num_threads)
         self.directory = find_model(config.model_path)
         self.model_config = read_model_config(self.directory)
         self.tokenizer = load_tokenizer(self.directory)
@@ -71,6 +71,7 @@ class InferenceEngine:
         self._sync = WeightSync(self._runner, self.model_config, on_install=self._batch.cache.set_version)
         self._unfetched = list[TrainingSample]()
         self.state = EngineState.RUNNING
+        self._threads.hold()  # An engine that could not be made stands in nobody's way.
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +137,7 @@ class InferenceEngine:
     def step_deltas(self) -> list[Delta]:
         """Like `step`, with all there is to tell of requests that stream."""
         self._require_alive()
+        self._threads.check()
         self._sync.poll()
         if self.state not in (EngineState.RUNNING, EngineState.DRAINING):
             return []
@@ -263,6 +265,7 @@ class InferenceEngine:
         self._batch.abort(None, self._sync.version)
         self._runner.drop_store()
         self._runner.drop_weights()
+        self._threads.release()
         self.state = EngineState.STOPPED
 
     def _settle(self) -> None:
