@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
@@ -91,8 +91,12 @@ class Service:
 
     def spell(self, token_id: int) -> str:
         """The text of one token, special ones included."""
+        return self.text((token_id,))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of some tokens, special ones included."""
         tokenizer = self.engine.engine.tokenizer
-        return "" if tokenizer is None else tokenizer.decode([token_id], skip_special_tokens=False)
+        return "" if tokenizer is None else tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def number(self) -> int:
         """A number for the next answer's id."""
