@@ -56,6 +56,11 @@ class RequestStream:
                 raise arrived.sample.error
         return arrived
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next piece is here already."""
+        return not self._arrived.empty()
+
     def cancel(self) -> None:
         """End the request if it has not ended; nothing more comes of it."""
         if self._num_open:

@@ -104,19 +104,22 @@ class OllamaApi:
     async def _lines(
         self, generation: Generation, envelope: OllamaEnvelope, parser: ThoughtParser, began_s: float
     ) -> AsyncGenerator[bytes]:
-        """A stream of lines; an error in the middle is told, and ends it."""
-        clock, first_token_s = self._service.times.monotonic_s, None
+        """A stream of lines, those that are there together at once; an error in the middle is told, and ends it."""
+        clock, first_token_s, lines = self._service.times.monotonic_s, None, b""
         try:
             async for _, delta in generation.pieces():
                 first_token_s = clock() if first_token_s is None else first_token_s
                 said = parser.push(delta.text)
                 if delta.sample is not None:
                     said = said.then(parser.finish())
-                yield encoded(envelope.piece(delta, said)) + b"\n"
+                lines += encoded(envelope.piece(delta, said)) + b"\n"
                 if delta.sample is not None:
                     course = Course(began_s=began_s, first_token_s=first_token_s, ended_s=clock())
-                    yield encoded(envelope.last_piece(delta.sample, course)) + b"\n"
+                    yield lines + encoded(envelope.last_piece(delta.sample, course)) + b"\n"
+                elif not generation.has_more:
+                    yield lines
+                    lines = b""
         except NanoError as error:
-            yield encoded(error_body(refusal_of(error))) + b"\n"
+            yield lines + encoded(error_body(refusal_of(error))) + b"\n"
         finally:
             generation.cancel()

@@ -38,16 +38,24 @@ class Generation:
 
     def __init__(self, prompts: list[tuple[int, ...]], streams: list[RequestStream], num_samples: int) -> None:
         self.prompts = prompts
+        self.num_completions = len(prompts) * num_samples
         self._streams = streams
+        self._current = streams[0]
         self._num_samples = num_samples
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Everything that comes, prompt by prompt. Raises the error of the first completion that has one."""
         for first, stream in zip(count(step=self._num_samples), self._streams, strict=False):
+            self._current = stream
             async for delta in stream:
                 if delta.sample is not None and delta.sample.finish_reason == "abort":
                     raise given_up("the engine was paused")
                 yield Piece(first + delta.sample_index, delta)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next piece is here already: then it is cheaper to send them together."""
+        return self._current.has_more
 
     async def samples(self) -> list[TrainingSample]:
         """All completions, when they are finished."""
