@@ -63,7 +63,7 @@ class InferenceEngine:
         )
         self._batch = ContinuousBatch(
             make_cache(config, self._runner.num_blocks),
-            config.scheduling(self.max_model_len),
+            config.scheduling(),
             self._runner.forward,
             self.tokenizer,
             shares_completions=not config.exact,

@@ -95,18 +95,22 @@ class Intake:
         )
 
     def _tokens(self, prompt: Prompt) -> Ordered[int]:
-        if isinstance(prompt, str):
-            if self._tokenizer is None:
-                raise InvalidRequestError("a text prompt needs a tokenizer, and this model has no tokenizer.json")
-            prompt = self._tokenizer.encode(prompt)
-        if not prompt:
+        tokens = self._encoded(prompt) if isinstance(prompt, str) else prompt
+        if not isinstance(tokens, Ordered):
+            raise InvalidRequestError(f"the prompt is of type {type(prompt).__name__}: give a text or a list of tokens")
+        if not tokens:
             raise InvalidRequestError("the prompt is empty: give it at least one token")
-        for token_id in prompt:
+        for token_id in tokens:
             if type(token_id) is not int or not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(
                     f"token {token_id!r} in the prompt; the model knows 0 to {self._vocab_size - 1}"
                 )
-        return prompt
+        return tokens
+
+    def _encoded(self, text: str) -> Ordered[int]:
+        if self._tokenizer is None:
+            raise InvalidRequestError("a text prompt needs a tokenizer, and this model has no tokenizer.json")
+        return self._tokenizer.encode(text)
 
     def _limit(self, num_tokens: int, params: SamplingParams) -> int:
         if num_tokens >= self._max_model_len:

@@ -12,7 +12,7 @@ from mac_runner.nano import PagedKVCache, SchedulerConfig, schedule
 from mac_runner.nano.scheduler import PASSED_OVER_MAX
 
 CONFIG = SchedulerConfig(
-    max_batch_size=4, max_tokens_per_batch=32, block_size=4, max_model_len=100, admission="reserve", prefill_multiple=4
+    max_batch_size=4, max_tokens_per_batch=32, block_size=4, admission="reserve", prefill_multiple=4
 )
 
 
