@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
@@ -55,6 +56,11 @@ class RequestStream:
                 raise arrived.sample.error
         return arrived
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next piece is here already."""
+        return not self._arrived.empty()
+
     def cancel(self) -> None:
         """End the request if it has not ended; nothing more comes of it."""
         if self._num_open:
@@ -89,6 +95,7 @@ class AsyncEngine:
         """Load the model."""
         self._loop = asyncio.get_running_loop()
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
+        self._preparer = ThreadPoolExecutor(1, thread_name_prefix="nano-requests")
         self._stopped = None
         self._thread = Thread(target=self._live, name="nano-engine", daemon=True)
         self._thread.start()
@@ -111,6 +118,7 @@ class AsyncEngine:
         finally:
             thread.join()
             self._builder.shutdown()
+            self._preparer.shutdown()
 
     @property
     def engine(self) -> InferenceEngine:
@@ -123,10 +131,16 @@ class AsyncEngine:
         self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = True
     ) -> RequestStream:
         """Queue a request; what is wrong with it is raised here. Without `stream` only finished samples come."""
+        if self._stopped is not None:
+            raise self._stopped
         handle = RequestStream(num_samples, self._cancel)
+        prepare = partial(self.engine.prepare_request, prompt, params, num_samples, stream=stream)
+        # Neither steps nor the event loop may wait until a text is tokenised or a schema is compiled.
+        takes_long = isinstance(prompt, str) or params.is_constrained
+        prepared = await self._loop.run_in_executor(self._preparer, prepare) if takes_long else None
 
         def add() -> RequestStream:
-            handle.request_id = self.engine.add_request(prompt, params, num_samples, stream=stream)
+            handle.request_id = self.engine.add_prepared(prepare() if prepared is None else prepared)
             self._streams[handle.request_id] = handle
             return handle
 

@@ -50,13 +50,16 @@ class CompiledKVStore:
 
     def _compile(self, dtype: torch.dtype) -> None:
         """Have the kernels ready, so that no request waits for them: from numba's own cache, all but the first time."""
+        num_threads = torch.get_num_threads()
         batch = make_batch([Piece([0], 0, 1, [0])], self.block_size)
         rotation = torch.ones(1, self.config.head_dim)
         width = (self.config.num_heads + 2 * self.config.num_kv_heads) * self.config.head_dim
         attention = self.attention(batch, rotation, rotation)
-        for num_threads in (1, 2):
-            attention.num_threads = num_threads
+        for attention.num_threads in {1, num_threads}:
             attention.attend(0, torch.zeros(1, width, dtype=dtype), None)
+        if torch.get_num_threads() != num_threads:
+            # Numba sets this thread's number when it first starts its own, and torch's products depend on it.
+            torch.set_num_threads(num_threads)
 
 
 class CompiledAttention:

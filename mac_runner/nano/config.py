@@ -18,7 +18,6 @@ class SchedulerConfig:
     max_batch_size: int
     max_tokens_per_batch: int
     block_size: int
-    max_model_len: int
     admission: Literal["reserve", "preempt"] = "reserve"
     prefix_caching: bool = True
 
@@ -68,13 +67,12 @@ class EngineConfig:
         if not is_met:
             raise ConfigError(f"EngineConfig.{name} = {getattr(self, name)!r}: {name} {rule}")
 
-    def scheduling(self, max_model_len: int) -> SchedulerConfig:
+    def scheduling(self) -> SchedulerConfig:
         """What of this concerns `schedule()`."""
         return SchedulerConfig(
             max_batch_size=self.max_batch_size,
             max_tokens_per_batch=self.max_tokens_per_batch,
             block_size=self.block_size,
-            max_model_len=max_model_len,
             admission=self.admission,
             prefix_caching=self.prefix_caching,
         )

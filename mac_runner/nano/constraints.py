@@ -6,6 +6,7 @@ The library is loaded when the first such request comes. It reads the tokenizer'
 from __future__ import annotations
 
 import json
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,14 @@ from mac_runner.nano.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+
+GRAMMARS_MAX = 128
+WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
+"""Between the parts of a JSON text: nothing, a space, or a line break or two and an indent, as llama.cpp has it.
+
+Without a bound a model that has lost its way says whitespace until it may say no more. A schema that names a pattern
+of its own, in `x-guidance`, is followed.
+"""
 
 _BITS = torch.arange(8, dtype=torch.uint8)
 
@@ -44,45 +53,56 @@ class Constraint:
         return bool(self._matcher.is_stopped())
 
 
-class ConstraintCompiler:
-    """Makes constraints for one tokenizer."""
+class Grammar:
+    """What the completions of one request may say, ready to be followed by any number of them."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    def constraint(self) -> Constraint:
+        """A completion's own place in it, at the beginning. It costs microseconds, for what was compiled is shared."""
+        return Constraint(self._matcher.deep_copy())
+
+
+class GrammarCompiler:
+    """Makes grammars for one tokenizer, and keeps the GRAMMARS_MAX last used. Any thread may ask for one."""
 
     def __init__(self, tokenizer: Tokenizer | None, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
-        self._library_tokenizer: LLTokenizer | None = None
+        self._compiled = lru_cache(GRAMMARS_MAX)(self._compile)
 
-    def compile(self, params: SamplingParams) -> Constraint | None:
-        """The constraint these settings ask for; None if they ask for none."""
-        if not params.is_constrained:
-            return None
+    def compile(self, params: SamplingParams) -> Grammar | None:
+        """The grammar these settings ask for; None if they ask for none. Raises ConstraintError."""
+        return self._compiled(params.json_schema, params.choices) if params.is_constrained else None
+
+    def _compile(self, schema: str | None, choices: tuple[str, ...]) -> Grammar:
         try:
             from llguidance import LLMatcher
         except ImportError as error:
             raise ConstraintError("choices and schemas need llguidance: pip install 'mac_runner[nano]'") from error
-        if params.json_schema is not None:
-            grammar = _schema_grammar(params.json_schema, LLMatcher)
+        if schema is not None:
+            grammar = _schema_grammar(schema, LLMatcher)
         else:
-            grammar = LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(text) for text in params.choices))
-        matcher = LLMatcher(self._known(), grammar, log_level=0)
+            grammar = LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(text) for text in choices))
+        matcher = LLMatcher(self._known, grammar, log_level=0)
         if matcher.is_error():
             raise ConstraintError(f"this constraint cannot be followed: {matcher.get_error()}")
-        return Constraint(matcher)
+        return Grammar(matcher)
 
+    @cached_property
     def _known(self) -> LLTokenizer:
+        """The tokenizer as the library has it."""
         if self._tokenizer is None:
             raise ConstraintError("choices and schemas are about text, and this model has no tokenizer.json")
-        if self._library_tokenizer is None:
-            from llguidance import LLTokenizer
+        from llguidance import LLTokenizer
 
-            eos = sorted(self._eos_token_ids) or None
-            self._library_tokenizer = LLTokenizer(self._tokenizer.definition, eos_token=eos)
-        return self._library_tokenizer
+        return LLTokenizer(self._tokenizer.definition, eos_token=sorted(self._eos_token_ids) or None)
 
 
 def _schema_grammar(schema: str, matcher: type[LLMatcher]) -> str:
     try:
         json.loads(schema)
-        return str(matcher.grammar_from_json_schema(schema))
+        return str(matcher.grammar_from_json_schema(schema, {"whitespace_pattern": WHITESPACE}))
     except ValueError as error:
         raise ConstraintError(f"json_schema is no JSON schema: {error}") from error

@@ -16,7 +16,7 @@ from mac_runner.nano.batching import ContinuousBatch
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, QueueFullError
 from mac_runner.nano.hub import find_model
-from mac_runner.nano.intake import Intake, Prompt
+from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.kv_cache import KVCache
 from mac_runner.nano.model import Model
 from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
@@ -24,7 +24,7 @@ from mac_runner.nano.paged import PagedKVCache
 from mac_runner.nano.radix import RadixKVCache
 from mac_runner.nano.runner import ModelRunner
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.threads import pin_threads
+from mac_runner.nano.threads import ThreadPin
 from mac_runner.nano.tokenizer import load_tokenizer
 from mac_runner.nano.weight_sync import WeightSync
 from mac_runner.nano.weights import StateDict, read_state_dict
@@ -47,7 +47,7 @@ class InferenceEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.num_threads = pin_threads(config.num_threads)
+        self._threads = ThreadPin(config.num_threads)
         self.directory = find_model(config.model_path)
         self.model_config = read_model_config(self.directory)
         self.tokenizer = load_tokenizer(self.directory)
@@ -63,13 +63,14 @@ class InferenceEngine:
         )
         self._batch = ContinuousBatch(
             make_cache(config, self._runner.num_blocks),
-            config.scheduling(self.max_model_len),
+            config.scheduling(),
             self._runner.forward,
             self.tokenizer,
         )
         self._sync = WeightSync(self._runner, self.model_config, on_install=self._batch.cache.set_version)
         self._unfetched = list[TrainingSample]()
         self.state = EngineState.RUNNING
+        self._threads.hold()  # An engine that could not be made stands in nobody's way.
 
     def __enter__(self) -> Self:
         return self
@@ -108,11 +109,22 @@ class InferenceEngine:
         With `stream` every token is told by `step_deltas`, with its text.
         """
         self._require_alive()
-        if len(self._batch.waiting) + num_samples > self.config.max_waiting:
+        return self.add_prepared(self.prepare_request(prompt, params, num_samples, stream=stream))
+
+    def prepare_request(
+        self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = False
+    ) -> PreparedRequest:
+        """Check a request, make tokens of a text and compile what constrains it; any thread may do so beside a step."""
+        return self._intake.prepare(prompt, params, num_samples, stream)
+
+    def add_prepared(self, request: PreparedRequest) -> int:
+        """Queue a request; its number. Raises QueueFullError."""
+        self._require_alive()
+        if len(self._batch.waiting) + request.num_samples > self.config.max_waiting:
             raise QueueFullError(
                 f"{len(self._batch.waiting)} requests wait, {self.config.max_waiting} may: try again later"
             )
-        sequences = self._intake.sequences(prompt, params, num_samples, stream)
+        sequences = self._intake.sequences(request)
         self._batch.add(sequences)
         return sequences[0].request_id
 
@@ -124,6 +136,7 @@ class InferenceEngine:
     def step_deltas(self) -> list[Delta]:
         """Like `step`, with all there is to tell of requests that stream."""
         self._require_alive()
+        self._threads.check()
         self._sync.poll()
         if self.state not in (EngineState.RUNNING, EngineState.DRAINING):
             return []
@@ -159,7 +172,7 @@ class InferenceEngine:
             self._sync.begin(state_dict, version)
 
     def prepare_weights(self, state_dict: StateDict) -> Model:
-        """Check weights and make them ready to be put in; the one call that another thread may make beside a step."""
+        """Check weights and make them ready to be put in; another thread may do so beside a step."""
         return self._sync.prepare(state_dict)
 
     def install_weights(self, prepared: Model, version: int | None = None) -> None:
@@ -251,6 +264,7 @@ class InferenceEngine:
         self._batch.abort(None, self._sync.version)
         self._runner.drop_store()
         self._runner.drop_weights()
+        self._threads.release()
         self.state = EngineState.STOPPED
 
     def _settle(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
 from random import Random
 
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.constraints import ConstraintCompiler
+from mac_runner.nano.constraints import Grammar, GrammarCompiler
 from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError
 from mac_runner.nano.kv_cache import blocks_for
 from mac_runner.nano.sampling_params import SamplingParams
@@ -16,6 +17,18 @@ from mac_runner.nano.tokenizer import TextStream, Tokenizer
 
 Prompt = str | Ordered[int]
 SAMPLES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """A request that can be served: tokens, how many there may be in the end, and the grammar to follow."""
+
+    tokens: Ordered[int]
+    params: SamplingParams
+    num_samples: int
+    num_tokens_max: int
+    grammar: Grammar | None
+    is_streamed: bool
 
 
 class Intake:
@@ -37,12 +50,12 @@ class Intake:
         self._eos_token_ids = eos_token_ids
         self._max_model_len = max_model_len
         self._num_blocks = num_blocks
-        self._compiler = ConstraintCompiler(tokenizer, eos_token_ids)
+        self._compiler = GrammarCompiler(tokenizer, eos_token_ids)
         self._num_requests = 0
         self._num_sequences = 0
 
-    def sequences(self, prompt: Prompt, params: SamplingParams, num_samples: int, is_streamed: bool) -> list[Sequence]:
-        """The sequences of a new request, all of one `request_id`."""
+    def prepare(self, prompt: Prompt, params: SamplingParams, num_samples: int, is_streamed: bool) -> PreparedRequest:
+        """Everything about a request that takes time or can be wrong. Any thread may call it. Raises RequestError."""
         tokens = self._tokens(prompt)
         if not 1 <= num_samples <= SAMPLES_MAX:
             raise InvalidRequestError(f"{num_samples} samples of a prompt; from 1 to {SAMPLES_MAX} can be had")
@@ -51,42 +64,53 @@ class Intake:
             raise InvalidRequestError(
                 "stop texts need a tokenizer, and this model has no tokenizer.json: use stop_token_ids"
             )
+        return PreparedRequest(
+            tokens=tokens,
+            params=params,
+            num_samples=num_samples,
+            num_tokens_max=num_tokens_max,
+            grammar=self._compiler.compile(params),
+            is_streamed=is_streamed,
+        )
+
+    def sequences(self, request: PreparedRequest) -> list[Sequence]:
+        """The sequences of a new request, all of one `request_id`."""
         request_id, self._num_requests = self._num_requests, self._num_requests + 1
-        made = list[Sequence]()
-        for index in range(num_samples):
-            # Checked first, so that a request is refused as a whole.
-            constraint = self._compiler.compile(params)
-            made.append(
-                Sequence(
-                    seq_id=self._num_sequences + index,
-                    request_id=request_id,
-                    sample_index=index,
-                    tokens=list(tokens),
-                    num_prompt_tokens=len(tokens),
-                    num_tokens_max=num_tokens_max,
-                    params=params,
-                    random=Random(self._seed(params, request_id, index)),  # noqa: S311  No secret hangs on it.
-                    stopping=self._stopping(params, is_streamed),
-                    constraint=constraint,
-                    is_streamed=is_streamed,
-                )
-            )
-        self._num_sequences += num_samples
-        return made
+        first, self._num_sequences = self._num_sequences, self._num_sequences + request.num_samples
+        return [self._sequence(request, first + index, request_id, index) for index in range(request.num_samples)]
+
+    def _sequence(self, request: PreparedRequest, seq_id: int, request_id: int, index: int) -> Sequence:
+        return Sequence(
+            seq_id=seq_id,
+            request_id=request_id,
+            sample_index=index,
+            tokens=list(request.tokens),
+            num_prompt_tokens=len(request.tokens),
+            num_tokens_max=request.num_tokens_max,
+            params=request.params,
+            random=Random(self._seed(request.params, request_id, index)),  # noqa: S311  No secret hangs on it.
+            stopping=self._stopping(request),
+            constraint=request.grammar.constraint() if request.grammar is not None else None,
+            is_streamed=request.is_streamed,
+        )
 
     def _tokens(self, prompt: Prompt) -> Ordered[int]:
-        if isinstance(prompt, str):
-            if self._tokenizer is None:
-                raise InvalidRequestError("a text prompt needs a tokenizer, and this model has no tokenizer.json")
-            prompt = self._tokenizer.encode(prompt)
-        if not prompt:
+        tokens = self._encoded(prompt) if isinstance(prompt, str) else prompt
+        if not isinstance(tokens, Ordered):
+            raise InvalidRequestError(f"the prompt is of type {type(prompt).__name__}: give a text or a list of tokens")
+        if not tokens:
             raise InvalidRequestError("the prompt is empty: give it at least one token")
-        for token_id in prompt:
+        for token_id in tokens:
             if type(token_id) is not int or not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(
                     f"token {token_id!r} in the prompt; the model knows 0 to {self._vocab_size - 1}"
                 )
-        return prompt
+        return tokens
+
+    def _encoded(self, text: str) -> Ordered[int]:
+        if self._tokenizer is None:
+            raise InvalidRequestError("a text prompt needs a tokenizer, and this model has no tokenizer.json")
+        return self._tokenizer.encode(text)
 
     def _limit(self, num_tokens: int, params: SamplingParams) -> int:
         if num_tokens >= self._max_model_len:
@@ -107,8 +131,8 @@ class Intake:
             return f"{params.seed}/{index}"
         return f"{self._config.seed}/{request_id}/{index}"
 
-    def _stopping(self, params: SamplingParams, is_streamed: bool) -> StopChecker:
+    def _stopping(self, request: PreparedRequest) -> StopChecker:
         """Text is made token by token only for those who look at it."""
-        wanted = self._tokenizer if params.stop or is_streamed else None
+        wanted = self._tokenizer if request.params.stop or request.is_streamed else None
         stream = TextStream(wanted) if wanted is not None else None
-        return StopChecker(params=params, eos_token_ids=self._eos_token_ids, stream=stream)
+        return StopChecker(params=request.params, eos_token_ids=self._eos_token_ids, stream=stream)

@@ -22,9 +22,9 @@ _KEY_BYTES = 16
 HashFunction = Callable[[Sequence[int], int], int]
 
 
-def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = 0) -> int:
-    """The key of a block: of its own tokens and, through `prefix_hash`, of all before them."""
-    digest = blake2b(prefix_hash.to_bytes(_KEY_BYTES, "little"), digest_size=_KEY_BYTES)
+def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = -1) -> int:
+    """The key of a block: of its own tokens and, through `prefix_hash`, of all before them; -1 is the beginning."""
+    digest = blake2b(prefix_hash.to_bytes(_KEY_BYTES + 1, "little", signed=True), digest_size=_KEY_BYTES)
     digest.update(array("q", token_ids).tobytes())
     return int.from_bytes(digest.digest(), "little")
 

@@ -22,6 +22,14 @@ class Verdict(NamedTuple):
     stop_reason: int | str | None = None
 
 
+class _Found(NamedTuple):
+    """A stop text in what is kept back; the first in this order counts."""
+
+    end: int
+    start: int
+    stop: str
+
+
 @dataclass(slots=True, kw_only=True)
 class StopChecker:
     """Looks at each token of one completion. Without `stream` there is no text, and only token ids can stop it."""
@@ -39,7 +47,7 @@ class StopChecker:
         if self.stream is not None:
             self.kept_back += self.stream.push(token_id)
             if (found := self._first_stop()) is not None:
-                return Verdict(self._show(self.kept_back.index(found)), "stop", found)
+                return Verdict(self._show(found.start), "stop", found.stop)
         if is_full:
             return Verdict(self._finish(), "length")
         return Verdict(self._show(len(self.kept_back) - self._num_doubtful()))
@@ -54,9 +62,13 @@ class StopChecker:
         """The text still kept back when a completion ends for a reason of its own."""
         return self._finish()
 
-    def _first_stop(self) -> str | None:
-        found = [(self.kept_back.index(stop), stop) for stop in self.params.stop if stop in self.kept_back]
-        return min(found)[1] if found else None
+    def _first_stop(self) -> _Found | None:
+        """The stop text that is complete first, and of several that are the longest.
+
+        So where a completion ends does not depend on how its text was cut into tokens.
+        """
+        starts = ((self.kept_back.find(stop), stop) for stop in self.params.stop)
+        return min((_Found(start + len(stop), start, stop) for start, stop in starts if start >= 0), default=None)
 
     def _num_doubtful(self) -> int:
         """How much of the end could be the beginning of a stop text."""
@@ -77,4 +89,4 @@ class StopChecker:
             self.kept_back += self.stream.finish()
         # Half a character at the end may have completed a stop text after all.
         found = self._first_stop()
-        return self._show(len(self.kept_back) if found is None else self.kept_back.index(found))
+        return self._show(len(self.kept_back) if found is None else found.start)

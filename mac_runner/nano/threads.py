@@ -13,6 +13,10 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+from weakref import WeakSet
+
+from mac_runner.nano.errors import ConfigError
 
 _SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "4000"}
 THREADS_MAX = 64
@@ -38,17 +42,53 @@ def load_torch() -> None:
             raise ImportError("nano computes with torch: pip install 'mac_runner[nano]'") from error
 
 
-def pin_threads(num_threads: int | None) -> int:
-    """Fix how many threads torch computes with (all cores this process may use, unless told), and say how many.
+class ThreadPin:
+    """How many threads one engine computes with.
 
-    The number is part of what decides the bits of a result, so nothing else in the package changes it.
+    The number is part of what decides the bits of a result, and torch has one for the process. So all engines that are
+    loaded have the same, and an engine looks at every step whether it still holds in the thread that takes the step.
     """
-    import torch
 
-    count = num_threads or min(_num_cores(), THREADS_MAX)
-    if torch.get_num_threads() != count:
-        torch.set_num_threads(count)
-    return count
+    def __init__(self, num_threads: int | None) -> None:
+        """All cores this process may use, unless told. Raises ConfigError where a loaded engine has another number."""
+        import torch
+
+        self.count = num_threads or min(_num_cores(), THREADS_MAX)
+        self._actual = torch.get_num_threads
+        with _HOLDING:
+            self._require_alone()
+        torch.set_num_threads(self.count)
+
+    def hold(self) -> None:
+        """Keep others from any other number until `release`, or until this object is gone."""
+        with _HOLDING:
+            self._require_alone()
+            _HELD.add(self)
+
+    def release(self) -> None:
+        """Leave the number to others; may be called twice."""
+        with _HOLDING:
+            _HELD.discard(self)
+
+    def check(self) -> None:
+        """Raises ConfigError where somebody has changed torch's number in this thread."""
+        if self._actual() != self.count:
+            raise ConfigError(
+                f"torch computes with {self._actual()} threads, and the engine was made for {self.count}: its results "
+                f"would have other bits. Call torch.set_num_threads({self.count}) before the next step"
+            )
+
+    def _require_alone(self) -> None:
+        if other := next((pin for pin in _HELD if pin.count != self.count), None):
+            raise ConfigError(
+                f"EngineConfig.num_threads = {self.count}: an engine of this process computes with {other.count}, and "
+                "torch has one number for all. Give all engines the same num_threads, or shut the other one down first"
+            )
+
+
+_HELD = WeakSet[ThreadPin]()
+_HOLDING = Lock()
+"""Engines may be loaded side by side: whoever looks at `_HELD` to join it must not be overtaken."""
 
 
 def _num_cores() -> int:

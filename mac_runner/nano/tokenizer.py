@@ -24,7 +24,7 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.definition = (directory / "tokenizer.json").read_text(encoding="utf-8")
+        self.definition = _read_text(directory / "tokenizer.json")
         try:
             self._fast = FastTokenizer.from_str(self.definition)
         except Exception as error:  # The library raises nothing more particular.
@@ -109,6 +109,13 @@ def load_tokenizer(directory: Path) -> Tokenizer | None:
     return Tokenizer(directory) if (directory / "tokenizer.json").is_file() else None
 
 
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise ModelError(f"{path} is no text in UTF-8: {error}") from error
+
+
 def read_json(path: Path) -> dict[str, object]:
     """The object in a JSON file; empty if there is no such file."""
     if not path.is_file():
@@ -124,7 +131,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 def _read_template(directory: Path, settings: Mapping[str, object]) -> str | None:
     if (file := directory / "chat_template.jinja").is_file():
-        return file.read_text(encoding="utf-8")
+        return _read_text(file)
     template = settings.get("chat_template")
     if isinstance(template, list):
         # Several templates by name; the one for talking is called `default`.

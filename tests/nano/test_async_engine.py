@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,7 @@ import pytest
 
 from mac_runner.nano import (
     AsyncEngine,
+    ConstraintError,
     EngineConfig,
     EngineStoppedError,
     InvalidRequestError,
@@ -21,6 +23,7 @@ from mac_runner.nano import (
     TrainingSample,
     WrongShapeError,
 )
+from mac_runner.nano.constraints import Grammar, GrammarCompiler
 from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
@@ -119,6 +122,38 @@ def test_refused_request_is_told_at_once_and_the_others_go_on(path: Path) -> Non
         with pytest.raises(InvalidRequestError):
             await engine.submit([], PARAMS)
         assert len(await engine.generate([1], PARAMS)) == 1
+
+    with_engine(path, act)
+
+
+def test_nobody_waits_while_a_constraint_is_compiled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the event loop nor the steps of others; a compilation that lasts as long as one likes is made here."""
+    may_go_on = threading.Event()
+    compile_really = GrammarCompiler.compile
+
+    def compile_slowly(self: GrammarCompiler, params: SamplingParams) -> Grammar | None:
+        assert not params.is_constrained or may_go_on.wait(60)
+        return compile_really(self, params)
+
+    monkeypatch.setattr(GrammarCompiler, "compile", compile_slowly)
+
+    async def act(engine: AsyncEngine) -> None:
+        constrained = asyncio.create_task(engine.generate([1], SamplingParams(choices=("yes", "no"))))
+        others = await asyncio.gather(*(engine.generate([index], PARAMS) for index in range(3)))
+        assert [len(samples) for samples in others] == [1, 1, 1]
+        assert not constrained.done()
+        may_go_on.set()
+        assert (await constrained)[0].text in ("yes", "no")
+
+    with_engine(path, act)
+
+
+def test_constraint_that_cannot_be_followed_is_told_at_once_and_the_others_go_on(path: Path) -> None:
+    async def act(engine: AsyncEngine) -> None:
+        running = await begun(engine, LONG)
+        with pytest.raises(ConstraintError):
+            await engine.submit([1], SamplingParams(json_schema='{"type": "nothing"}'))
+        assert len((await last(running)).completion_tokens) == 300
 
     with_engine(path, act)
 

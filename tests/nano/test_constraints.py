@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import torch
 
-from mac_runner.nano import ConstraintError, EngineConfig, InferenceEngine, InvalidRequestError, SamplingParams
-from tests.nano.tiny_models import ModelMaker
+from mac_runner.nano import (
+    ConstraintError,
+    EngineConfig,
+    InferenceEngine,
+    InvalidRequestError,
+    SamplingParams,
+    Tokenizer,
+)
+from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, GrammarCompiler
+from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker
 
 pytest.importorskip("llguidance")
 
@@ -22,8 +34,26 @@ SCHEMA = json.dumps(
 
 
 @pytest.fixture
-def engine(model: ModelMaker) -> InferenceEngine:
-    return InferenceEngine(EngineConfig(model_path=str(model("qwen2")), num_threads=1))
+def engine(model: ModelMaker) -> Iterator[InferenceEngine]:
+    with InferenceEngine(EngineConfig(model_path=str(model("qwen2")), num_threads=1)) as made:
+        yield made
+
+
+@pytest.fixture
+def tokenizer(model: ModelMaker) -> Tokenizer:
+    return Tokenizer(model("qwen2"))
+
+
+@pytest.fixture
+def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
+    return GrammarCompiler(tokenizer, frozenset({EOS}))
+
+
+def begun(compiler: GrammarCompiler, **settings: object) -> Constraint:
+    """The constraint of a new completion."""
+    grammar = compiler.compile(SamplingParams(**settings))  # type: ignore[arg-type]
+    assert grammar is not None
+    return grammar.constraint()
 
 
 def texts(engine: InferenceEngine, count: int = 8, **settings: object) -> list[str]:
@@ -58,6 +88,76 @@ def test_constraint_with_stream_and_greedy_gives_the_same_text(engine: Inference
     assert sample is not None
     assert shown == sample.text
     assert shown in ("yes", "no")
+
+
+REPLY = {"vote": "Ann", "sure": True}
+
+
+@pytest.mark.parametrize("written", [{"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}, {}])
+def test_schema_lets_json_be_written_in_every_usual_way(
+    compiler: GrammarCompiler, tokenizer: Tokenizer, written: dict[str, Any]
+) -> None:
+    constraint = begun(compiler, json_schema=SCHEMA)
+    for token_id in tokenizer.encode(json.dumps(REPLY, **written)):
+        constraint.accept(token_id)
+
+    assert constraint.allowed(VOCAB_SIZE)[EOS] or constraint.is_complete
+
+
+def test_model_that_says_whitespace_wherever_it_may_comes_to_an_end(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    constraint, said = begun(compiler, json_schema=SCHEMA), list[int]()
+    blanks = {token_id for letter in " \n\t\r" for token_id in tokenizer.encode(letter)}
+    while not constraint.is_complete:
+        may_say = constraint.allowed(VOCAB_SIZE).nonzero().flatten().tolist()
+        said.append(min(may_say, key=lambda token_id: token_id not in blanks))
+        constraint.accept(said[-1])
+        assert len(said) < 400
+
+    text = tokenizer.decode(said)
+    assert set(json.loads(text)) == {"vote", "sure"}
+    assert max(len(blank) for blank in re.findall(r"\s+", text)) <= 22
+
+
+def test_schema_may_bring_its_own_whitespace(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    tabbed = json.dumps({**json.loads(SCHEMA), "x-guidance": {"whitespace_pattern": "\t"}})
+    constraint = begun(compiler, json_schema=tabbed)
+    constraint.accept(tokenizer.encode("{")[0])
+    allowed = constraint.allowed(VOCAB_SIZE)
+
+    assert [bool(allowed[tokenizer.encode(blank)[0]]) for blank in "\t "] == [True, False]
+
+
+def test_what_constrains_is_compiled_once(compiler: GrammarCompiler) -> None:
+    params = SamplingParams(json_schema=SCHEMA)
+    first = compiler.compile(params)
+
+    assert compiler.compile(SamplingParams(json_schema=SCHEMA, max_tokens=5)) is first
+    assert compiler.compile(SamplingParams(choices=("a",))) is not compiler.compile(SamplingParams(choices=("b",)))
+    assert compiler.compile(SamplingParams()) is None
+
+
+def test_only_the_last_used_grammars_are_kept(compiler: GrammarCompiler) -> None:
+    kept, forgotten = (SamplingParams(choices=(name,)) for name in ("kept", "forgotten"))
+    before = compiler.compile(kept), compiler.compile(forgotten)
+    for index in range(GRAMMARS_MAX - 1):
+        compiler.compile(SamplingParams(choices=(f"{index}",)))
+        compiler.compile(kept)
+
+    assert compiler.compile(kept) is before[0]
+    assert compiler.compile(forgotten) is not before[1]
+
+
+def test_completions_of_one_grammar_do_not_see_each_other(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    one, other = (begun(compiler, choices=("yes", "no")) for _ in range(2))
+    at_first = other.allowed(VOCAB_SIZE)
+    for token_id in tokenizer.encode("yes"):
+        one.accept(token_id)
+
+    assert (one.is_complete, other.is_complete) == (True, False)
+    assert torch.equal(other.allowed(VOCAB_SIZE), at_first)
+    assert torch.equal(begun(compiler, choices=("yes", "no")).allowed(VOCAB_SIZE), at_first)
 
 
 @pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', '{"$ref": "#/$defs/missing"}'])

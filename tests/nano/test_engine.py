@@ -26,6 +26,7 @@ from mac_runner.nano import (
     VersionSpan,
     WrongShapeError,
 )
+from mac_runner.nano.intake import Prompt
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
@@ -327,12 +328,16 @@ def test_engine_with_requests_running_does_not_sleep(make: EngineMaker) -> None:
         ([1, 272], {}, InvalidRequestError, "272"),
         ([1, -1], {}, InvalidRequestError, "-1"),
         ([1, "a"], {}, InvalidRequestError, "'a'"),
+        ([1, True], {}, InvalidRequestError, "True"),
+        (7, {}, InvalidRequestError, "of type int"),
+        (torch.tensor([1, 2]), {}, InvalidRequestError, "of type Tensor"),
+        ("", {}, InvalidRequestError, "empty"),
         ([1] * 1024, {}, PromptTooLongError, "1024"),
         ([1] * 300, {"max_tokens": 600}, PromptTooLongError, "KV cache of 800"),
     ],
 )
 def test_request_that_cannot_be_served_is_refused_by_name(
-    make: EngineMaker, prompt: list[int], params: dict[str, int], error: type[Exception], named: str
+    make: EngineMaker, prompt: Prompt, params: dict[str, int], error: type[Exception], named: str
 ) -> None:
     engine = make(num_blocks=50)
     with pytest.raises(error, match=named):

@@ -155,24 +155,61 @@ def test_sampled_tokens_have_the_logprobs_of_the_unscaled_distribution(model: Mo
             assert torch.tensor([token.logprob for token in top]).sub(place.topk(3).values).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
-def test_bfloat16_is_as_near_to_float32_as_transformers_is(model: ModelMaker, kind: str) -> None:
-    """Mean error of log-probabilities against float32 with the same, rounded, weights."""
-    asked = prompts(20, 60, 100)
-    rounded = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).eval()
-    exact = transformers.AutoModelForCausalLM.from_pretrained(model(kind), dtype=torch.bfloat16).float().eval()
+class InBfloat16(NamedTuple):
+    """A completion, and Transformers' logits [places, vocabulary] for it, in float32 and in bfloat16."""
 
-    with InferenceEngine(engine_config(model_path=str(model(kind)), dtype="bfloat16")) as engine:
-        samples = engine.generate(asked, GREEDY)
+    sample: TrainingSample
+    exact: torch.Tensor
+    rounded: torch.Tensor
 
-    ours, theirs = list[float](), list[float]()
+    def error_of(self, logprobs: torch.Tensor) -> torch.Tensor:
+        """How far off the log-probabilities of the tokens said are."""
+        return (logprobs - self.said(torch.log_softmax(self.exact, -1))).abs()
+
+    def said(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Those of the tokens said."""
+        return numbers.gather(-1, torch.tensor(self.sample.completion_tokens).unsqueeze(-1)).squeeze(-1)
+
+
+@cache
+def bfloat16_samples(directory: Path) -> list[InBfloat16]:
+    """Completions in bfloat16; both references have the same, rounded, weights."""
+    rounded = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval()
+    exact = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).float().eval()
+    with InferenceEngine(engine_config(model_path=str(directory), dtype="bfloat16")) as engine:
+        samples = engine.generate(prompts(20, 60, 100, 20, 60, 100), GREEDY)
+    found = list[InBfloat16]()
     for sample in samples:
         tokens = torch.tensor([[*sample.prompt_tokens, *sample.completion_tokens]])
-        said = torch.tensor(sample.completion_tokens).unsqueeze(-1)
         places = slice(len(sample.prompt_tokens) - 1, -1)
         with torch.no_grad():
-            wanted = torch.log_softmax(exact(tokens).logits[0, places], -1).gather(-1, said).squeeze(-1)
-            found = torch.log_softmax(rounded(tokens).logits[0, places].float(), -1).gather(-1, said).squeeze(-1)
-        ours += torch.tensor(sample.logprobs).sub(wanted).abs().tolist()
-        theirs += found.sub(wanted).abs().tolist()
-    assert sum(ours) / len(ours) <= 1.1 * sum(theirs) / len(theirs)
+            logits = (each(tokens).logits[0, places].float() for each in (exact, rounded))
+        found.append(InBfloat16(sample, *logits))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3-wide"])
+def test_bfloat16_is_as_near_to_float32_as_transformers_is(model: ModelMaker, kind: str) -> None:
+    """Mean error of log-probabilities."""
+    found = bfloat16_samples(model(kind))
+    ours = torch.cat([each.error_of(torch.tensor(each.sample.logprobs)) for each in found])
+    theirs = torch.cat([each.error_of(each.said(torch.log_softmax(each.rounded, -1))) for each in found])
+
+    assert ours.mean() <= 1.1 * theirs.mean()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3-wide"])
+def test_bfloat16_says_another_token_than_float32_only_where_two_are_nearly_as_likely(
+    model: ModelMaker, kind: str
+) -> None:
+    """Within two units in the last place of the largest logit (bfloat16 has 8 significant bits), but for one in fifty.
+
+    Errors add up over the layers, so there is no bound that always holds; Transformers goes beyond it twice as often.
+    """
+    found = bfloat16_samples(model(kind))
+    best = torch.cat([each.exact.amax(-1) for each in found])
+    lead = best - torch.cat([each.said(each.exact) for each in found])
+    ulp = torch.exp2(best.abs().log2().floor() - 7)
+
+    assert (lead > 2 * ulp).float().mean() <= 0.02
+    assert (lead <= 8 * ulp).all()

@@ -355,7 +355,9 @@ def test_hash_of_a_block_follows_from_all_tokens_up_to_its_end() -> None:
 
     assert first != other
     assert compute_block_hash([3, 4], first) != compute_block_hash([3, 4], other)
-    assert compute_block_hash((1, 2)) == first
+    assert compute_block_hash((1, 2)) == compute_block_hash((1, 2), -1) == first
+    assert compute_block_hash([1, 2], 0) != first
+    assert compute_block_hash([258]) != compute_block_hash([2, 1])
 
 
 def test_radix_edge_is_split_where_prefixes_part() -> None:

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from mac_runner.nano import PagedKVCache, SchedulerConfig, schedule
 from mac_runner.nano.scheduler import PASSED_OVER_MAX
 
-CONFIG = SchedulerConfig(
-    max_batch_size=4, max_tokens_per_batch=32, block_size=4, max_model_len=100, admission="reserve"
-)
+CONFIG = SchedulerConfig(max_batch_size=4, max_tokens_per_batch=32, block_size=4, admission="reserve")
 
 
 @dataclass

@@ -65,6 +65,12 @@ KINDS: dict[str, Mapping[str, object]] = {
         "max_window_layers": 1,
         "num_key_value_heads": 1,
     },
+    "qwen2-deep": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "intermediate_size": 2048,
+        "num_hidden_layers": 1,
+    },
     "qwen2-yarn": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_parameters": _YARN},
     "qwen3": {
         "architectures": ["Qwen3ForCausalLM"],

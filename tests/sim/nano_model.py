@@ -22,12 +22,15 @@ WORDS: Final = (
 SPECIAL: Final = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE: Final = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
-    "{% if enable_thinking %}<think>{% endif %}"
 )
+THINKING: Final = "{% if enable_thinking %}<think>\n{% endif %}"
 
 
-def make_nano_model(directory: Path, **generation: float) -> Path:
-    """Write the model, which is the same each time, to `directory`; `generation` is its generation_config.json."""
+def make_nano_model(directory: Path, *, can_think: bool = False, **generation: float) -> Path:
+    """Write the model, which is the same each time, to `directory`; `generation` is its generation_config.json.
+
+    Of one that can think the template opens the thought, and a token of its own closes it.
+    """
     from safetensors.torch import save_file
 
     from mac_runner.nano.architecture import read_model_config
@@ -35,9 +38,10 @@ def make_nano_model(directory: Path, **generation: float) -> Path:
 
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "config.json", _CONFIG)
-    _write(directory / "tokenizer_config.json", {"chat_template": TEMPLATE, "eos_token": SPECIAL[0]})
+    template = TEMPLATE + THINKING if can_think else TEMPLATE
+    _write(directory / "tokenizer_config.json", {"chat_template": template, "eos_token": SPECIAL[0]})
     _write(directory / "generation_config.json", generation)
-    _make_tokenizer(directory / "tokenizer.json")
+    _make_tokenizer(directory / "tokenizer.json", ["</think>"] if can_think else [])
     save_file(_weights(expected_shapes(read_model_config(directory)), seed=0), str(directory / "model.safetensors"))
     return directory
 
@@ -80,7 +84,7 @@ def _weights(shapes: dict[str, tuple[int, ...]], *, seed: int) -> dict[str, obje
     return {name: 1 + 0.2 * each if "norm" in name else 0.15 * each for name, each in noise.items()}
 
 
-def _make_tokenizer(path: Path) -> None:
+def _make_tokenizer(path: Path, added: list[str]) -> None:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import BPE
     from tokenizers.trainers import BpeTrainer
@@ -95,6 +99,7 @@ def _make_tokenizer(path: Path) -> None:
         show_progress=False,
     )
     tokenizer.train_from_iterator([WORDS], trainer)
+    tokenizer.add_tokens(added)
     tokenizer.save(str(path))
 
 

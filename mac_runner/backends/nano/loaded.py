@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, Self
 
 from mac_runner.backends.chat import with_thought
-from mac_runner.backends.nano.rendering import Renderer, renderer_of
 from mac_runner.backends.nano.sampling import params_of
+from mac_runner.backends.rendering import Renderer, renderer_of
 from mac_runner.config import NanoConfig
 from mac_runner.errors import (
     ConfigError,
@@ -27,10 +27,11 @@ from mac_runner.nano import (
     QueueFullError,
     RequestError,
     SamplingParams,
+    Tokenizer,
     TrainingSample,
     recommended_sampling,
 )
-from mac_runner.types import FinishReason, Reply, Request, TokenCount, TokenTrace
+from mac_runner.types import FinishReason, JsonValue, Reply, Request, TokenCount, TokenTrace
 
 _REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 _NO_BOUND_TOKENS: Final = 1 << 24
@@ -89,7 +90,7 @@ class LoadedEngine:
         stats = await engine.stats()
         return cls(
             engine,
-            renderer_of(tokenizer, config.chat_template_kwargs),
+            _renderer_for(tokenizer, config.chat_template_kwargs),
             defaults,
             cache_tokens=stats.num_blocks * engine.config.block_size,
             thread=thread,
@@ -110,6 +111,13 @@ class LoadedEngine:
     async def close(self) -> None:
         """End the engine."""
         await self._engine.shutdown()
+
+
+def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
+    def write(conversation: list[dict[str, str]]) -> str:
+        return tokenizer.chat_text(conversation, **settings)
+
+    return renderer_of(None if tokenizer.chat_template is None else write, tokenizer.encode)
 
 
 def engine_config(config: NanoConfig) -> EngineConfig:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mac_runner.backends.rendering import Renderer, renderer_of
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
 from mac_runner.backends.vllm.housing import HOUSING
-from mac_runner.backends.vllm.releases import Engine, Library, Output, find_release, load_library
-from mac_runner.backends.vllm.rendering import Renderer, renderer_of
+from mac_runner.backends.vllm.releases import Engine, Library, Output, Tokenizer, find_release, load_library
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.backends.vllm.sampling import sampling_settings
 from mac_runner.clock import Clock
@@ -151,7 +151,7 @@ class VllmBackend:
         return Running(
             library=library,
             engine=engine,
-            renderer=renderer_of(engine.get_tokenizer(), self._config.chat_template_kwargs),
+            renderer=renderer_for(engine.get_tokenizer(), self._config.chat_template_kwargs),
             capacity=capacity_of(self._config, engine.vllm_config),
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
         )
@@ -164,6 +164,16 @@ class VllmBackend:
                 process.kill()
             await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.
+
+
+def renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
+    """The renderer of vLLM's model; an experiment's `settings` may bring the template that the model lacks."""
+
+    def write(conversation: list[dict[str, str]]) -> str:
+        return tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True, **settings)
+
+    has_template = tokenizer.chat_template is not None or "chat_template" in settings
+    return renderer_of(write if has_template else None, tokenizer.encode)
 
 
 async def _finished(running: Running, ids: list[int], sampling: object, request_id: str) -> Output:

@@ -30,6 +30,11 @@ class ModelCard:
     shape: ModelConfig
 
     @property
+    def can_think(self) -> bool:
+        """Whether the chat template has a switch for thinking, as Qwen3's has."""
+        return "enable_thinking" in self.template
+
+    @property
     def parameter_size(self) -> str:
         """How many parameters, as people say it."""
         for unit, size in _SHORT:

@@ -28,7 +28,8 @@ class Job:
     """Prompts to be completed alike.
 
     `params.max_tokens` holds unless `is_open_ended`: then a completion may fill what is left of the context.
-    `context_tokens` is a context shorter than the model's that the client asks for.
+    `context_tokens` is a context shorter than the model's that the client asks for. `thinks` says that the model is to
+    think first, and its thought to be told apart from the answer.
     """
 
     prompts: tuple[str | tuple[int, ...] | Chat, ...]
@@ -36,6 +37,7 @@ class Job:
     num_samples: int = 1
     is_open_ended: bool = False
     context_tokens: int | None = None
+    thinks: bool = False
 
 
 def tokens_of(prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None) -> tuple[int, ...]:

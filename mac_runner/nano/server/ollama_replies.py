@@ -10,6 +10,7 @@ from mac_runner.nano.outputs import Delta, TrainingSample
 from mac_runner.nano.server.card import ModelCard
 from mac_runner.nano.server.openai_replies import JsonObject, Spell, token_rows
 from mac_runner.nano.server.refusals import Refusal
+from mac_runner.nano.server.thoughts import Said
 
 SPOKEN_VERSION = "0.30.0"
 """The release of Ollama whose interface is spoken here, as far as it goes."""
@@ -35,27 +36,30 @@ class OllamaEnvelope:
     is_chat: bool
     spell: Spell | None
 
-    def piece(self, delta: Delta) -> JsonObject:
-        """A piece of a stream."""
+    def piece(self, delta: Delta, said: Said) -> JsonObject:
+        """A piece of a stream, and what was said in it."""
         rows = delta.token_ids, delta.logprobs, delta.top_logprobs
-        return self._head(delta.text) | {"done": False} | self._logprobs(*rows)
+        return self._head(said) | {"done": False} | self._logprobs(*rows)
 
     def last_piece(self, sample: TrainingSample, course: Course) -> JsonObject:
         """The end of a stream."""
-        return self._head("") | _end(sample, course)
+        return self._head(Said()) | _end(sample, course)
 
-    def whole(self, sample: TrainingSample, course: Course) -> JsonObject:
+    def whole(self, sample: TrainingSample, said: Said, course: Course) -> JsonObject:
         """The answer in one piece."""
         rows = sample.completion_tokens, sample.logprobs, sample.top_logprobs or ()
-        return self._head(sample.text or "") | _end(sample, course) | self._logprobs(*rows)
+        return self._head(said) | _end(sample, course) | self._logprobs(*rows)
 
     def loaded(self) -> JsonObject:
         """The answer to a request that only has the model loaded, which it always is."""
-        return self._head("") | {"done": True, "done_reason": "load"}
+        return self._head(Said()) | {"done": True, "done_reason": "load"}
 
-    def _head(self, text: str) -> JsonObject:
+    def _head(self, said: Said) -> JsonObject:
         head: JsonObject = {"model": self.model, "created_at": timestamp(self.created_unix_s)}
-        return head | ({"message": {"role": "assistant", "content": text}} if self.is_chat else {"response": text})
+        thought = {"thinking": said.thinking} if said.thinking else {}
+        if self.is_chat:
+            return head | {"message": {"role": "assistant", "content": said.content, **thought}}
+        return head | {"response": said.content, **thought}
 
     def _logprobs(self, ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[object]]) -> JsonObject:
         if self.spell is None:
@@ -95,7 +99,7 @@ def shown(card: ModelCard, defaults: JsonObject) -> JsonObject:
             f"{family}.context_length": card.context_tokens,
             **shape,
         },
-        "capabilities": ["completion"],
+        "capabilities": ["completion", "thinking"] if card.can_think else ["completion"],
         "modified_at": timestamp(card.changed_unix_s),
     }
 

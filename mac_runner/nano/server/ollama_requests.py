@@ -121,12 +121,22 @@ class OllamaBody(Body):
         """Ollama streams unless it is told not to."""
         return self.stream is not False
 
-    def require_known(self, *names: str) -> None:
+    def require_known(self, *names: str, can_think: bool) -> None:
         """Refuse what cannot be honoured, `names` among it, even where there is nothing to generate."""
         require_absent(self, *names)
-        if self.think:
+        if self.think and not can_think:
             # The words of Ollama for a model that it cannot have think.
             raise invalid(f'"{self.model}" does not support thinking', "think")
+        if self.think and self.format:
+            raise invalid("think cannot be had together with format on this server: a form leaves no thoughts", "think")
+
+    def chat(self, messages: tuple[dict[str, str], ...], defaults: SamplingParams, *, can_think: bool) -> Job:
+        """A job of a conversation. A model that can think does, unless it is told not to or held to a form."""
+        if not can_think:
+            return self.completion(Chat(messages=messages), defaults)
+        thinks = self.think is not False and not self.format
+        chat = Chat(messages=messages, variables={"enable_thinking": thinks})
+        return replace(self.completion(chat, defaults), thinks=thinks)
 
     def completion(self, prompt: str | Chat, defaults: SamplingParams) -> Job:
         """A job of one prompt, with everything that the options say."""
@@ -147,10 +157,6 @@ class OllamaBody(Body):
             context_tokens=options.num_ctx,
         )
 
-    def variables(self) -> dict[str, object]:
-        """What the chat template is given beside the messages."""
-        return {} if self.think is None else {"enable_thinking": False}
-
     def _schema(self) -> str | None:
         if not self.format:
             return None
@@ -168,14 +174,13 @@ class ChatRequest(OllamaBody):
     # Refused unless they ask for nothing.
     tools: JsonValue = None
 
-    def job(self, defaults: SamplingParams, *, has_template: bool) -> Job | None:
+    def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
         """What the engine is asked for; nothing by a chat without messages, which loads the model."""
         del has_template  # A chat needs one, and the tokenizer says so.
-        self.require_known("tools")
+        self.require_known("tools", can_think=can_think)
         if not self.messages:
             return None
-        messages = tuple(message.plain() for message in self.messages)
-        return self.completion(Chat(messages=messages, variables=self.variables()), defaults)
+        return self.chat(tuple(message.plain() for message in self.messages), defaults, can_think=can_think)
 
 
 class GenerateRequest(OllamaBody):
@@ -190,19 +195,18 @@ class GenerateRequest(OllamaBody):
     context: JsonValue = None
     images: JsonValue = None
 
-    def job(self, defaults: SamplingParams, *, has_template: bool) -> Job | None:
+    def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
         """What the engine is asked for; nothing without a prompt, which loads the model.
 
         The prompt is what a user says, unless it is `raw` or the model was never taught to talk.
         """
-        self.require_known("suffix", "template", "context", "images")
+        self.require_known("suffix", "template", "context", "images", can_think=can_think)
         if not self.prompt:
             return None
         if self.raw or not has_template:
             return self.completion(f"{self.system}\n\n{self.prompt}" if self.system else self.prompt, defaults)
         system = ({"role": "system", "content": self.system},) if self.system else ()
-        messages = (*system, {"role": "user", "content": self.prompt})
-        return self.completion(Chat(messages=messages, variables=self.variables()), defaults)
+        return self.chat((*system, {"role": "user", "content": self.prompt}), defaults, can_think=can_think)
 
 
 class ShowRequest(Body):

@@ -47,7 +47,7 @@ class OpenaiApi:
         generation = await service.begin(job, stream=is_streamed)
         envelope = self._envelope(body)
         if is_streamed:
-            return Stream(_events(generation, envelope, tells_usage=body.tells_usage), SSE)
+            return Stream(events_of(generation, envelope, tells_usage=body.tells_usage), SSE)
         try:
             samples = await unless_gone(request.receive, generation.samples())
         finally:
@@ -71,20 +71,24 @@ class OpenaiApi:
         return model_object(self._service.card.name, int(self._service.card.changed_unix_s))
 
 
-async def _events(generation: Generation, envelope: Envelope, *, tells_usage: bool) -> AsyncGenerator[bytes]:
-    """A stream of events; an error in the middle is told, and ends it."""
-    begun, samples = set[int](), list[TrainingSample]()
+async def events_of(generation: Generation, envelope: Envelope, *, tells_usage: bool) -> AsyncGenerator[bytes]:
+    """A stream of events, those that are there together at once; an error in the middle is told, and ends it."""
+    begun, samples, events = set[int](), list[TrainingSample](), b""
     try:
         async for index, delta in generation.pieces():
-            yield _event(envelope.chunk(index, delta, is_first=index not in begun))
+            events += _event(envelope.chunk(index, delta, is_first=index not in begun))
             begun.add(index)
             if delta.sample is not None:
                 samples.append(delta.sample)
+            # The last one goes out with what ends the stream.
+            if not generation.has_more and len(samples) < generation.num_completions:
+                yield events
+                events = b""
         if tells_usage:
-            yield _event(envelope.last_chunk(generation.prompts, samples))
-        yield _DONE
+            events += _event(envelope.last_chunk(generation.prompts, samples))
+        yield events + _DONE
     except NanoError as error:
-        yield _event(error_body(refusal_of(error)))
+        yield events + _event(error_body(refusal_of(error)))
     finally:
         generation.cancel()
 

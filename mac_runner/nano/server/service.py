@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
@@ -38,16 +38,24 @@ class Generation:
 
     def __init__(self, prompts: list[tuple[int, ...]], streams: list[RequestStream], num_samples: int) -> None:
         self.prompts = prompts
+        self.num_completions = len(prompts) * num_samples
         self._streams = streams
+        self._current = streams[0]
         self._num_samples = num_samples
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Everything that comes, prompt by prompt. Raises the error of the first completion that has one."""
         for first, stream in zip(count(step=self._num_samples), self._streams, strict=False):
+            self._current = stream
             async for delta in stream:
                 if delta.sample is not None and delta.sample.finish_reason == "abort":
                     raise given_up("the engine was paused")
                 yield Piece(first + delta.sample_index, delta)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next piece is here already: then it is cheaper to send them together."""
+        return self._current.has_more
 
     async def samples(self) -> list[TrainingSample]:
         """All completions, when they are finished."""
@@ -91,8 +99,12 @@ class Service:
 
     def spell(self, token_id: int) -> str:
         """The text of one token, special ones included."""
+        return self.text((token_id,))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of some tokens, special ones included."""
         tokenizer = self.engine.engine.tokenizer
-        return "" if tokenizer is None else tokenizer.decode([token_id], skip_special_tokens=False)
+        return "" if tokenizer is None else tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def number(self) -> int:
         """A number for the next answer's id."""

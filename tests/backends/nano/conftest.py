@@ -17,4 +17,4 @@ collect_ignore_glob = [] if HAS_ENGINE else ["test_loaded.py", "test_sampling.py
 @pytest.fixture(scope="session")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model, made once."""
-    return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny")
+    return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny", can_think=True)

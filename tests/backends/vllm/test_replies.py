@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mac_runner.backends.vllm.rendering import Rendered
+from mac_runner.backends.rendering import Rendered
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import FinishReason, Reply, TokenCount, TokenTrace

@@ -19,3 +19,9 @@ collect_ignore_glob = [] if HAS_ENGINE else ["test_[!i]*.py"]
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model called `tiny`, made once."""
     return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a template that can have it think."""
+    return make_nano_model(tmp_path_factory.mktemp("nano") / "tiny", can_think=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 
 from mac_runner.nano.server.command import main
@@ -36,6 +39,28 @@ def test_directory_without_a_model_is_told_in_a_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(tmp_path), "--port", "0"])
 
     assert (result.exit_code, result.output) == (1, f"Error: {tmp_path} holds no model: there is no config.json\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
+        ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight of shape [64] is missing"),
+        ({"vocab_size": 1000}, "model.embed_tokens.weight has shape [1024, 64], expected [1000, 64]"),
+    ],
+)
+def test_model_that_is_not_whole_is_told_in_a_line(
+    model: Path, tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    spoilt = shutil.copytree(model, tmp_path / "spoilt")
+    settings = json.loads((spoilt / "config.json").read_text())
+    (spoilt / "config.json").write_text(json.dumps({**settings, **changes}))
+
+    result = CliRunner().invoke(main, [str(spoilt), "--port", "0", "--num-threads", "1"])
+
+    assert result.exit_code == 1
+    assert told in result.output
+    assert result.output.count("\n") == 1
 
 
 def test_address_that_is_taken_is_told_before_the_model_is_loaded(model: Path) -> None:

@@ -171,6 +171,52 @@ def test_ollama_client_generates_with_a_template_and_without(model: Path) -> Non
     with_ollama(model, scene)
 
 
+HI = [{"role": "user", "content": "hi"}]
+
+
+UNIFORM = {"temperature": 1000, "top_k": 0, "top_p": 1, "num_predict": 200}
+
+
+async def seed_of_an_answer(client: ollama.AsyncClient) -> int:
+    """With every token as likely as any other, the one that closes a thought comes before long."""
+    for seed in range(100):
+        if (await client.chat(MODEL, HI, options={**UNIFORM, "seed": seed}, think=True)).message.content:
+            return seed
+    raise AssertionError("no thought was closed")
+
+
+def test_ollama_client_gets_thoughts_apart_from_answers(thinker: Path) -> None:
+    async def scene(client: ollama.AsyncClient, _: Served) -> None:
+        options = {**UNIFORM, "seed": await seed_of_an_answer(client)}
+        whole = await client.chat(MODEL, HI, options=options, think=True)
+        pieces = [piece async for piece in await client.chat(MODEL, HI, options=options, think=True, stream=True)]
+        generated = await client.generate(MODEL, "hi", options=options)
+
+        assert whole.message.thinking
+        assert whole.message.content
+        assert "".join(piece.message.thinking or "" for piece in pieces) == whole.message.thinking
+        assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
+        assert (generated.thinking, generated.response) == (whole.message.thinking, whole.message.content)
+
+    with_ollama(thinker, scene)
+
+
+def test_ollama_client_may_have_a_model_not_think(thinker: Path) -> None:
+    async def scene(client: ollama.AsyncClient, _: Served) -> None:
+        options = {"temperature": 0, "num_predict": 4}
+        thought = await client.chat(MODEL, HI, options=options)
+        answer = await client.chat(MODEL, HI, options=options, think=False)
+        held = await client.chat(MODEL, HI, options={"num_predict": 2000, "seed": 1}, format=SCHEMA)
+
+        assert (await client.show(MODEL)).capabilities == ["completion", "thinking"]
+        assert (bool(thought.message.thinking), thought.message.content) == (True, "")
+        assert (answer.message.thinking, bool(answer.message.content)) == (None, True)
+        assert (thought.prompt_eval_count or 0) > (answer.prompt_eval_count or 0)
+        assert json.loads(held.message.content or "")["vote"] in ("Ann", "Bob")
+
+    with_ollama(thinker, scene)
+
+
 def test_ollama_client_finds_the_model_and_raises_its_own_errors(model: Path) -> None:
     async def scene(client: ollama.AsyncClient, _: Served) -> None:
         listed, running, shown = await client.list(), await client.ps(), await client.show(MODEL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,14 +14,16 @@ from mac_runner.nano.server.job import ANY_OBJECT, Chat, Job
 from mac_runner.nano.server.ollama_requests import OLLAMA_DEFAULTS, ChatRequest, GenerateRequest, ShowRequest
 
 
-def chat(**more: object) -> Job | None:
+def chat(*, can_think: bool = False, **more: object) -> Job | None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **more}
-    return parse_body(ChatRequest, json.dumps(body).encode()).job(OLLAMA_DEFAULTS, has_template=True)
+    request = parse_body(ChatRequest, json.dumps(body).encode())
+    return request.job(OLLAMA_DEFAULTS, has_template=True, can_think=can_think)
 
 
-def generate(*, has_template: bool = True, **more: object) -> Job | None:
+def generate(*, has_template: bool = True, can_think: bool = False, **more: object) -> Job | None:
     body = {"model": "m", "prompt": "hi", **more}
-    return parse_body(GenerateRequest, json.dumps(body).encode()).job(OLLAMA_DEFAULTS, has_template=has_template)
+    request = parse_body(GenerateRequest, json.dumps(body).encode())
+    return request.job(OLLAMA_DEFAULTS, has_template=has_template, can_think=can_think)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +82,43 @@ def test_context_may_be_shorter_than_the_models() -> None:
 def test_prompt_is_what_a_user_says_unless_it_is_raw() -> None:
     user, system = {"role": "user", "content": "hi"}, {"role": "system", "content": "rules"}
 
-    said, raw = generate(system="rules", think=False), generate(raw=True)
+    said, raw = generate(system="rules"), generate(raw=True, can_think=True)
     untaught = generate(system="rules", has_template=False)
 
     assert said is not None
     assert raw is not None
     assert untaught is not None
-    assert said.prompts == (Chat(messages=(system, user), variables={"enable_thinking": False}),)
-    assert raw.prompts == ("hi",)
+    assert said.prompts == (Chat(messages=(system, user)),)
+    assert (raw.prompts, raw.thinks) == (("hi",), False)
     assert untaught.prompts == ("rules\n\nhi",)
+
+
+@pytest.mark.parametrize("ask", [chat, generate])
+@pytest.mark.parametrize(
+    ("sent", "thinks"),
+    [
+        ({}, True),
+        ({"think": True}, True),
+        ({"think": "high"}, True),
+        ({"think": False}, False),
+        ({"format": "json"}, False),
+    ],
+)
+def test_model_that_can_think_does_unless_it_is_told_not_to_or_held_to_a_form(
+    ask: Callable[..., Job | None], sent: dict[str, object], thinks: bool
+) -> None:
+    job, of_another_model = ask(can_think=True, **sent), ask(**{**sent, "think": None})
+
+    assert job is not None
+    assert of_another_model is not None
+    assert job.thinks == thinks
+    assert [prompt.variables for prompt in job.prompts if isinstance(prompt, Chat)] == [{"enable_thinking": thinks}]
+    assert [prompt.variables for prompt in of_another_model.prompts if isinstance(prompt, Chat)] == [{}]
+
+
+def test_thoughts_and_a_form_cannot_be_had_together() -> None:
+    with pytest.raises(NanoError, match="think cannot be had together with format"):
+        chat(can_think=True, think=True, format="json")
 
 
 def test_request_without_words_only_loads_the_model() -> None:
@@ -106,7 +138,7 @@ def test_request_without_words_only_loads_the_model() -> None:
         ({"messages": [{"role": "user", "content": "", "images": ["x"]}]}, "images is not supported"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(sent: dict[str, object], told: str) -> None:
+def test_what_cannot_be_honoured_is_refused(sent: dict[str, Any], told: str) -> None:
     with pytest.raises(NanoError, match=told):
         chat(**sent)
 
@@ -115,7 +147,7 @@ def test_what_cannot_be_honoured_is_refused(sent: dict[str, object], told: str) 
 def test_what_generate_cannot_do_is_refused(name: str) -> None:
     with pytest.raises(NanoError, match=f"{name} is not supported"):
         parse_body(GenerateRequest, json.dumps({"model": "m", name: [1]}).encode()).job(
-            OLLAMA_DEFAULTS, has_template=True
+            OLLAMA_DEFAULTS, has_template=True, can_think=False
         )
 
 

@@ -58,8 +58,9 @@ def ollama_backend(server: Served, **more: object) -> Backend:
     )
 
 
-def nano_backend(model: Path) -> Backend:
-    config = NanoConfig.model_validate({"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02})
+def nano_backend(model: Path, **template: object) -> Backend:
+    section = {"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, "chat_template_kwargs": template}
+    config = NanoConfig.model_validate(section)
     return NanoBackend(name="m", config=config, traces=True)
 
 
@@ -150,6 +151,21 @@ def test_openai_backend_completes_plain_text(model: Path) -> None:
         assert len(reply.trace.logprobs) == reply.tokens.completion
 
     play(model, lambda server: openai_backend(server, endpoint="completions"), scene)
+
+
+@pytest.mark.parametrize("think", [None, True])
+def test_thoughts_come_back_in_front_of_the_reply(thinker: Path, think: bool | None) -> None:
+    """As the same engine in this process tells them, whose template opens them too."""
+    found: list[Reply] = []
+
+    async def scene(backend: Backend) -> None:
+        found.append(await backend.generate(request(sampling=EVERYTHING)))
+
+    play(thinker, lambda server: ollama_backend(server, think=think), scene)
+    play(thinker, lambda _: nano_backend(thinker, enable_thinking=True), scene)
+
+    assert found[0].text.startswith("<think>")
+    assert found[0].text == found[1].text
 
 
 def test_what_a_model_cannot_do_is_said_at_the_start(model: Path) -> None:

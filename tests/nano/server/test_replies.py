@@ -12,6 +12,7 @@ from mac_runner.nano.server import ollama_replies
 from mac_runner.nano.server.ollama_replies import Course, OllamaEnvelope
 from mac_runner.nano.server.openai_replies import Envelope, JsonObject, usage
 from mac_runner.nano.server.refusals import Refusal
+from mac_runner.nano.server.thoughts import Said
 
 SAMPLE = TrainingSample(
     prompt_tokens=(1, 2, 3),
@@ -123,7 +124,9 @@ def test_role_comes_with_the_first_piece_of_a_chat() -> None:
 
 
 def test_ollama_tells_its_times_in_nanoseconds() -> None:
-    body = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=True, spell=None).whole(SAMPLE, COURSE)
+    body = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=True, spell=None).whole(
+        SAMPLE, Said(content="ab"), COURSE
+    )
 
     assert body == {
         "model": "m",
@@ -140,10 +143,23 @@ def test_ollama_tells_its_times_in_nanoseconds() -> None:
     }
 
 
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_ollama_tells_a_thought_beside_the_answer(is_chat: bool) -> None:
+    envelope = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=is_chat, spell=None)
+    whole, piece = envelope.whole(SAMPLE, Said("hm", "ab"), COURSE), envelope.piece(DELTA, Said(thinking="hm"))
+
+    if is_chat:
+        assert whole["message"] == {"role": "assistant", "content": "ab", "thinking": "hm"}
+        assert piece["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
+    else:
+        assert (whole["response"], whole["thinking"]) == ("ab", "hm")
+        assert (piece["response"], piece["thinking"]) == ("", "hm")
+
+
 def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
     generate = OllamaEnvelope(model="m", created_unix_s=0.0, is_chat=False, spell=spell)
 
-    piece, end = generate.piece(DELTA), generate.last_piece(SAMPLE, COURSE)
+    piece, end = generate.piece(DELTA, Said(content="a")), generate.last_piece(SAMPLE, COURSE)
 
     assert (piece["response"], piece["done"]) == ("a", False)
     assert [row["token"] for row in piece["logprobs"]] == ["a"]  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from mac_runner.nano.server import wire
 from tests.sim.nano_model import write_other_weights
@@ -289,6 +289,55 @@ def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, 
         assert [answer.status_code for answer in (nowhere, foreign, old, older)] == [400, 400, 200, 400]
         assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
         assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3
+
+    play(model, scene)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda weights: weights.pop("model.norm.weight"), "tensor model.norm.weight of shape [64] is missing"),
+        (lambda weights: weights.update({"model.norm.weight": torch.ones(3)}), "has shape [3], expected [64]"),
+        (lambda weights: weights.update({"extra": torch.ones(3)}), "tensor extra has no place"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_the_old_ones_stay(
+    model: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], told: str
+) -> None:
+    weights = load_file(model / "model.safetensors")
+    change(weights)
+    save_file(weights, tmp_path / "model.safetensors")
+
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        refused = await client.post("/admin/weights", json={"path": str(tmp_path)}, headers=KEY)
+        served = await client.post("/v1/completions", json={**SHORT, "return_token_ids": True})
+
+        assert refused.status_code == 400
+        assert told in refused.json()["error"]["message"]
+        assert served.json()["choices"][0]["weight_version"] == 0
+
+    play(model, scene)
+
+
+def test_model_that_computes_no_numbers_is_told_and_the_server_goes_on(model: Path) -> None:
+    """Whole and streamed, in both protocols; with other weights the next request is served."""
+
+    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+        weights = load_file(model / "model.safetensors")
+        await server.service.engine.update_weights({name: tensor * torch.nan for name, tensor in weights.items()})
+        whole = await client.post("/v1/completions", json=SHORT)
+        stream = await client.post("/v1/completions", json={**SHORT, "stream": True})
+        asked = {"model": MODEL, "prompt": "hi"}
+        at_ollama = await client.post("/api/generate", json={**asked, "stream": False})
+        ollama_stream = await client.post("/api/generate", json=asked)
+        await server.service.engine.update_weights(weights)
+        again = await client.post("/v1/completions", json=SHORT)
+
+        assert (whole.status_code, whole.json()["error"]["code"]) == (500, "non_finite_logits")
+        assert '"code":"non_finite_logits"' in stream.text
+        assert (at_ollama.status_code, "computed no numbers" in at_ollama.json()["error"]) == (500, True)
+        assert "computed no numbers" in json.loads(ollama_stream.text)["error"]
+        assert again.status_code == 200
 
     play(model, scene)
 

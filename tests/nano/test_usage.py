@@ -1,0 +1,138 @@
+"""The ways to use the engine, from the whole to its parts, as one would write them down first."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+
+from mac_runner.nano import (
+    EngineConfig,
+    InferenceEngine,
+    PagedKVCache,
+    SamplingParams,
+    SchedulerConfig,
+    TrainingSample,
+    compute_block_hash,
+    model_forward,
+    sample_with_logprobs,
+    schedule,
+)
+from mac_runner.nano.architecture import read_model_config
+from mac_runner.nano.forward_batch import Piece, make_batch
+from mac_runner.nano.intake import Intake
+from mac_runner.nano.model import Model, build_model
+from mac_runner.nano.sequence import Sequence
+from mac_runner.nano.tokenizer import load_tokenizer
+from mac_runner.nano.torch_attention import TorchKVStore
+from mac_runner.nano.weights import read_state_dict
+from tests.nano.tiny_models import ModelMaker, random_state_dict
+
+PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8]]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def path(model: ModelMaker) -> Path:
+    return model("qwen2")
+
+
+@pytest.mark.parametrize("cache_type", ["paged", "radix"])
+def test_training_loop(path: Path, cache_type: Literal["paged", "radix"]) -> None:
+    """Roll out, learn, hand the weights over in flight or at once, roll out."""
+    params = SamplingParams(temperature=0.7, max_tokens=16)
+    config = EngineConfig(model_path=str(path), cache_type=cache_type, block_size=16, num_threads=1)
+    engine = InferenceEngine(config)
+    for sample in engine.generate(prompts=PROMPTS, sampling_params=params, num_samples_per_prompt=4):
+        assert list(sample.prompt_tokens) in PROMPTS
+        assert len(sample.logprobs) == len(sample.completion_tokens) >= 1
+        assert (sample.weight_version, sample.ref_logprobs) == (0, None)
+        assert sample.finish_reason in ("stop", "length")
+    engine.update_weights(random_state_dict(path, seed=1), blocking=False)
+    engine.update_weights(random_state_dict(path, seed=2), blocking=True)
+    engine.flush_cache()
+    samples = engine.generate(prompts=PROMPTS, sampling_params=params, num_samples_per_prompt=4)
+    engine.shutdown()
+
+    assert {sample.weight_version for sample in samples} == {engine.get_weight_version()} == {2}
+
+
+def test_step_by_step(path: Path) -> None:
+    with InferenceEngine(EngineConfig(model_path=str(path), num_threads=1)) as engine:
+        numbers = [engine.add_request(prompt, SamplingParams(max_tokens=5)) for prompt in PROMPTS]
+        finished = list[TrainingSample]()
+        while engine.has_pending():
+            finished += engine.step()
+
+        assert sorted(sample.request_id for sample in finished) == numbers
+        assert engine.abort(numbers[0]) == []
+
+
+def test_configurations_and_samples_cannot_be_changed(path: Path) -> None:
+    params = SamplingParams()
+    with InferenceEngine(EngineConfig(model_path=str(path), num_threads=1)) as engine:
+        sample = engine.generate([[1]], SamplingParams(max_tokens=1))[0]
+
+        for frozen, name in ((params, "temperature"), (engine.config, "block_size"), (sample, "logprobs")):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(frozen, name, 1)
+    assert dataclasses.replace(sample, ref_logprobs=(-0.5,)).ref_logprobs == (-0.5,)
+    assert hash(sample) == hash(dataclasses.replace(sample))
+
+
+def test_parts_make_an_engine(path: Path) -> None:
+    """Schedule, forward, sample, by hand: the same tokens, and log-probabilities, as the engine's."""
+    config = EngineConfig(model_path=str(path), num_threads=1)
+    with InferenceEngine(config) as engine:
+        expected = engine.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=1))
+
+    model, store, cache = loaded(path), stored(path), PagedKVCache(num_blocks=8, block_size=16)
+    waiting = sequences(config, path)
+    plan = schedule(waiting, [], cache, SchedulerConfig(max_batch_size=4, max_tokens_per_batch=64, block_size=16))
+    tables = {each.seq_id: cache.acquire(each.seq_id, each.tokens, 32).block_ids for each in waiting}
+    pieces = [Piece(waiting[seq_id].tokens, 0, count, tables[seq_id]) for seq_id, count in plan.work]
+    with torch.inference_mode():
+        logits = model_forward(model, make_batch(pieces, 16), store)
+    tokens, logprobs = sample_with_logprobs(logits, torch.zeros(2))
+
+    assert (plan.prefill_seqs, plan.decode_seqs, plan.preempted_seqs) == ((0, 1), (), ())
+    assert tokens.tolist() == [sample.completion_tokens[0] for sample in expected]
+    assert logprobs.tolist() == pytest.approx([sample.logprobs[0] for sample in expected], abs=1e-6)
+    assert len({compute_block_hash(prompt, -1) for prompt in PROMPTS}) == 2
+
+
+def test_forward_is_a_function_of_weights_tokens_and_store(path: Path) -> None:
+    """Asked again it gives the same bits; only the slots of its own tokens are written."""
+    model, store = loaded(path), stored(path)
+    batch = make_batch([Piece([1, 2, 3], 0, 3, (2,))], 16)
+    with torch.inference_mode():
+        first, again = (model_forward(model, batch, store).clone() for _ in range(2))
+        written = store.memory.abs().sum((0, 1, 3, 4)).nonzero().flatten().tolist()
+
+    assert torch.equal(first, again)
+    assert first.shape == (1, 272)
+    assert written == [32, 33, 34]
+
+
+def loaded(path: Path) -> Model:
+    return build_model(read_state_dict(path), read_model_config(path), torch.float32, CPU, 64)
+
+
+def stored(path: Path) -> TorchKVStore:
+    return TorchKVStore(read_model_config(path), 8, 16, torch.float32, CPU)
+
+
+def sequences(config: EngineConfig, path: Path) -> list[Sequence]:
+    intake = Intake(
+        config,
+        load_tokenizer(path),
+        vocab_size=272,
+        eos_token_ids=frozenset({256}),
+        max_model_len=64,
+        num_blocks=8,
+    )
+    requests = (intake.prepare(prompt, SamplingParams(max_tokens=1), 1, False) for prompt in PROMPTS)
+    return [sequence for request in requests for sequence in intake.sequences(request)]
