@@ -15,6 +15,7 @@ computed in blocks of this size, cut at the same places whatever else runs."""
 
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
+RANKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,9 @@ class EngineConfig:
     length is not known beforehand: `reserve` admits a request when the KV cache holds all it may need, `preempt`
     admits more and, when the cache is full, starts the latest anew. `dtype` "auto" is the checkpoint's, or float32 on
     a CPU that has no instructions for it.
+
+    `tensor_parallel_size` processes share the work of each step. They gather through shared `memory` on a CPU that can,
+    otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each of them.
     """
 
     model_path: str
@@ -54,6 +58,8 @@ class EngineConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     num_threads: int | None = None
+    tensor_parallel_size: int = 1
+    tensor_parallel_gather: Literal["auto", "memory", "torch"] = "auto"
     num_blocks: int | None = None
     kv_cache_bytes: int = KV_CACHE_BYTES
     gpu_memory_utilization: float = 0.9
@@ -66,6 +72,10 @@ class EngineConfig:
         self._require(self.admission in ("reserve", "preempt"), "admission", "is 'reserve' or 'preempt'")
         self._require(self.num_blocks is None or self.num_blocks >= 1, "num_blocks", "must be at least 1")
         self._require(self.num_threads is None or self.num_threads >= 1, "num_threads", "must be at least 1")
+        size = self.tensor_parallel_size
+        self._require(1 <= size <= RANKS_MAX, "tensor_parallel_size", f"is from 1 to {RANKS_MAX}")
+        gathers = ("auto", "memory", "torch")
+        self._require(self.tensor_parallel_gather in gathers, "tensor_parallel_gather", f"is one of {gathers}")
         self._require(0.0 < self.gpu_memory_utilization <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
         # A step that is full of running requests must still have room for a piece of a prompt.
         needed = self.max_batch_size + EXACT_MULTIPLE

@@ -19,6 +19,8 @@ from mac_runner.nano.architecture import ModelConfig, rope_frequencies
 from mac_runner.nano.attention import AttentionPlan, KVStore
 from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.linear import MIN_ROWS, Linear
+from mac_runner.nano.parallel.group import ALONE, Group
+from mac_runner.nano.parallel.shard import WHOLE, Shard
 from mac_runner.nano.weights import StateDict, check_state_dict
 
 
@@ -40,7 +42,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """All weights, and the rotations of every position."""
+    """All weights, or a rank's part of them, and the rotations of every position. `config` counts its own heads."""
 
     config: ModelConfig
     embedding: torch.Tensor
@@ -51,24 +53,27 @@ class Model:
     sine: torch.Tensor
 
 
-def model_forward(model: Model, batch: ForwardBatch, store: KVStore) -> torch.Tensor:
-    """Compute a batch: its keys and values go into the store, the logits of its `logit_rows` are returned."""
+def model_forward(model: Model, batch: ForwardBatch, store: KVStore, group: Group = ALONE) -> torch.Tensor:
+    """Compute a batch: its keys and values go into the store, the logits of its `logit_rows` are returned.
+
+    `group` are the ranks that have a part of the model each: what a matrix was split to compute is gathered.
+    """
     device, config = model.embedding.device, model.config
     rows = _Rows.of(batch, store, model)
     hidden = functional.embedding(rows.token_ids, model.embedding)
     plans = {window: AttentionPlan(batch.spans, store, config, window) for window in dict.fromkeys(config.windows)}
     for index, layer in enumerate(model.layers):
         queries = _store_keys(layer, hidden, rows, index, store, config)
-        attended = plans[layer.window].attend(queries, index).flatten(1)
-        hidden = layer.output.with_other(_with_idle_row(attended), hidden, "add")
+        attended = group.gather(_with_idle_row(plans[layer.window].attend(queries, index).flatten(1)))
+        hidden = group.gather(layer.output.with_other(attended, group.shard.columns(hidden), "add"))
         normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, config.rms_norm_eps)
-        inner = layer.up.with_other(normed, layer.gate.swish(normed), "mul")
-        hidden = layer.down.with_other(inner, hidden, "add")
+        inner = group.gather(layer.up.with_other(normed, layer.gate.swish(normed), "mul"))
+        hidden = group.gather(layer.down.with_other(inner, group.shard.columns(hidden), "add"))
     if not batch.logit_rows:
         return torch.empty(0, config.vocab_size)
     wanted = torch.tensor(_at_least_two(batch.logit_rows), device=device)
     last = functional.rms_norm(hidden[wanted], hidden.shape[-1:], model.norm, config.rms_norm_eps)
-    return model.head(last)[: len(batch.logit_rows)].float()
+    return group.gather(model.head(last))[: len(batch.logit_rows)].float()
 
 
 def _store_keys(
@@ -131,18 +136,30 @@ def _at_least_two(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def build_model(
-    state_dict: StateDict, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_model_len: int
+    state_dict: StateDict,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    shard: Shard = WHOLE,
 ) -> Model:
-    """Make a model of weights by name, which are copied: what becomes of them later is of no concern."""
+    """Make a model of weights by name, or a rank's part of it.
+
+    The weights are copied: what becomes of them later is of no concern.
+    """
     check_state_dict(state_dict, config)
 
     def tensor(name: str) -> torch.Tensor:
         return state_dict[name].detach().to(device=device, dtype=dtype, copy=True)
 
+    def rows(*names: str) -> torch.Tensor:
+        parts = [shard.rows(state_dict[name]).detach().to(device=device, dtype=dtype) for name in names]
+        return torch.cat(parts)  # A copy, even of one.
+
     def linear(*names: str) -> Linear:
-        weights = torch.cat([tensor(f"{name}.weight") for name in names])
         has_bias = f"{names[0]}.bias" in state_dict
-        return Linear(weights, torch.cat([tensor(f"{name}.bias") for name in names]) if has_bias else None)
+        bias = rows(*(f"{name}.bias" for name in names)) if has_bias else None
+        return Linear(rows(*(f"{name}.weight" for name in names)), bias)
 
     def layer(index: int) -> Layer:
         name = f"model.layers.{index}"
@@ -163,7 +180,7 @@ def build_model(
     with torch.inference_mode():
         cosine, sine = _rotations(config, max_model_len)
         return Model(
-            config=config,
+            config=shard.local(config),
             embedding=tensor("model.embed_tokens.weight"),
             layers=tuple(layer(index) for index in range(config.num_layers)),
             norm=tensor("model.norm.weight"),

@@ -37,14 +37,16 @@ def load_torch() -> None:
             raise ImportError("nano computes with torch: pip install 'mac_runner[nano]'") from error
 
 
-def pin_threads(num_threads: int | None) -> int:
-    """Fix how many threads torch computes with (all cores this process may use, unless told), and say how many.
+def pin_threads(num_threads: int | None, num_processes: int = 1) -> int:
+    """Fix how many threads torch computes with, and say how many.
+
+    Unless told, it is the cores that this process may use, shared evenly among the processes that compute together.
 
     The number is part of what decides the bits of a result, so nothing else in the package changes it.
     """
     import torch
 
-    count = num_threads or min(_num_cores(), THREADS_MAX)
+    count = num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
     return count
