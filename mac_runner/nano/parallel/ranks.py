@@ -117,7 +117,8 @@ class Ranks:
 
     def blame(self, symptom: str) -> RankFailedError:
         """The reason for what was noticed here, which the watcher may be about to learn; everything is over."""
-        self.is_over.wait(END_S_MAX)
+        if not self._is_closing:
+            self.is_over.wait(END_S_MAX)
         return _error(self.fail(Failed(symptom, "")))
 
     def fail(self, failure: Failed) -> Failed:
