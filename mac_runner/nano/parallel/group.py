@@ -179,7 +179,7 @@ class TorchGroup:
         return torch.cat(pieces, dim=-1)
 
     def abort(self) -> None:
-        """End what is under way; those who wait for it get an error."""
+        """End what is under way. NCCL would wait for a lost rank; gloo sees by itself that its sockets are closed."""
         self._group.abort()
 
 
