@@ -37,6 +37,7 @@ from mac_runner.nano.linear import can_pack
 from mac_runner.nano.parallel import group, ranks
 from mac_runner.nano.parallel.group import has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
+from mac_runner.nano.runner import Prepared
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 
@@ -240,15 +241,21 @@ def test_update_in_flight_is_put_in_between_two_steps_of_all_ranks(both: Pair, m
         assert told(two.generate([PROMPT], PARAMS)) == told(one.generate([PROMPT], PARAMS))
 
 
-def test_weights_that_were_prepared_and_dropped_are_forgotten_by_all(both: Pair, model: ModelMaker) -> None:
-    """And others that were prepared before or after them can still be put in."""
-    first, dropped, last = (both.two.prepare_weights(random_state_dict(model("qwen2"), seed)) for seed in (3, 4, 5))
-    del dropped
-    for prepared, seed in ((last, 5), (first, 3)):
-        both.two.install_weights(prepared)
-        both.one.update_weights(random_state_dict(model("qwen2"), seed), blocking=True)
-        if can_pack(torch.float32, CPU):
-            assert both.two.generate([[7]], GREEDY)[0].logprobs == both.one.generate([[7]], GREEDY)[0].logprobs
+def test_weights_are_put_in_in_any_order_and_those_that_nobody_wants_are_forgotten(model: ModelMaker) -> None:
+    path = model("qwen2")
+    with running(path) as two, start(path, 1) as one:
+        first, unwanted, last = (two.prepare_weights(random_state_dict(path, seed)) for seed in (1, 2, 3))
+        number = unwanted.ticket
+        del unwanted
+        for prepared, seed in ((last, 3), (first, 1)):
+            two.install_weights(prepared)
+            one.update_weights(random_state_dict(path, seed), blocking=True)
+            if can_pack(torch.float32, CPU):
+                assert two.generate([[7]], GREEDY)[0].logprobs == one.generate([[7]], GREEDY)[0].logprobs
+
+        two.update_weights(random_state_dict(path, seed=4), blocking=True)
+        with pytest.raises(RankFailedError, match=f"rank 1 .* KeyError: {number}"):
+            two.install_weights(Prepared(first.model, number))
 
 
 def test_weights_of_another_model_are_refused_and_the_old_ones_kept(both: Pair, model: ModelMaker) -> None:
@@ -458,19 +465,22 @@ def test_engine_that_is_dropped_without_a_word_keeps_no_processes(model: ModelMa
     assert_ended(processes)
 
 
-ENDLESS_PROGRAM = """
-import sys
+WAITING_PROGRAM = """
+import sys, time
 from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams
+from mac_runner.nano.forward_batch import Piece, make_batch
 engine = InferenceEngine(EngineConfig(model_path=sys.argv[1], tensor_parallel_size=2, num_threads=1, num_blocks=100))
+engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2))
+engine._runner._ranks.tell(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))
+time.sleep(0.5)
 print(*[member.process.pid for member in engine._runner._ranks._members], flush=True)
-while True:
-    engine.generate([[1, 2, 3]], SamplingParams(max_tokens=100, ignore_eos=True))
+time.sleep(1000)
 """
 
 
-def test_rank_0_that_is_killed_leaves_nobody(model: ModelMaker) -> None:
+def test_rank_0_that_is_killed_leaves_nobody_not_even_who_waits_for_it_in_a_step(model: ModelMaker) -> None:
     """A script needs no guard around its engine either: the other ranks do not run it again."""
-    command = [sys.executable, "-c", ENDLESS_PROGRAM, str(model("qwen2"))]
+    command = [sys.executable, "-c", WAITING_PROGRAM, str(model("qwen2"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         others = [int(pid) for pid in process.stdout.readline().split()]
