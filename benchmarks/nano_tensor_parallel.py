@@ -2,7 +2,8 @@
 
 A random model of the Qwen2 kind; every request has a prompt of its own. The contestants take turns, and all have the
 same bits but for that with two threads. A step's time is that of the quickest: processes that wait for each other are
-held up by whatever else runs in most of their steps, and this says what the machine would do by itself. Run `python benchmarks/nano_tensor_parallel.py`; the last line is one JSON row.
+held up by whatever else runs in most of their steps, and this says what the machine would do by itself. Run
+`python benchmarks/nano_tensor_parallel.py`; the last line is one JSON row.
 """
 
 from __future__ import annotations

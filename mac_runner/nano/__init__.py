@@ -19,8 +19,8 @@ num_samples)`, `await engine.generate(â€¦)`, or `handle = await engine.submit(â€
 pauses and `stats()` as above, awaited; `engine.engine` has the `tokenizer` (`encode`, `decode`,
 `encode_chat(messages)`), `model_config` and `max_model_len`. All errors are `NanoError`s.
 
-**Several processes.** `EngineConfig(tensor_parallel_size=2)`: the same API and the same bits. When one of them fails all
-end, and every call raises `RankFailedError`.
+**Several processes.** `EngineConfig(tensor_parallel_size=2)`: the same API and the same bits. When one of them fails
+all end, and every call raises `RankFailedError`.
 
 **Parts.** `schedule(waiting, running, cache, config)`, `sample_with_logprobs(logits, temperatures)`,
 `model_forward(model, batch, store)` and `compute_block_hash(token_ids, prefix_hash)` are functions of their own.
