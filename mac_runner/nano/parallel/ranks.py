@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from mac_runner.nano.parallel.messages import Action, Done, Failed, Order, Stop
 FOLLOWER = "mac_runner.nano.parallel.follower"
 ORDER_S_MAX = 1800.0
 """How long an order may take; the longest is to read and pack a large model's weights."""
+SEND_S_MAX = 300
+"""How long a message may wait to be taken by a rank that is busy."""
 END_S_MAX = 10.0
 """How long a process may take to end once it was told to, and how soon the reason of a failure is known."""
 
@@ -182,6 +185,7 @@ class Ranks:
 def _start(rank: int, num_threads: int) -> _Member:
     """A process that will be a rank: with this one's modules, and threads as it is told, before it loads torch."""
     ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # noqa: PTH109
@@ -202,7 +206,8 @@ def _start(rank: int, num_threads: int) -> _Member:
 def _manner(code: int) -> str:
     """How a process ended."""
     if code < 0:
-        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was ended by signal {-code} ({names.get(-code, 'without a name')})"
     return f"has ended with exit code {code}; what it said of it stands on stderr"
 
 

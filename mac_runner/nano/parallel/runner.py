@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
+from contextlib import suppress
 from itertools import count
 
 import torch
@@ -96,14 +97,12 @@ class ParallelRunner:
 
     def build(self, state_dict: StateDict) -> Prepared:
         """A model of other weights, ready on all ranks; may run while batches are computed."""
-        ticket, unwanted = next(self._tickets), tuple(self._forgotten)
+        ticket, unwanted = next(self._tickets), self._take_forgotten()
         parcel, fd = pack(state_dict, expected_shapes(self._model_config))
         try:
             number = self._ranks.begin(Build(ticket, parcel, unwanted), fd)
         finally:
             os.close(fd)
-        for _ in unwanted:
-            self._forgotten.popleft()
         try:
             prepared = Prepared(self._own.build(state_dict).model, ticket)
         except BaseException:
@@ -151,6 +150,13 @@ class ParallelRunner:
         """End the other ranks and give everything back; may be called twice."""
         self._end()
         self._own.close()
+
+    def _take_forgotten(self) -> tuple[int, ...]:
+        taken = list[int]()
+        with suppress(IndexError):  # Another thread may take some of them.
+            while True:
+                taken.append(self._forgotten.popleft())
+        return tuple(taken)
 
     def _open_store(self, num_blocks: int) -> None:
         with self._ranks.in_step():
