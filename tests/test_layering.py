@@ -169,8 +169,13 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
     }
 
     # The one tells of a bug and ends the process, the other brings what a call on a thread raised to whoever awaits it.
-    # The island hands what its one thread meets to whoever asked, and its library raises nothing more particular.
-    island = {"nano/async_engine.py: Exception", "nano/tokenizer.py: Exception"}
+    # The island hands what its one thread, or another of its processes, meets to whoever asked; and its library raises
+    # nothing more particular.
+    island = {
+        "nano/async_engine.py: Exception",
+        "nano/parallel/follower.py: Exception",
+        "nano/tokenizer.py: Exception",
+    }
     assert catchers - island == {"cli/commands.py: Exception", "cli/looping.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python.
     assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
@@ -180,7 +185,8 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
 
 def test_only_the_command_line_ends_the_process() -> None:
     assert _users_of({"sys.exit", "exit", "quit"}) == ENDS
-    assert _users_of({"os._exit"}) == {"cli/stopping.py"}
+    # The follower is a process of its own, and has nothing to give back.
+    assert _users_of({"os._exit"}) == {"cli/stopping.py", "nano/parallel/follower.py"}
 
 
 def test_only_the_command_line_prints() -> None:

@@ -12,17 +12,18 @@ class Nano:
 
     name = "nano"
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, **changes: object) -> None:
         self._setting = setting
+        settings = {"num_threads": setting.num_threads, **changes}
         self._engine = InferenceEngine(
             EngineConfig(
                 model_path=str(setting.directory),
                 dtype=setting.dtype,  # type: ignore[arg-type]
-                num_threads=setting.num_threads,
                 max_batch_size=setting.max_batch,
                 max_tokens_per_batch=TOKENS_PER_STEP,
                 max_model_len=setting.max_length,
                 num_blocks=(setting.max_batch + 1) * -(-setting.max_length // 16),
+                **settings,  # type: ignore[arg-type]
             )
         )
 

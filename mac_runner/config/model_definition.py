@@ -96,7 +96,7 @@ class OpenaiConfig(Section):
 
 
 class NanoConfig(Section):
-    """The engine of mac_runner itself, in this process, on its CPU or one GPU."""
+    """The engine of mac_runner itself, in this process and beside it, on a CPU or on GPUs."""
 
     model: Annotated[Text, IDENTITY]
     """A directory of the Hugging Face kind, or a name on the hub, which is downloaded."""
@@ -109,7 +109,9 @@ class NanoConfig(Section):
     device: Annotated[Literal["auto", "cpu", "cuda"], IDENTITY] = "auto"
     """What computes; auto takes a GPU where there is one."""
     num_threads: Annotated[int | None, IDENTITY, Field(ge=1, le=64)] = None
-    """How many threads compute on a CPU, which decides the last bits of a result; null takes all cores."""
+    """Threads of each process on a CPU, whose number decides the last bits of a result; null shares out all cores."""
+    tensor_parallel_size: Annotated[int, RUNTIME, Field(ge=1, le=64)] = 1
+    """How many processes share each step's work, on GPUs one of its own for each. It must divide the model's heads."""
     kv_cache_gib: Annotated[float, RUNTIME, Field(gt=0, le=4096)] = 1.0
     """The memory for the KV cache on a CPU."""
     gpu_memory_utilization: Annotated[float, RUNTIME, Field(gt=0, le=1)] = 0.9

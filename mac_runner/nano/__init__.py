@@ -19,6 +19,9 @@ num_samples)`, `await engine.generate(â€¦)`, or `handle = await engine.submit(â€
 pauses and `stats()` as above, awaited; `engine.engine` has the `tokenizer` (`encode`, `decode`,
 `encode_chat(messages)`), `model_config` and `max_model_len`. All errors are `NanoError`s.
 
+**Several processes.** `EngineConfig(tensor_parallel_size=2)`: the same API and the same bits. When one of them fails
+all end, and every call raises `RankFailedError`.
+
 **Parts.** `schedule(waiting, running, cache, config)`, `sample_with_logprobs(logits, temperatures)`,
 `model_forward(model, batch, store)` and `compute_block_hash(token_ids, prefix_hash)` are functions of their own.
 
@@ -46,6 +49,7 @@ from mac_runner.nano.errors import (
     NonFiniteLogitsError,
     PromptTooLongError,
     QueueFullError,
+    RankFailedError,
     RequestError,
     UnexpectedTensorError,
     UnknownArchitectureError,
@@ -90,6 +94,7 @@ __all__ = [
     "PromptTooLongError",
     "QueueFullError",
     "RadixKVCache",
+    "RankFailedError",
     "RequestError",
     "RequestStream",
     "SamplingParams",

@@ -9,6 +9,7 @@ from mac_runner.nano.errors import ConfigError
 
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
+RANKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,9 @@ class EngineConfig:
     KV cache holds all it may need, `preempt` admits more and, when the cache is full, starts the latest anew. `dtype`
     "auto" is the checkpoint's, or float32 on a CPU that has no instructions for it. `attention` "auto" is that of
     compiled kernels on a CPU, which give a request the same bits whatever else runs, and torch's elsewhere.
+
+    `tensor_parallel_size` processes share the work of each step. They gather through shared `memory` on a CPU that can,
+    otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each of them.
     """
 
     model_path: str
@@ -45,6 +49,8 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     attention: Literal["auto", "torch"] = "auto"
     num_threads: int | None = None
+    tensor_parallel_size: int = 1
+    tensor_parallel_gather: Literal["auto", "memory", "torch"] = "auto"
     num_blocks: int | None = None
     kv_cache_bytes: int = KV_CACHE_BYTES
     gpu_memory_utilization: float = 0.9
@@ -57,6 +63,10 @@ class EngineConfig:
         self._require(self.admission in ("reserve", "preempt"), "admission", "is 'reserve' or 'preempt'")
         self._require(self.num_blocks is None or self.num_blocks >= 1, "num_blocks", "must be at least 1")
         self._require(self.num_threads is None or self.num_threads >= 1, "num_threads", "must be at least 1")
+        size = self.tensor_parallel_size
+        self._require(1 <= size <= RANKS_MAX, "tensor_parallel_size", f"is from 1 to {RANKS_MAX}")
+        gathers = ("auto", "memory", "torch")
+        self._require(self.tensor_parallel_gather in gathers, "tensor_parallel_gather", f"is one of {gathers}")
         self._require(0.0 < self.gpu_memory_utilization <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
         self._require(self.attention in ("auto", "torch"), "attention", "is 'auto' or 'torch'")
         # A step that is full of running requests must still have room for a piece of a prompt.

@@ -18,11 +18,11 @@ from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, 
 from mac_runner.nano.hub import find_model
 from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.kv_cache import KVCache
-from mac_runner.nano.model import Model
 from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
 from mac_runner.nano.paged import PagedKVCache
+from mac_runner.nano.parallel.runner import make_runner
 from mac_runner.nano.radix import RadixKVCache
-from mac_runner.nano.runner import ModelRunner
+from mac_runner.nano.runner import Prepared
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.threads import ThreadPin
 from mac_runner.nano.tokenizer import load_tokenizer
@@ -47,11 +47,11 @@ class InferenceEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._threads = ThreadPin(config.num_threads)
+        self._threads = ThreadPin(config.num_threads, config.tensor_parallel_size)
         self.directory = find_model(config.model_path)
         self.model_config = read_model_config(self.directory)
         self.tokenizer = load_tokenizer(self.directory)
-        self._runner = ModelRunner(config, self.model_config, read_state_dict(self.directory))
+        self._runner = make_runner(config, self.model_config, read_state_dict(self.directory), self._threads.count)
         self.max_model_len = self._runner.max_model_len
         self._intake = Intake(
             config,
@@ -171,11 +171,11 @@ class InferenceEngine:
         else:
             self._sync.begin(state_dict, version)
 
-    def prepare_weights(self, state_dict: StateDict) -> Model:
+    def prepare_weights(self, state_dict: StateDict) -> Prepared:
         """Check weights and make them ready to be put in; another thread may do so beside a step."""
         return self._sync.prepare(state_dict)
 
-    def install_weights(self, prepared: Model, version: int | None = None) -> None:
+    def install_weights(self, prepared: Prepared, version: int | None = None) -> None:
         """Compute with prepared weights from now on."""
         self._require_alive()
         self._sync.install(prepared, version)
@@ -243,6 +243,7 @@ class InferenceEngine:
 
     def stats(self) -> EngineStats:
         """How busy it is."""
+        self._runner.check()
         counts, counters = self._batch.cache.counts(), self._batch.counters
         return EngineStats(
             num_waiting=len(self._batch.waiting),
@@ -262,8 +263,7 @@ class InferenceEngine:
         """Give everything back; requests under way are dropped. May be called twice."""
         self._sync.close()
         self._batch.abort(None, self._sync.version)
-        self._runner.drop_store()
-        self._runner.drop_weights()
+        self._runner.close()
         self._threads.release()
         self.state = EngineState.STOPPED
 
@@ -274,6 +274,7 @@ class InferenceEngine:
     def _require_alive(self) -> None:
         if self.state is EngineState.STOPPED:
             raise EngineStoppedError("the engine was shut down: make another one")
+        self._runner.check()
 
 
 def _samples(deltas: list[Delta]) -> list[TrainingSample]:

@@ -14,7 +14,8 @@
     │   ├── ConstraintError       a schema or choice list that cannot be followed
     │   ├── NonFiniteLogitsError       the model computed NaN or an infinity for it
     │   └── QueueFullError             too many requests are waiting: come again later
-    └── EngineStoppedError         the engine was shut down, or has died of the error it names
+    └── EngineStoppedError    the engine was shut down, or has died of the error it names
+        └── RankFailedError            one of its processes failed or died, and all were ended
 
 Each message says what happened, to what, and what to do.
 """
@@ -80,3 +81,7 @@ class QueueFullError(RequestError):
 
 class EngineStoppedError(NanoError):
     """The engine serves nobody any more."""
+
+
+class RankFailedError(EngineStoppedError):
+    """One of the processes of an engine has failed or died, and all were ended. Its notes have that one's traceback."""

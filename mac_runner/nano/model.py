@@ -19,6 +19,8 @@ from mac_runner.nano.architecture import ModelConfig, rope_frequencies
 from mac_runner.nano.attention import KVStore
 from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.linear import MIN_ROWS, Linear
+from mac_runner.nano.parallel.group import ALONE, Group
+from mac_runner.nano.parallel.shard import WHOLE, Shard
 from mac_runner.nano.row_kernels import rms_norm
 from mac_runner.nano.weights import StateDict, check_state_dict
 
@@ -39,7 +41,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """All weights, and the rotations of every position [positions, head_dim], in float32."""
+    """All weights, or a rank's part of them, and the rotations of every position [positions, head_dim], in float32.
+
+    `config` counts the rank's own heads.
+    """
 
     config: ModelConfig
     embedding: torch.Tensor
@@ -50,23 +55,26 @@ class Model:
     sine: torch.Tensor
 
 
-def model_forward(model: Model, batch: ForwardBatch, store: KVStore) -> torch.Tensor:
-    """Compute a batch: its keys and values go into the store, the logits of its `logit_rows` are returned."""
+def model_forward(model: Model, batch: ForwardBatch, store: KVStore, group: Group = ALONE) -> torch.Tensor:
+    """Compute a batch: its keys and values go into the store, the logits of its `logit_rows` are returned.
+
+    `group` are the ranks that have a part of the model each: what a matrix was split to compute is gathered.
+    """
     device, eps = model.embedding.device, model.config.rms_norm_eps
     attention = store.attention(batch, model.cosine, model.sine)
     hidden = functional.embedding(torch.tensor(_at_least_two(batch.token_ids), device=device), model.embedding)
     for index, layer in enumerate(model.layers):
         normed = rms_norm(hidden, layer.attention_norm, eps)
-        attended = attention.attend(index, layer.qkv(normed), layer.head_norms)
-        hidden = layer.output.with_other(attended, hidden, "add")
+        attended = group.gather(attention.attend(index, layer.qkv(normed), layer.head_norms))
+        hidden = group.gather(layer.output.with_other(attended, group.shard.columns(hidden), "add"))
         normed = rms_norm(hidden, layer.mlp_norm, eps)
-        inner = layer.up.with_other(normed, layer.gate.swish(normed), "mul")
-        hidden = layer.down.with_other(inner, hidden, "add")
+        inner = group.gather(layer.up.with_other(normed, layer.gate.swish(normed), "mul"))
+        hidden = group.gather(layer.down.with_other(inner, group.shard.columns(hidden), "add"))
     if not batch.logit_rows:
         return torch.empty(0, model.config.vocab_size)
     wanted = torch.tensor(_at_least_two(batch.logit_rows), device=device)
     last = rms_norm(hidden[wanted], model.norm, eps)
-    return model.head(last)[: len(batch.logit_rows)].float()
+    return group.gather(model.head(last))[: len(batch.logit_rows)].float()
 
 
 def _at_least_two(numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,18 +83,30 @@ def _at_least_two(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def build_model(
-    state_dict: StateDict, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_model_len: int
+    state_dict: StateDict,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    shard: Shard = WHOLE,
 ) -> Model:
-    """Make a model of weights by name, which are copied: what becomes of them later is of no concern."""
+    """Make a model of weights by name, or a rank's part of it.
+
+    The weights are copied: what becomes of them later is of no concern.
+    """
     check_state_dict(state_dict, config)
 
     def tensor(name: str) -> torch.Tensor:
         return state_dict[name].detach().to(device=device, dtype=dtype, copy=True)
 
+    def rows(*names: str) -> torch.Tensor:
+        parts = [shard.rows(state_dict[name]).detach().to(device=device, dtype=dtype) for name in names]
+        return torch.cat(parts)  # A copy, even of one.
+
     def linear(*names: str) -> Linear:
-        weights = torch.cat([tensor(f"{name}.weight") for name in names])
         has_bias = f"{names[0]}.bias" in state_dict
-        return Linear(weights, torch.cat([tensor(f"{name}.bias") for name in names]) if has_bias else None)
+        bias = rows(*(f"{name}.bias" for name in names)) if has_bias else None
+        return Linear(rows(*(f"{name}.weight" for name in names)), bias)
 
     def head_norms(attention: str) -> torch.Tensor:
         return torch.stack([tensor(f"{attention}.{name}.weight").float() for name in ("q_norm", "k_norm")])
@@ -108,7 +128,7 @@ def build_model(
     with torch.inference_mode():
         cosine, sine = _rotations(config, max_model_len)
         return Model(
-            config=config,
+            config=shard.local(config),
             embedding=tensor("model.embed_tokens.weight"),
             layers=tuple(layer(index) for index in range(config.num_layers)),
             norm=tensor("model.norm.weight"),

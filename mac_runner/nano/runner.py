@@ -5,6 +5,9 @@ It knows nothing of sequences and decides nothing. The weights are replaced as a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 
 from mac_runner.nano.architecture import ModelConfig
@@ -15,44 +18,119 @@ from mac_runner.nano.forward_batch import ForwardBatch
 from mac_runner.nano.kv_cache import blocks_for
 from mac_runner.nano.linear import can_pack
 from mac_runner.nano.model import Model, build_model, model_forward
+from mac_runner.nano.parallel.group import ALONE, Group
+from mac_runner.nano.parallel.shard import WHOLE, Shard
 from mac_runner.nano.weights import StateDict
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class ModelRunner:
-    """Computes batches."""
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Prepared:
+    """A model that is ready to be put in; `ticket` is what other ranks know their parts by."""
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig, state_dict: StateDict) -> None:
-        self.device = _device(config)
+    model: Model
+    ticket: int = 0
+
+
+class Runner(Protocol):
+    """What an engine asks of whatever computes its batches: one process, or several."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context, in tokens."""
+        ...
+
+    @property
+    def num_blocks(self) -> int:
+        """The blocks of its KV memory."""
+        ...
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a model in memory."""
+        ...
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there is KV memory."""
+        ...
+
+    def build(self, state_dict: StateDict) -> Prepared:
+        """A model of other weights, ready to be put in; may run while batches are computed."""
+        ...
+
+    def replace(self, prepared: Prepared) -> None:
+        """Compute with this model from now on."""
+        ...
+
+    def forward(self, batch: ForwardBatch) -> torch.Tensor:
+        """The logits of the rows that were asked for, in float32."""
+        ...
+
+    def drop_store(self) -> None:
+        """Give the KV memory back."""
+        ...
+
+    def drop_weights(self) -> None:
+        """Give the weights' memory back."""
+        ...
+
+    def restore_store(self) -> None:
+        """Take KV memory again, empty."""
+        ...
+
+    def check(self) -> None:
+        """Raises EngineStoppedError when it has died of something."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        ...
+
+
+class ModelRunner:
+    """Computes batches, or its part of them, on one device. It is given weights, then KV memory."""
+
+    def __init__(self, config: EngineConfig, model_config: ModelConfig, shard: Shard = WHOLE) -> None:
+        self.group: Group = ALONE
+        self.device = _device(config, shard)
         self.dtype = _dtype(config, model_config, self.device)
         self.max_model_len = min(config.max_model_len, model_config.max_model_len)
+        self.num_blocks = 0
+        self._config = config
         self._model_config = model_config
-        self._block_size = config.block_size
         self._is_compiled = self.device.type == "cpu" and config.attention != "torch"
-        self._model: Model | None = self.build(state_dict)
-        self.num_blocks = config.num_blocks or self._affordable_blocks(config)
-        self._store: KVStore | None = self._new_store()
+        self._shard = shard
+        self._model: Model | None = None
+        self._store: KVStore | None = None
 
-    def build(self, state_dict: StateDict) -> Model:
+    def build(self, state_dict: StateDict) -> Prepared:
         """A model of other weights, ready to be put in; may run while batches are computed."""
-        return build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len)
+        return Prepared(
+            build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len, self._shard)
+        )
 
-    def replace(self, model: Model) -> None:
+    def replace(self, prepared: Prepared) -> None:
         """Compute with this model from now on."""
-        self._model = model
+        self._model = prepared.model
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """The logits of the rows that were asked for, in float32."""
         if self._model is None or self._store is None:
             raise EngineStoppedError("the engine is asleep: wake it up first")
         with torch.inference_mode():
-            return model_forward(self._model, batch, self._store)
+            return model_forward(self._model, batch, self._store, self.group)
 
     @property
     def has_weights(self) -> bool:
         """Whether there is a model in memory."""
         return self._model is not None
+
+    @property
+    def has_store(self) -> bool:
+        """Whether there is KV memory."""
+        return self._store is not None
 
     def drop_store(self) -> None:
         """Give the KV memory back."""
@@ -64,33 +142,58 @@ class ModelRunner:
 
     def restore_store(self) -> None:
         """Take KV memory again, empty."""
-        self._store = self._store or self._new_store()
+        if not self.has_store:
+            self.open_store(self.num_blocks)
 
-    def _new_store(self) -> KVStore:
-        return make_kv_store(
-            self._model_config, self.num_blocks, self._block_size, self.dtype, self.device, compiled=self._is_compiled
+    def open_store(self, num_blocks: int) -> None:
+        """Take KV memory of so many blocks, empty."""
+        self.num_blocks = num_blocks
+        self._store = make_kv_store(
+            self._shard.local(self._model_config),
+            num_blocks,
+            self._config.block_size,
+            self.dtype,
+            self.device,
+            compiled=self._is_compiled,
         )
 
-    def _affordable_blocks(self, config: EngineConfig) -> int:
-        budget = config.kv_cache_bytes
+    def count_blocks(self) -> int:
+        """How many blocks were asked for, or there is memory for beside the weights. Raises ConfigError for none."""
+        if self._config.num_blocks is not None:
+            return self._config.num_blocks
+        # On a CPU the ranks share one memory.
+        budget = self._config.kv_cache_bytes // self._shard.size
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
-            budget = int(free - total * (1.0 - config.gpu_memory_utilization))
-        per_block = bytes_per_token(self._model_config, self.dtype) * self._block_size
+            budget = int(free - total * (1.0 - self._config.gpu_memory_utilization))
+        shape = self._shard.local(self._model_config)
+        per_block = bytes_per_token(shape, self.dtype) * self._config.block_size
         # More than the most requests at once can fill would never be touched.
-        most = config.max_batch_size * blocks_for(self.max_model_len, self._block_size)
+        most = self._config.max_batch_size * blocks_for(self.max_model_len, self._config.block_size)
         count = min(budget // per_block, most)
         if count < 1:
             raise ConfigError(f"{budget} bytes of KV cache do not hold one block of {per_block}: give it more")
         return count
 
+    def check(self) -> None:
+        """It has not died, or nobody could ask."""
 
-def _device(config: EngineConfig) -> torch.device:
-    if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("EngineConfig.device = 'cuda': torch finds no such device here")
-    return torch.device(config.device)
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        self.drop_store()
+        self.drop_weights()
+
+
+def _device(config: EngineConfig, shard: Shard) -> torch.device:
+    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < shard.size:
+        raise ConfigError(
+            f"EngineConfig.device = {config.device!r}: {shard.size} of kind cuda are needed, torch finds {count} here"
+        )
+    # Each rank has a device of its own; a process alone takes the current one.
+    return torch.device("cuda", shard.rank) if shard.size > 1 else torch.device("cuda")
 
 
 def _dtype(config: EngineConfig, model_config: ModelConfig, device: torch.device) -> torch.dtype:

@@ -49,11 +49,14 @@ class ThreadPin:
     loaded have the same, and an engine looks at every step whether it still holds in the thread that takes the step.
     """
 
-    def __init__(self, num_threads: int | None) -> None:
-        """All cores this process may use, unless told. Raises ConfigError where a loaded engine has another number."""
+    def __init__(self, num_threads: int | None, num_processes: int = 1) -> None:
+        """Unless told, the cores this process may use, shared evenly among the processes that compute together.
+
+        Raises ConfigError where a loaded engine has another number.
+        """
         import torch
 
-        self.count = num_threads or min(_num_cores(), THREADS_MAX)
+        self.count = num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
         self._actual = torch.get_num_threads
         with _HOLDING:
             self._require_alone()

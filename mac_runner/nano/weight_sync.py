@@ -11,20 +11,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.errors import ConfigError
-from mac_runner.nano.model import Model
-from mac_runner.nano.runner import ModelRunner
+from mac_runner.nano.runner import Prepared, Runner
 from mac_runner.nano.weights import StateDict, check_state_dict
 
 
 class WeightSync:
     """Which weights a runner computes with, and which come next. `on_install` is told of each new version."""
 
-    def __init__(self, runner: ModelRunner, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
+    def __init__(self, runner: Runner, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
         self.version = 0
         self._on_install = on_install
         self._runner = runner
         self._model_config = model_config
-        self._coming: Future[Model] | None = None
+        self._coming: Future[Prepared] | None = None
         self._coming_version: int | None = None
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")  # Its thread starts when it is needed.
 
@@ -55,15 +54,15 @@ class WeightSync:
         self._coming = None
         self._builder.shutdown()
 
-    def prepare(self, state_dict: StateDict) -> Model:
+    def prepare(self, state_dict: StateDict) -> Prepared:
         """A model of these weights, checked; may run beside steps, in another thread."""
         check_state_dict(state_dict, self._model_config)
         return self._runner.build(state_dict)
 
-    def install(self, model: Model, version: int | None) -> None:
+    def install(self, prepared: Prepared, version: int | None) -> None:
         """Compute with a prepared model from now on."""
         self._require_newer(version)
-        self._runner.replace(model)
+        self._runner.replace(prepared)
         self.version = self.version + 1 if version is None else version
         self._on_install(self.version)
 

@@ -33,6 +33,7 @@ RUNTIME = {
     "model_definitions.*.nano_config.kv_cache_gib",
     "model_definitions.*.nano_config.max_num_batched_tokens",
     "model_definitions.*.nano_config.max_num_seqs_upper_bound",
+    "model_definitions.*.nano_config.tensor_parallel_size",
     "model_definitions.*.ollama_config.host",
     "model_definitions.*.ollama_config.keep_alive",
     "model_definitions.*.ollama_config.max_in_flight",

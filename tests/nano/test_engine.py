@@ -286,7 +286,7 @@ def test_sleep_gives_memory_back_and_wake_goes_on_as_before(make: EngineMaker, p
     expected = engine.generate([[1, 2, 3]], GREEDY)[0].logprobs
     engine.sleep(drop_weights=True)
 
-    assert engine._runner._store is None
+    assert not engine._runner.has_store
     assert not engine._runner.has_weights
     with pytest.raises(ConfigError, match="asleep"):
         engine.resume()

@@ -132,6 +132,7 @@ def engine_config(config: NanoConfig) -> EngineConfig:
         dtype=config.dtype,
         device=config.device,
         num_threads=config.num_threads,
+        tensor_parallel_size=config.tensor_parallel_size,
         kv_cache_bytes=int(config.kv_cache_gib * (1 << 30)),
         gpu_memory_utilization=config.gpu_memory_utilization,
     )

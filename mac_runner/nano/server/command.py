@@ -50,7 +50,8 @@ class Address:
 @click.option("--cache-type", type=click.Choice(["paged", "radix"]), default="paged", help="How prefixes are found.")
 @click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
-@click.option("--num-threads", type=click.IntRange(1, 64), help="Of a CPU.  [default: all cores]")
+@click.option("--num-threads", type=click.IntRange(1, 64), help="Of each process on a CPU.  [default: all cores]")
+@click.option("--tensor-parallel-size", type=click.IntRange(1, 64), default=1, help="Processes that share each step.")
 @click.option("--seed", type=int, default=0, help="Of requests that bring none.")
 def main(
     model: str,
@@ -69,6 +70,7 @@ def main(
     dtype: Literal["auto", "float32", "bfloat16", "float16"],
     device: Literal["auto", "cpu", "cuda"],
     num_threads: int | None,
+    tensor_parallel_size: int,
     seed: int,
 ) -> None:
     """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
@@ -85,6 +87,7 @@ def main(
             dtype=dtype,
             device=device,
             num_threads=num_threads,
+            tensor_parallel_size=tensor_parallel_size,
             kv_cache_bytes=int(kv_cache_gib * (1 << 30)),
             gpu_memory_utilization=gpu_memory_utilization,
             seed=seed,

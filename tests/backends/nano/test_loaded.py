@@ -67,6 +67,27 @@ def test_same_seed_gives_the_same_reply_alone_and_in_a_crowd(model_directory: Pa
     play(config(model_directory), scene, traces=True)
 
 
+def test_reply_of_two_processes_is_that_of_one(model_directory: Path) -> None:
+    async def scene(backend: NanoBackend) -> None:
+        sampling = Sampling(seed=1, max_tokens=8)
+        found.append([await backend.generate(request(f"say {each}", sampling=sampling)) for each in range(3)])
+
+    found = list[list[Reply]]()
+    for size in (1, 2):
+        play(config(model_directory, tensor_parallel_size=size), scene, traces=True)
+
+    assert found[0] == found[1]
+
+
+def test_heads_that_do_not_divide_are_bad_input(model_directory: Path) -> None:
+    async def start() -> None:
+        async with running(config(model_directory, tensor_parallel_size=4)):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match="2 KV heads cannot be divided among 4 ranks"):
+        asyncio.run(start())
+
+
 def test_trace_tells_every_token(model_directory: Path) -> None:
     async def scene(backend: NanoBackend) -> None:
         reply = await backend.generate(request(sampling=Sampling(seed=1, max_tokens=5)))

@@ -35,6 +35,33 @@ def test_server_says_where_it_is_and_ends_on_a_signal(model: Path) -> None:
         assert process.stderr.read() == ""
 
 
+def test_server_on_two_processes_answers_and_ends_in_good_order_on_ctrl_c(model: Path) -> None:
+    """A terminal tells the whole process group; that is for rank 0 alone, which may have requests to finish."""
+    command = (*MAC_SERVE, str(model), "--port", "0", "--num-threads", "1", "--tensor-parallel-size", "2")
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=dict(os.environ), start_new_session=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            body = {"model": "tiny", "prompt": "the town", "max_tokens": 3, "ignore_eos": True}
+            reply = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).json()
+            assert reply["usage"]["completion_tokens"] == 3
+            (follower,) = children(process.pid)
+            os.killpg(process.pid, signal.SIGINT)
+
+            assert process.wait(PATIENCE_S) == 0
+            assert process.stderr.read() == ""
+            assert not Path(f"/proc/{follower}").exists()
+        finally:
+            process.kill()
+
+
+def children(pid: int) -> list[str]:
+    """Whichever thread has started them."""
+    return [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
+
+
 def test_directory_without_a_model_is_told_in_a_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(tmp_path), "--port", "0"])
 

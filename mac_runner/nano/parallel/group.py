@@ -1,0 +1,213 @@
+"""The gather: every rank brings the columns it has computed, and every rank gets all of them.
+
+Two ways. Over torch.distributed, with gloo on a CPU and NCCL on GPUs. Or through memory that all ranks of a CPU have
+mapped, which takes a tenth of the time; it relies on other processes seeing a rank's writes in the order in which they
+were made, and that x86-64 alone promises. With a single rank there is nothing to gather.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from tempfile import TemporaryFile
+from threading import Event
+from typing import Protocol
+
+import torch
+
+from mac_runner.nano.errors import RankFailedError
+from mac_runner.nano.parallel.shard import WHOLE, Shard
+
+HOST = "127.0.0.1"
+PATIENCE_S = 300.0
+"""How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
+_SPINS = 2_000
+_YIELDS = 2_000
+_NAP_S = 0.0001
+_CACHE_LINE_BYTES = 64
+
+
+class Group(Protocol):
+    """The ranks that compute a batch together, seen from one of them."""
+
+    @property
+    def shard(self) -> Shard:
+        """Which of them this is."""
+        ...
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """Of every rank's columns [tokens, width / size] all, [tokens, width], in the order of the ranks.
+
+        All ranks must come, with equal shapes. Raises RankFailedError when one does not.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Let go of whoever waits; for another thread, when a rank is lost."""
+        ...
+
+
+class Alone:
+    """A single rank, which has everything already."""
+
+    shard = WHOLE
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """The columns themselves."""
+        return part
+
+    def abort(self) -> None:
+        """Nobody waits."""
+
+
+ALONE = Alone()
+
+
+def has_ordered_memory() -> bool:
+    """Whether ranks can gather through shared memory on this machine."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def anonymous_memory(num_bytes: int) -> int:
+    """A descriptor of memory without a name, all zeros, which is gone with the last process that has it."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("nano")
+    else:
+        with TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, num_bytes)
+    return fd
+
+
+@dataclass(frozen=True, slots=True)
+class GatherMemory:
+    """How memory is laid out in which pieces of up to `piece_bytes` are gathered.
+
+    First a mark for each rank: how many gathers it has come to. Then two places for each rank's piece, used in turn:
+    who comes to the next gather has read the last one, so whoever has seen all come may write over it.
+    """
+
+    size: int
+    piece_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """All of it."""
+        return self.size * _CACHE_LINE_BYTES + 2 * self.size * self._place_bytes
+
+    @property
+    def _place_bytes(self) -> int:
+        return -(-self.piece_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    def place(self, turn: int, rank: int) -> slice:
+        """Where a rank's piece stands at a turn."""
+        first = self.size * _CACHE_LINE_BYTES + (turn % 2 * self.size + rank) * self._place_bytes
+        return slice(first, first + self.piece_bytes)
+
+
+class MemoryGroup:
+    """Ranks that gather through memory they share. `is_over` is set when there is nobody to wait for any more."""
+
+    def __init__(self, shard: Shard, layout: GatherMemory, fd: int, dtype: torch.dtype, is_over: Event) -> None:
+        self.shard = shard
+        self._is_over = is_over
+        self._turn = 0
+        memory = mmap.mmap(fd, layout.num_bytes)
+        self._marks = memoryview(memory).cast("Q")
+        self._step = _CACHE_LINE_BYTES // self._marks.itemsize
+        self._others = [rank for rank in range(shard.size) if rank != shard.rank]
+        every = torch.frombuffer(memory, dtype=torch.uint8)
+        self._places = [
+            [every[layout.place(turn, rank)].view(dtype) for rank in range(shard.size)] for turn in range(2)
+        ]
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """Write the own piece, tell so, wait for the others' and read them all."""
+        self._turn += 1
+        pieces = [place[: part.numel()].view(part.shape) for place in self._places[self._turn % 2]]
+        pieces[self.shard.rank].copy_(part)
+        self._marks[self.shard.rank * self._step] = self._turn
+        for rank in self._others:
+            self._await(rank)
+        return torch.cat(pieces, dim=-1)
+
+    def abort(self) -> None:
+        """Whoever waits looks at `is_over` himself."""
+
+    def _await(self, rank: int) -> None:
+        """Wait until a rank has come: at first without a pause, for most often it comes within microseconds."""
+        marks, place, turn = self._marks, rank * self._step, self._turn
+        for _ in range(_SPINS):
+            if marks[place] >= turn:
+                return
+        for _ in range(_YIELDS):
+            os.sched_yield()
+            if marks[place] >= turn:
+                return
+        for _ in range(int(PATIENCE_S / _NAP_S)):
+            if marks[place] >= turn:
+                return
+            if self._is_over.wait(_NAP_S):
+                raise RankFailedError(f"rank {rank} is lost")
+        raise RankFailedError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
+
+
+class TorchGroup:
+    """Ranks that gather over torch.distributed.
+
+    The group is one of its own and not the process's: an application may have several engines, and its own groups.
+    """
+
+    def __init__(self, shard: Shard, device: torch.device, store: object) -> None:
+        self.shard = shard
+        self._group = _process_group(shard, device, store)
+
+    def gather(self, part: torch.Tensor) -> torch.Tensor:
+        """As bytes, for not every backend knows every type."""
+        pieces = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(self.shard.size)]
+        try:
+            self._group.allgather(
+                [[piece.view(torch.uint8) for piece in pieces]], [part.contiguous().view(torch.uint8)]
+            ).wait()
+        except RuntimeError as error:
+            raise RankFailedError(f"a gather over torch.distributed has failed: {error}") from error
+        return torch.cat(pieces, dim=-1)
+
+    def abort(self) -> None:
+        """End what is under way. NCCL would wait for a lost rank; gloo sees by itself that its sockets are closed."""
+        self._group.abort()
+
+
+def _process_group(shard: Shard, device: torch.device, store: object) -> torch.distributed.ProcessGroup:
+    import torch.distributed as dist
+
+    if device.type == "cuda":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=PATIENCE_S)
+        return dist.ProcessGroupNCCL(store, shard.rank, shard.size, options)
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = timedelta(seconds=PATIENCE_S)
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=HOST)]
+    return dist.ProcessGroupGloo(store, shard.rank, shard.size, options)
+
+
+def host_store(size: int) -> tuple[object, int]:
+    """Where the ranks of a group find each other, and its port, which the system chose: for this machine alone."""
+    from torch.distributed import TCPStore
+
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        fd = listener.detach()
+    return TCPStore(HOST, port, size, is_master=True, wait_for_workers=False, master_listen_fd=fd), port
+
+
+def join_store(port: int, size: int) -> object:
+    """The same, of a rank that joins."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(HOST, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
