@@ -39,7 +39,8 @@ class CompiledKVStore:
             raise ConfigError("EngineConfig.dtype = 'float16': on a CPU it is 'bfloat16' or 'float32'")
         self.config = config
         self.block_size = block_size
-        shape = (config.num_layers, 2, config.num_kv_heads * num_blocks * block_size * config.head_dim)
+        self.num_slots = num_blocks * block_size
+        shape = (config.num_layers, 2, config.num_kv_heads * self.num_slots * config.head_dim)
         # Numpy's, which asks the system for large pages. Not zeroed: nothing is read that was not written before.
         self.memory = np.empty(shape, dtype=np.int16 if dtype == torch.bfloat16 else np.float32)
         self._compile(dtype)
@@ -73,14 +74,23 @@ class CompiledAttention:
         self._rows = Rows(positions, slots, flat(cosine), flat(sine))
         self._queries = np.empty(len(batch.slots) * config.num_heads * config.head_dim, dtype=np.float32)
         self._units, self._tiles = _units(batch, store.block_size // TILE, _tokens_per_unit(config))
+        # Kernels look at no bounds.
+        _require_within("slot", slots, store.num_slots)
+        _require_within("tile", self._tiles, store.num_slots // TILE)
+        _require_within("position", positions, len(cosine))
+        _require_within("row", self._units[:, :2].sum(axis=1) - 1, len(slots))
         self.num_threads = self._worthwhile_threads()
 
     def attend(self, index: int, qkv: torch.Tensor, head_norms: torch.Tensor | None) -> torch.Tensor:
         """See `Attention`."""
         config, (keys, values) = self._config, self._memory[index]
+        width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        projections, num_rows = flat(qkv), len(self._rows.slots)
+        if len(qkv) < num_rows or qkv.shape[1] != width or projections.dtype != self._memory.dtype:
+            raise ValueError(f"qkv is {tuple(qkv.shape)} of {qkv.dtype}, for {num_rows} rows of {width} numbers")
         attended = qkv.new_zeros(len(qkv), config.num_heads * config.head_dim)
         norms = _NO_NORMS if head_norms is None else flat(head_norms)
-        store_rows(flat(qkv), self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
+        store_rows(projections, self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
         work = Work(self._units, self._tiles, config.windows[index] or 0)
         cache = (self._queries, keys, values, work, self._heads, flat(attended))
         if self.num_threads == 1:
@@ -98,6 +108,11 @@ class CompiledAttention:
         return torch.get_num_threads() if int((tokens * ends).sum()) * per_key > TOGETHER_FROM else 1
 
 
+def _require_within(name: str, numbers: np.ndarray, count: int) -> None:
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+        raise IndexError(f"{name}s from {numbers.min()} to {numbers.max()} where there are {count}")
+
+
 def _tokens_per_unit(config: ModelConfig) -> int:
     return max(UNIT_ROWS * config.num_kv_heads // config.num_heads, 1)
 
@@ -106,6 +121,8 @@ def _units(batch: ForwardBatch, tiles_per_block: int, num_tokens: int) -> tuple[
     """Pieces of at most so many tokens [units, 4] (see `attend_share`), and the sequences' tables of tiles."""
     units, tiles = list[tuple[int, int, int, int]](), list[int]()
     for span in batch.spans:
+        if len(span.block_ids) * tiles_per_block * TILE < span.start + span.num_tokens:
+            raise IndexError(f"{len(span.block_ids)} blocks do not hold {span.start + span.num_tokens} tokens")
         table = len(tiles)
         for block in span.block_ids:
             tiles.extend(range(block * tiles_per_block, (block + 1) * tiles_per_block))

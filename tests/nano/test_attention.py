@@ -14,7 +14,7 @@ from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.attention import Attention, KVStore, make_kv_store
 from mac_runner.nano.compiled_attention import CompiledKVStore
 from mac_runner.nano.errors import ConfigError
-from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
+from mac_runner.nano.forward_batch import ForwardBatch, Piece, Span, make_batch
 from tests.nano.tiny_models import ModelMaker
 
 NUM_BLOCKS = 64
@@ -209,6 +209,39 @@ def test_what_is_no_number_stays_in_its_own_rows(config: ModelConfig) -> None:
 
     assert found[1].isnan().all()
     assert all(torch.equal(found[index], healthy[index]) for index in (0, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slots": (4 * 16,)}, "slots from 64"),
+        ({"slots": (-1,)}, "slots from -1"),
+        ({"positions": (300,)}, "positions from 300"),
+        ({"spans": (Span(0, 1, 0, (4,)),)}, "tiles from 4"),
+        ({"spans": (Span(0, 1, 16, (3,)),)}, "1 blocks do not hold 17"),
+        ({"spans": (Span(0, 2, 0, (3,)),)}, "rows from 1"),
+    ],
+)
+def test_what_lies_outside_the_memory_is_refused(config: ModelConfig, changes: dict[str, object], message: str) -> None:
+    """Kernels look at no bounds."""
+    config = shaped(config, 2, 2, 16, None)
+    store = make_kv_store(config, 4, 16, torch.float32, CPU, compiled=True)
+    batch = replace(make_batch([Piece([0], 0, 1, [3])], 16), **changes)  # type: ignore[arg-type]
+
+    with pytest.raises(IndexError, match=message):
+        store.attention(batch, *rotations(config))
+
+
+@pytest.mark.parametrize(
+    "qkv", [torch.ones(0, 128), torch.ones(1, 96), torch.ones(1, 128).bfloat16()], ids=["rows", "width", "type"]
+)
+def test_projections_of_another_shape_are_refused(config: ModelConfig, qkv: torch.Tensor) -> None:
+    config = shaped(config, 2, 2, 16, None)
+    store = make_kv_store(config, 4, 16, torch.float32, CPU, compiled=True)
+    attention = store.attention(make_batch([Piece([0], 0, 1, [3])], 16), *rotations(config))
+
+    with pytest.raises(ValueError, match="1 rows of 128 numbers"):
+        attention.attend(0, qkv, None)
 
 
 @pytest.mark.parametrize(
