@@ -8,7 +8,8 @@
 weights.
 
 **Step by step.** `add_request(prompt, params, num_samples=1, *, stream=False) -> request_id`, `step() -> finished
-samples`, `step_deltas() -> every token of those that stream`, `has_pending()`, `abort(request_id)`.
+samples`, `step_deltas() -> every token of those that stream`, `has_pending()`, `abort(request_id)`. What takes time
+about a request another thread may do beside a step: `add_prepared(prepare_request(…))` is `add_request(…)`.
 
 **Weights.** `update_weights(state_dict, blocking=False, version=None)` is applied between two steps;
 `get_weight_version()`, `flush_cache()`, `pause("abort" | "wait" | "keep")`, `resume()`, `sleep(drop_weights=False)`,

@@ -18,6 +18,7 @@ from mac_runner.nano import (
     ModelNotFoundError,
     SamplingParams,
 )
+from mac_runner.nano import engine as engine_module
 from tests.nano.tiny_models import ModelMaker
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
@@ -75,6 +76,17 @@ def test_engine_that_could_not_be_made_stands_in_nobodys_way(path: Path) -> None
 
     engine(path, 2).shutdown()
     assert kept.value is not None
+
+
+def test_number_that_something_sets_while_the_engine_is_made_does_not_count(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the runtime of compiled kernels does when it starts its threads."""
+    monkeypatch.setattr(engine_module, "load_tokenizer", lambda directory: torch.set_num_threads(2))
+
+    with engine(path, 1) as made:
+        assert torch.get_num_threads() == 1
+        assert len(made.generate([[1, 2, 3]], GREEDY)) == 1
 
 
 def test_engines_loaded_side_by_side_do_not_slip_in_with_two_numbers(path: Path) -> None:

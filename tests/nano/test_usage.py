@@ -27,7 +27,7 @@ from mac_runner.nano.intake import Intake
 from mac_runner.nano.model import Model, build_model
 from mac_runner.nano.sequence import Sequence
 from mac_runner.nano.tokenizer import load_tokenizer
-from mac_runner.nano.torch_attention import TorchKVStore
+from mac_runner.nano.compiled_attention import CompiledKVStore
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
@@ -105,24 +105,28 @@ def test_parts_make_an_engine(path: Path) -> None:
 
 
 def test_forward_is_a_function_of_weights_tokens_and_store(path: Path) -> None:
-    """Asked again it gives the same bits; only the slots of its own tokens are written."""
+    """Asked again it gives the same bits, and so it does for what follows on what is in the store."""
     model, store = loaded(path), stored(path)
-    batch = make_batch([Piece([1, 2, 3], 0, 3, (2,))], 16)
+    tokens = list(range(40))
+    start, rest, whole = (
+        make_batch([Piece(tokens, first, count, table)], 16)
+        for first, count, table in ((0, 32, (2, 3)), (32, 8, (2, 3, 4)), (0, 40, (5, 6, 7)))
+    )
     with torch.inference_mode():
-        first, again = (model_forward(model, batch, store).clone() for _ in range(2))
-        written = store.memory.abs().sum((0, 1, 3, 4)).nonzero().flatten().tolist()
+        at_once, again = (model_forward(model, whole, store) for _ in range(2))
+        nothing, in_pieces = (model_forward(model, part, store) for part in (start, rest))
 
-    assert torch.equal(first, again)
-    assert first.shape == (1, 272)
-    assert written == [32, 33, 34]
+    assert torch.equal(at_once, again)
+    assert torch.equal(at_once, in_pieces)
+    assert (at_once.shape, nothing.shape) == ((1, 272), (0, 272))
 
 
 def loaded(path: Path) -> Model:
     return build_model(read_state_dict(path), read_model_config(path), torch.float32, CPU, 64)
 
 
-def stored(path: Path) -> TorchKVStore:
-    return TorchKVStore(read_model_config(path), 8, 16, torch.float32, CPU)
+def stored(path: Path) -> CompiledKVStore:
+    return CompiledKVStore(read_model_config(path), 8, 16, torch.float32)
 
 
 def sequences(config: EngineConfig, path: Path) -> list[Sequence]:
