@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 PATIENCE_S = 300.0
 """How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
 _SPINS = 2_000
-_YIELDS = 2_000
+_YIELDS = 200  # On a busy machine each may take a few milliseconds.
 _NAP_S = 0.0001
 _CACHE_LINE_BYTES = 64
 
