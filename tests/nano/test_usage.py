@@ -22,12 +22,12 @@ from mac_runner.nano import (
     schedule,
 )
 from mac_runner.nano.architecture import read_model_config
+from mac_runner.nano.compiled_attention import CompiledKVStore
 from mac_runner.nano.forward_batch import Piece, make_batch
 from mac_runner.nano.intake import Intake
 from mac_runner.nano.model import Model, build_model
 from mac_runner.nano.sequence import Sequence
 from mac_runner.nano.tokenizer import load_tokenizer
-from mac_runner.nano.compiled_attention import CompiledKVStore
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
