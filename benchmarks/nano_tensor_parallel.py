@@ -12,21 +12,29 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # First of all that load torch: it decides how torch's threads wait.
-from mac_runner.nano import EngineConfig, InferenceEngine  # isort: skip
+from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams  # isort: skip
 
 import torch
 
 from benchmarks.machine import row
-from benchmarks.nano_decode import DTYPES, SIZES, TOKENS_PER_STEP, Timing, make, random_prompts, run_nano
 from mac_runner.types import JsonValue
+from tests.nano.tiny_models import make_model
 
+SIZES: dict[str, dict[str, object]] = {
+    "5m": {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "vocab_size": 8_192},
+    "50m": {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 12, "vocab_size": 32_000},
+    "125m": {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 16, "vocab_size": 32_000},
+}
+HEAD_DIM = 64
 CONTESTANTS: dict[str, dict[str, object]] = {
     "1_process_1_thread": {"num_threads": 1},
     "1_process_2_threads": {"num_threads": 2},
@@ -35,51 +43,54 @@ CONTESTANTS: dict[str, dict[str, object]] = {
 }
 
 
-def compare(directory: Path, dtype: str, batches: Sequence[int], options: argparse.Namespace) -> Iterator[JsonValue]:
+def steps_s(engine: InferenceEngine, prompts: list[list[int]], num_new: int) -> Iterator[float]:
+    """The times of the steps in which all sequences say a token and no prompt is computed."""
+    engine.flush_cache()
+    # One number for the process: that of the last engine to start, unless it is set again.
+    torch.set_num_threads(engine.num_threads)
+    for prompt in prompts:
+        engine.add_request(prompt, SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True))
+    while engine.has_pending():
+        before, began_s = engine.stats(), time.perf_counter()
+        engine.step()
+        taken_s, after = time.perf_counter() - began_s, engine.stats()
+        if before.num_running == after.num_running == len(prompts) and not before.num_waiting:
+            yield taken_s
+
+
+def compare(directory: Path, dtype: str, options: argparse.Namespace) -> Iterator[dict[str, JsonValue]]:
     """A line of the table for each size of batch."""
-    with engines(directory, dtype, max(batches), options) as contestants:
-        for batch in batches:
-            timings = {name: Timing(batch, options.new) for name in contestants}
-            prompts = random_prompts(batch, options.prompt, contestants["1_process_1_thread"].model_config.vocab_size)
-            for _ in range(options.rounds):
-                for name, engine in contestants.items():
-                    # One number for the process: that of the last engine to start, unless it is set again.
-                    torch.set_num_threads(engine.num_threads)
-                    run_nano(engine, prompts, timings[name])
-            quickest = {name: round(1000 * min(timing.steps_s), 2) for name, timing in timings.items()}
-            yield {"dtype": dtype, "batch": batch, "ms_per_step": dict(quickest)}
-
-
-@contextmanager
-def engines(
-    directory: Path, dtype: str, batch: int, options: argparse.Namespace
-) -> Iterator[dict[str, InferenceEngine]]:
-    """All contestants, ready."""
-    length = options.prompt + options.new
+    chance, vocab_size = Random(0), 8_192
     with ExitStack() as stack:
-        yield {
+        engines = {
             name: stack.enter_context(
                 InferenceEngine(
                     EngineConfig(
                         model_path=str(directory),
                         dtype=dtype,  # type: ignore[arg-type]
-                        max_batch_size=max(batch, 8),
-                        max_tokens_per_batch=TOKENS_PER_STEP,
-                        max_model_len=length,
-                        num_blocks=(batch + 1) * -(-length // 16),
+                        max_batch_size=max(options.batches),
+                        max_tokens_per_batch=2_048,
+                        max_model_len=options.prompt + options.new,
                         **settings,  # type: ignore[arg-type]
                     )
                 )
             )
             for name, settings in CONTESTANTS.items()
         }
+        for batch in options.batches:
+            prompts = [[chance.randrange(vocab_size) for _ in range(options.prompt)] for _ in range(batch)]
+            times: dict[str, list[float]] = {name: [] for name in engines}
+            for _ in range(options.rounds):
+                for name, engine in engines.items():
+                    times[name] += steps_s(engine, prompts, options.new)
+            yield {name: round(1000 * min(found), 2) for name, found in times.items()} | {"batch": batch}
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["float32"])
+    parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--new", type=int, default=64)
@@ -88,14 +99,15 @@ def main() -> None:
     lines = list[JsonValue]()
     with tempfile.TemporaryDirectory() as scratch:
         for size in options.models:
-            directory = make(size, Path(scratch) / size)
+            directory, heads = Path(scratch) / size, int(str(SIZES[size]["hidden_size"])) // HEAD_DIM
+            directory.mkdir()
+            make_model(directory, "qwen2", num_attention_heads=heads, num_key_value_heads=heads // 2, **SIZES[size])
             for dtype in options.dtypes:
-                for line in compare(directory, dtype, options.batches, options):
-                    assert isinstance(line, dict)
-                    lines.append({"model": size, **line})
+                for line in compare(directory, dtype, options):
+                    lines.append({"model": size, "dtype": dtype, **line})
                     print(json.dumps(lines[-1]), flush=True)
     settings = {name: getattr(options, name) for name in ("prompt", "new", "rounds")}
-    print(row(benchmark="nano_tensor_parallel", torch=torch.__version__, **settings, lines=lines))
+    print(row(benchmark="nano_tensor_parallel", unit="ms_per_step", torch=torch.__version__, **settings, lines=lines))
 
 
 if __name__ == "__main__":
