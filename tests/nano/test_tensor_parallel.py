@@ -369,10 +369,10 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(model: ModelMak
     with running(model("qwen2")) as engine:
         runner = engine._runner
         assert isinstance(runner, ParallelRunner)
-        beyond = 10**6  # A slot that no store has.
+        beyond = 10**6  # A token that no vocabulary has.
         span = Span(first_row=0, num_tokens=2, start=0, block_ids=(0,))
         runner._ranks.tell(
-            ForwardBatch(token_ids=(1, 2), positions=(0, 1), slots=(0, beyond), spans=(span,), logit_rows=())
+            ForwardBatch(token_ids=(1, beyond), positions=(0, 1), slots=(0, 1), spans=(span,), logit_rows=())
         )
         with pytest.raises(RankFailedError):
             engine.generate([PROMPT], ENDLESS)
