@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
 import torch
@@ -110,18 +111,19 @@ class ContinuousBatch:
             yield Piece(sequence.tokens, sequence.num_computed_tokens, num_tokens, self.cache.block_ids(seq_id))
 
     def _advance(self, plan: SchedulerOutput, logits: torch.Tensor, version: int) -> list[Delta]:
-        """Take note of what was computed; whoever caught up gets a token."""
-        caught_up = list[Sequence]()
-        for seq_id, num_tokens in plan.work:
-            sequence = self.running[seq_id]
+        """Choose a token for whoever caught up, then take note of all that was computed.
+
+        In this order: a step that is interrupted while tokens are chosen has changed nothing, and can be taken again.
+        """
+        work = [(self.running[seq_id], num_tokens) for seq_id, num_tokens in plan.work]
+        caught_up = [sequence for sequence, num_tokens in work if sequence.num_uncomputed_tokens == num_tokens]
+        choices = _choose(caught_up, logits)
+        for sequence, num_tokens in work:
             sequence.num_computed_tokens += num_tokens
-            if sequence.num_uncomputed_tokens == 0:
-                caught_up.append(sequence)
-        choices = choose(logits, [_row(sequence, logits.shape[-1]) for sequence in caught_up]) if caught_up else []
         self._register(plan)
-        self.counters.completion_tokens += len(choices)
-        given = zip(caught_up, choices, strict=True)
-        return [delta for sequence, choice in given if (delta := self._give(sequence, choice, version)) is not None]
+        self.counters.completion_tokens += sum(isinstance(choice, Choice) for choice in choices)
+        deltas = (self._give(sequence, choice, version) for sequence, choice in zip(caught_up, choices, strict=True))
+        return [delta for delta in deltas if delta is not None]
 
     def _register(self, plan: SchedulerOutput) -> None:
         """Let others find what was computed."""
@@ -131,9 +133,11 @@ class ContinuousBatch:
             sequence = self.running[seq_id]
             self.cache.register(seq_id, sequence.tokens, sequence.num_computed_tokens)
 
-    def _give(self, sequence: Sequence, choice: Choice, version: int) -> Delta | None:
-        """Add a token to a sequence; what there is to tell about it."""
+    def _give(self, sequence: Sequence, choice: Choice | RequestError, version: int) -> Delta | None:
+        """Add a token to a sequence, or end it with what is wrong; what there is to tell about it."""
         try:
+            if isinstance(choice, RequestError):
+                raise choice
             if not math.isfinite(choice.logprob):
                 raise NonFiniteLogitsError(
                     f"the model computed no numbers for token {sequence.num_tokens} of this request"
@@ -183,12 +187,29 @@ class ContinuousBatch:
         return self._tokenizer.decode(said[:-1] if is_ended_by_token else said)
 
 
+def _choose(sequences: Ordered[Sequence], logits: torch.Tensor) -> list[Choice | RequestError]:
+    """The next token of each sequence, to which a row of `logits` belongs; or why it can have none."""
+    found = [_row_or_error(sequence, logits.shape[-1]) for sequence in sequences]
+    rows = {index: row for index, row in enumerate(found) if isinstance(row, Row)}
+    if len(rows) < len(found):
+        logits = logits[list(rows)]
+    chosen = iter(choose(logits, list(rows.values())) if rows else ())
+    return [row if isinstance(row, RequestError) else next(chosen) for row in found]
+
+
+def _row_or_error(sequence: Sequence, vocab_size: int) -> Row | RequestError:
+    try:
+        return _row(sequence, vocab_size)
+    except RequestError as error:
+        return error
+
+
 def _row(sequence: Sequence, vocab_size: int) -> Row:
     """How a sequence's next token is chosen. Whoever takes the likeliest draws no number."""
     params = sequence.params
     return Row(
         params=params,
-        uniform=0.0 if params.is_greedy else sequence.random.random(),
+        uniform=0.0 if params.is_greedy else sequence.draw(),
         prompt=sequence.tokens[: sequence.num_prompt_tokens] if params.repetition_penalty != 1.0 else (),
         said=sequence.said,
         allowed=sequence.constraint.allowed(vocab_size) if sequence.constraint is not None else None,

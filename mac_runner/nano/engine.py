@@ -14,7 +14,8 @@ from typing import Literal, Self
 from mac_runner.nano.architecture import read_model_config
 from mac_runner.nano.batching import ContinuousBatch
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import ConfigError, EngineStoppedError, ModelError, QueueFullError
+from mac_runner.nano.errors import ConfigError, EngineStoppedError, InvalidRequestError, ModelError, QueueFullError
+from mac_runner.nano.forward_batch import Piece, make_batch
 from mac_runner.nano.hub import find_model
 from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
 from mac_runner.nano.kv_cache import KVCache
@@ -23,6 +24,7 @@ from mac_runner.nano.paged import PagedKVCache
 from mac_runner.nano.parallel.runner import make_runner
 from mac_runner.nano.radix import RadixKVCache
 from mac_runner.nano.runner import Prepared
+from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.threads import ThreadPin
 from mac_runner.nano.tokenizer import load_tokenizer
@@ -70,6 +72,7 @@ class InferenceEngine:
         self._sync = WeightSync(self._runner, self.model_config, on_install=self._batch.cache.set_version)
         self._unfetched = list[TrainingSample]()
         self.state = EngineState.RUNNING
+        self._warm_up()
         self._threads.hold()  # An engine that could not be made stands in nobody's way.
 
     def __enter__(self) -> Self:
@@ -87,16 +90,28 @@ class InferenceEngine:
 
         Raises the first error of any of them.
         """
+        self._require_alive()
         if self.state is not EngineState.RUNNING:
-            raise ConfigError(f"the engine is {self.state}: resume it before generating")
-        order = [self.add_request(prompt, sampling_params, num_samples_per_prompt) for prompt in prompts]
-        place = {request_id: index for index, request_id in enumerate(order)}
+            way = "wake it up" if self.state is EngineState.ASLEEP else "resume it"
+            raise ConfigError(f"the engine is {self.state}: {way} before generating")
+        if isinstance(prompts, str):
+            raise InvalidRequestError("prompts is one text: give a list of prompts")
+        prepared = [self.prepare_request(prompt, sampling_params, num_samples_per_prompt) for prompt in prompts]
+        self._require_room(len(prepared) * num_samples_per_prompt)
+        place = {self.add_prepared(request): index for index, request in enumerate(prepared)}
         found, others = list[TrainingSample](), list[TrainingSample]()
-        while len(found) < len(order) * num_samples_per_prompt:
-            for sample in self.step():
-                (found if sample.request_id in place else others).append(sample)
-        # Requests that were added one by one are told of by the next step.
-        self._unfetched = others
+        try:
+            while len(found) < len(place) * num_samples_per_prompt:
+                for sample in self.step():
+                    (found if sample.request_id in place else others).append(sample)
+        except BaseException:
+            # Nobody would ever ask for them.
+            for request_id in place:
+                self.abort_deltas(request_id)
+            raise
+        finally:
+            # Requests that were added one by one are told of by the next step.
+            self._unfetched += others
         found.sort(key=lambda sample: (place[sample.request_id], sample.sample_index))
         for sample in found:
             if sample.error is not None:
@@ -120,10 +135,7 @@ class InferenceEngine:
     def add_prepared(self, request: PreparedRequest) -> int:
         """Queue a request; its number. Raises QueueFullError."""
         self._require_alive()
-        if len(self._batch.waiting) + request.num_samples > self.config.max_waiting:
-            raise QueueFullError(
-                f"{len(self._batch.waiting)} requests wait, {self.config.max_waiting} may: try again later"
-            )
+        self._require_room(request.num_samples)
         sequences = self._intake.sequences(request)
         self._batch.add(sequences)
         return sequences[0].request_id
@@ -160,6 +172,8 @@ class InferenceEngine:
 
     def update_weights(self, state_dict: StateDict, blocking: bool = False, version: int | None = None) -> None:
         """Compute with these weights: from now on, or from a coming step on, when they are ready (`blocking=False`).
+
+        One update at a time is made ready: a second waits for the first.
 
         They are the whole model's, by the names of its checkpoint. Until `get_weight_version` tells that they are in,
         they must not be changed. Requests under way go on, and say in `version_spans` which weights made what; what
@@ -231,6 +245,8 @@ class InferenceEngine:
     def wake(self) -> None:
         """Be ready again. Weights that were dropped are read again, or must have been updated if they ever were."""
         self._require_alive()
+        if self.state is not EngineState.ASLEEP:
+            raise ConfigError(f"the engine is {self.state}, not asleep")
         self._sync.poll(wait=True)
         if not self._runner.has_weights:
             if self._sync.version:
@@ -266,6 +282,18 @@ class InferenceEngine:
         self._runner.close()
         self._threads.release()
         self.state = EngineState.STOPPED
+
+    def _warm_up(self) -> None:
+        """Compute a token for nobody: what is loaded when it is first needed is there when the first request comes."""
+        batch = make_batch([Piece([0], 0, 1, [0])], self.config.block_size)
+        choose(self._runner.forward(batch), [Row(params=SamplingParams(temperature=0.0))])
+
+    def _require_room(self, num_samples: int) -> None:
+        waiting, most = len(self._batch.waiting), self.config.max_waiting
+        if waiting + num_samples > most:
+            raise QueueFullError(
+                f"{waiting} requests wait, {most} may, {num_samples} more are asked for: try again later"
+            )
 
     def _settle(self) -> None:
         if self.state is EngineState.DRAINING and not self._batch.running:

@@ -1,8 +1,9 @@
 """The model: a decoder of the Llama family, from token ids to logits, on one page.
 
-    tokens ─ embed ─┬─ norm ─ q,k,v ─ (q,k norm) ─ rotate ─ attend ─ o ─(+)─┬─ norm ─ silu(gate) × up ─ down ─(+)─ … ─
-    norm ─ head
-                    └────────────────────────────────────────────────────┘ └──────────────────────────────┘
+    tokens ─ embed ─ layer ─ … ─ layer ─ norm ─ head
+
+    layer:  ─┬─ norm ─ q,k,v ─ (q,k norm) ─ rotate ─ attend ─ o ─ (+) ─┬─ norm ─ silu(gate) × up ─ down ─ (+) ─
+             └─────────────────────────────────────────────────────┘   └───────────────────────────────────┘
 
 Weights are immutable: an update makes a new `Model` of the same shape. Tokens of all sequences stand in the rows of
 one matrix; only attention tells them apart. Logits come out in float32.

@@ -150,7 +150,10 @@ class PagedKVCache:
         assert [block.num_holders for block in self._blocks] == holders
         states = [*self._free, *self._cached, *(i for i, count in enumerate(holders) if count)]
         assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
-        assert all(count <= 1 for block, count in zip(self._blocks, holders, strict=True) if block.key is None)
+        # Behind its computed blocks a sequence writes; those are nobody else's.
+        assert all(
+            holders[block_id] == 1 for table in self._tables.values() for block_id in table.block_ids[table.num_keyed :]
+        )
         keyed = {block.key: i for i, block in enumerate(self._blocks) if block.key is not None}
         assert keyed == self._index
         assert all(self._blocks[i].key is not None for i in self._cached)

@@ -13,8 +13,8 @@ def rms_norm(rows: torch.Tensor, weights: torch.Tensor, eps: float) -> torch.Ten
     """Divide each of `rows` [rows, dim] by the root of its mean square, and multiply it by `weights` [dim]."""
     if rows.device.type != "cpu":
         return torch.nn.functional.rms_norm(rows, weights.shape, weights, eps)
-    result = torch.empty_like(rows)
-    _normalize_rows(flat(rows), flat(weights), eps, flat(result))
+    result = torch.empty(rows.shape, dtype=rows.dtype)
+    _normalize_rows(flat(rows.contiguous()), flat(weights), eps, flat(result))
     return result
 
 
@@ -26,7 +26,7 @@ def argmax_and_logsumexp(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     if logits.device.type != "cpu":
         return logits.argmax(-1), logits.logsumexp(-1)
     places, sums = torch.empty(len(logits), dtype=torch.int64), torch.empty(len(logits))
-    _summarize(flat(logits), places.numpy(), sums.numpy())
+    _summarize(flat(logits.contiguous()), places.numpy(), sums.numpy())
     return places, sums
 
 

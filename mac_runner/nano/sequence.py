@@ -38,6 +38,7 @@ class Sequence:
     top_logprobs: list[tuple[TokenLogprob, ...]] = field(default_factory=list)
     spans: list[VersionSpan] = field(default_factory=list)
     said: Counter[int] = field(default_factory=Counter)
+    drawn: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -54,11 +55,18 @@ class Sequence:
         """Whether it may not grow any more."""
         return len(self.tokens) >= self.num_tokens_max
 
+    def draw(self) -> float:
+        """The number in [0, 1) that decides the next token: the same one until there is a token."""
+        if self.drawn is None:
+            self.drawn = self.random.random()
+        return self.drawn
+
     def append(self, token_id: int, logprob: float, top: tuple[TokenLogprob, ...], version: int) -> None:
         """Add a generated token."""
         if not self.spans or self.spans[-1].version != version:
             self.spans.append(VersionSpan(version, len(self.logprobs)))
         self.tokens.append(token_id)
+        self.drawn = None
         self.logprobs.append(logprob)
         if self.params.top_logprobs:
             self.top_logprobs.append(top)

@@ -3,8 +3,7 @@
 Each operation is put together from LLVM's instructions, and numba compiles what is written with them. So the order of
 every sum is fixed here: no compiler may change it, and a row has the same bits whatever is computed beside it.
 
-Arrays are flat; those of bfloat16 come as int16. Numba keeps compiled kernels until the file changes in which they are
-written: after a change here, touch `kernels.py`.
+Arrays are flat; those of bfloat16 come as int16.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ import pytest
 import mac_runner
 
 PROGRAM = """
-import torch
+import os, torch
 from mac_runner.nano.row_kernels import argmax_and_logsumexp
-print(argmax_and_logsumexp(torch.tensor([[0.0, 3.0, 1.0]]))[0].tolist())
+if os.environ.get("PROGRAM_SAYS") == "sum":
+    print(f"{argmax_and_logsumexp(torch.zeros(1, 32))[1].item():.4f}")
+else:
+    print(argmax_and_logsumexp(torch.tensor([[0.0, 3.0, 1.0]]))[0].tolist())
 """
 
 
@@ -44,7 +47,25 @@ def test_what_was_compiled_is_kept_beside_the_package(package: Path) -> None:
     assert run(package) == "[1]\n"
 
     kept = package / "mac_runner" / "nano" / "__pycache__"
-    assert list(kept.glob("row_kernels.*.nbc"))
+    assert list(kept.rglob("row_kernels.*.nbc"))
+
+
+def test_what_was_compiled_is_kept_where_the_user_says(package: Path, tmp_path: Path) -> None:
+    assert run(package, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == "[1]\n"
+
+    assert list((tmp_path / "kept").rglob("row_kernels.*.nbc"))
+    assert not list(package.rglob("*.nbc"))
+
+
+def test_kernels_are_compiled_anew_when_what_they_are_made_of_has_changed(package: Path) -> None:
+    """The place and the file of a kernel are the same, the vectors are others."""
+    vectors = package / "mac_runner" / "nano" / "vectors.py"
+    before = run(package, PROGRAM_SAYS="sum")
+    text = vectors.read_text()
+    assert "6.9314718e-1, 1.0)" in text
+    vectors.write_text(text.replace("6.9314718e-1, 1.0)", "6.9314718e-1, 2.0)"))
+
+    assert (before, run(package, PROGRAM_SAYS="sum")) == ("3.4657\n", "4.1589\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a place that nobody can write to")

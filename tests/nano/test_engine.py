@@ -10,6 +10,7 @@ import torch
 
 from mac_runner.nano import (
     ConfigError,
+    ConstraintError,
     EngineConfig,
     EngineState,
     EngineStoppedError,
@@ -25,7 +26,9 @@ from mac_runner.nano import (
     UnexpectedTensorError,
     VersionSpan,
     WrongShapeError,
+    batching,
 )
+from mac_runner.nano.constraints import Constraint
 from mac_runner.nano.intake import Prompt
 from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
@@ -400,3 +403,99 @@ def test_flushed_prefixes_are_computed_again(make: EngineMaker) -> None:
     engine.flush_cache()
 
     assert engine.generate([[7] * 60], GREEDY)[0].num_cached_tokens == 0
+
+
+@pytest.mark.parametrize("wrong", [[9999], []])
+def test_generate_that_is_refused_leaves_nothing_behind(make: EngineMaker, wrong: list[int]) -> None:
+    engine = make()
+    with pytest.raises(InvalidRequestError):
+        engine.generate([[1, 2], wrong], GREEDY)
+
+    assert not engine.has_pending()
+
+
+def test_generate_without_room_for_all_queues_none(make: EngineMaker) -> None:
+    engine = make(max_waiting=3)
+    with pytest.raises(QueueFullError):
+        engine.generate([[1]] * 4, GREEDY)
+
+    assert len(engine.generate([[1]] * 3, GREEDY)) == 3
+
+
+def test_text_in_the_place_of_prompts_is_refused(make: EngineMaker) -> None:
+    with pytest.raises(InvalidRequestError, match="list of prompts"):
+        make().generate("hello", GREEDY)
+
+
+@pytest.mark.parametrize("place", ["choose", "make_batch"])
+def test_step_that_is_interrupted_can_be_taken_again(
+    make: EngineMaker, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Ctrl-C while tokens are chosen, or before: nothing is lost, and chance goes on where it was."""
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=8, ignore_eos=True)
+    expected = make().generate([[1, 2, 3]], params)[0]
+    engine = make()
+    engine.add_request([1, 2, 3], params)
+    for _ in range(3):
+        engine.step()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batching, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+    samples = finish(engine)
+
+    assert [sample.completion_tokens for sample in samples] == [expected.completion_tokens]
+    assert [sample.logprobs for sample in samples] == [expected.logprobs]
+
+
+def test_generate_that_is_interrupted_takes_its_requests_out(
+    make: EngineMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make()
+    others = engine.add_request([4, 5], GREEDY)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batching, "choose", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate([[1], [2]], GREEDY)
+
+    assert [sample.request_id for sample in finish(engine)] == [others]
+
+
+def test_constraint_that_breaks_down_ends_its_request_and_no_other(
+    make: EngineMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make()
+    expected = engine.generate([[1, 2]], GREEDY)[0]
+
+    def broken(self: Constraint, vocab_size: int) -> torch.Tensor:
+        raise ConstraintError("too many expressions")
+
+    monkeypatch.setattr(Constraint, "allowed", broken)
+    constrained = engine.add_request([7], SamplingParams(choices=("a", "b"), max_tokens=5))
+    engine.add_request([1, 2], GREEDY)
+    samples = {sample.request_id: sample for sample in finish(engine)}
+
+    ended = samples.pop(constrained)
+    assert (ended.finish_reason, str(ended.error)) == ("error", "too many expressions")
+    assert [sample.completion_tokens for sample in samples.values()] == [expected.completion_tokens]
+
+
+def test_engine_that_is_awake_cannot_be_woken(make: EngineMaker) -> None:
+    engine = make()
+    engine.pause()
+
+    with pytest.raises(ConfigError, match="not asleep"):
+        engine.wake()
+    with pytest.raises(ConfigError, match="resume it"):
+        engine.generate([[1]], GREEDY)
+    engine.sleep()
+    with pytest.raises(ConfigError, match="wake it up"):
+        engine.generate([[1]], GREEDY)

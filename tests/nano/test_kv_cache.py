@@ -381,3 +381,18 @@ def test_radix_leaves_that_are_offered_often_are_kept_note_of_once() -> None:
         cache.release(seq_id)
 
     assert len(cache._spare) == 1
+
+
+@CACHES
+def test_flush_while_a_prefix_is_shared_leaves_all_in_order(make: CacheMaker) -> None:
+    cache = make(16, 2)
+    filled(cache, 0, [1, 2, 3, 4, 5])
+    cache.acquire(1, [1, 2, 3, 4, 6], 6)
+
+    cache.flush()
+
+    cache.check()
+    cache.release(0)
+    cache.check()
+    cache.release(1)
+    assert cache.num_available == 16

@@ -44,13 +44,16 @@ _REPORT_S = 10.0
 """How long a rank that lost another leaves it to rank 0 to find out which."""
 
 
+_SENDING = Lock()
+"""The thread that makes weights ready has something to say too."""
+
+
 class Follower:
     """One rank, on this process's device."""
 
     def __init__(self, rank: int, connection: Connection, begin: Begin) -> None:
         ThreadPin(begin.num_threads)
         self._connection = connection
-        self._answering = Lock()
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
         self._models = dict[int, Future[Prepared]]()
         self._shard = Shard(rank, begin.config.tensor_parallel_size)
@@ -112,7 +115,7 @@ class Follower:
         return prepared
 
     def _answer(self, message: Done) -> None:
-        with self._answering:
+        with _SENDING:
             self._connection.send(message)
 
 
@@ -121,7 +124,8 @@ def end_with(connection: Connection, error: Exception) -> None:
     if isinstance(error, RankFailedError):
         Event().wait(_REPORT_S)
     trace = "".join(traceback.format_exception(error))
-    connection.send(Failed(f"{type(error).__name__}: {error}", trace))
+    with _SENDING:
+        connection.send(Failed(f"{type(error).__name__}: {error}", trace))
     os._exit(1)
 
 

@@ -159,6 +159,8 @@ class Ranks:
                     self._note(members[connection], connection.recv())
                 except (EOFError, OSError):
                     self._bury(members.pop(connection))
+                except Exception as error:  # noqa: BLE001  What was said cannot be read: nobody may wait for more.
+                    self.fail(Failed(f"{members[connection]} said something else: {error!r}", ""))
 
     def _note(self, member: _Member, message: Done | Failed) -> None:
         if isinstance(message, Failed):
