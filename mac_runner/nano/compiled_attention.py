@@ -119,14 +119,14 @@ def _tokens_per_unit(config: ModelConfig) -> int:
 
 def _units(batch: ForwardBatch, tiles_per_block: int, num_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Pieces of at most so many tokens [units, 4] (see `attend_share`), and the sequences' tables of tiles."""
-    units, tiles = list[tuple[int, int, int, int]](), list[int]()
+    units, blocks = list[tuple[int, int, int, int]](), list[int]()
     for span in batch.spans:
         if len(span.block_ids) * tiles_per_block * TILE < span.start + span.num_tokens:
             raise IndexError(f"{len(span.block_ids)} blocks do not hold {span.start + span.num_tokens} tokens")
-        table = len(tiles)
-        for block in span.block_ids:
-            tiles.extend(range(block * tiles_per_block, (block + 1) * tiles_per_block))
+        table = len(blocks) * tiles_per_block
+        blocks.extend(span.block_ids)
         for offset in range(0, span.num_tokens, num_tokens):
             count = min(num_tokens, span.num_tokens - offset)
             units.append((span.first_row + offset, count, span.start + offset, table))
-    return np.array(units, dtype=np.int64), np.array(tiles, dtype=np.int64)
+    tiles = np.array(blocks, dtype=np.int64)[:, None] * tiles_per_block + np.arange(tiles_per_block)
+    return np.array(units, dtype=np.int64), tiles.reshape(-1)
