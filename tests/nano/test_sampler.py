@@ -163,11 +163,10 @@ def test_largest_temperature_draws_evenly_from_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, {"top_k": 2}])
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_adjusted_logits_that_are_no_numbers_have_no_logprob(settings: dict[str, object], wrong: float) -> None:
-    params = SamplingParams(presence_penalty=1.0, **settings)  # type: ignore[arg-type]
-    broken = torch.tensor([[0.0, wrong, 1.0], [0.0, 0.5, 1.0]])
-    chosen = choose(broken, [Row(params=params, uniform=0.5, said={2: 1})] * 2)
+def test_penalties_that_lead_beyond_all_numbers_leave_no_logprob(settings: dict[str, object]) -> None:
+    params = SamplingParams(repetition_penalty=1 / FACTOR_MAX, **settings)  # type: ignore[arg-type]
+    logits = torch.tensor([[3e37, 1.0, 2e37], [3.0, 1.0, 2.0]])
+    chosen = choose(logits, [Row(params=params, uniform=0.5, prompt=[0])] * 2)
 
     assert [math.isfinite(choice.logprob) for choice in chosen] == [False, True]
 
