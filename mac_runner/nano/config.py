@@ -12,7 +12,7 @@ from mac_runner.nano.errors import ConfigError
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
-THREADS_MAX = 1024
+THREADS_MAX = 512
 """Of one process. More are a slip, for no machine has as many cores, and each takes memory of its own."""
 
 _COUNTS: dict[str, float] = {

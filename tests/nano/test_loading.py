@@ -172,7 +172,7 @@ def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> N
         {"max_model_len": 2.5},
         {"max_batch_size": True},
         {"max_waiting": None},
-        {"num_threads": 2_000},
+        {"num_threads": 1_000},
         {"num_blocks": 0},
         {"kv_cache_bytes": -5},
         {"tensor_parallel_size": 65},
