@@ -24,18 +24,23 @@ pauses and `stats()` as above, awaited; `engine.engine` has the `tokenizer` (`en
 all end, and every call raises `RankFailedError`.
 
 **Parts.** `schedule(waiting, running, cache, config)`, `sample_with_logprobs(logits, temperatures)`,
-`model_forward(model, batch, store)` and `compute_block_hash(token_ids, prefix_hash)` are functions of their own.
+`model_forward(model, batch, store)` and `compute_block_hash(token_ids, prefix_hash)` are functions of their own. What
+they are given is made by `Sequence(…)`, `build_model(read_state_dict(directory), read_model_config(directory), …)`,
+`make_batch(pieces, block_size)` and `make_kv_store(config, num_blocks, …)`.
 
-What is exact: on a CPU, in `exact` mode, a request's tokens and log-probabilities have the same bits alone and in any
-crowd, with and without a prefix found in the cache, and however its prompt was cut. They may differ between machines,
-between versions of torch, and between numbers of threads; and on a GPU.
+What is exact: on a CPU, with the compiled attention (`attention="auto"`), a request's tokens and log-probabilities have
+the same bits alone and in any crowd, with and without a prefix found in the cache, and however its prompt was cut. They
+may differ between machines, between versions of torch, and between numbers of threads; on a GPU; and with
+`attention="torch"`.
 """
 
 from __future__ import annotations
 
 # First, for it decides how torch is loaded.
 from mac_runner.nano import threads as _threads  # noqa: F401
+from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
+from mac_runner.nano.attention import KVStore, make_kv_store
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
 from mac_runner.nano.engine import EngineState, InferenceEngine
 from mac_runner.nano.errors import (
@@ -56,7 +61,8 @@ from mac_runner.nano.errors import (
     UnknownArchitectureError,
     WrongShapeError,
 )
-from mac_runner.nano.model import model_forward
+from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
+from mac_runner.nano.model import Model, build_model, model_forward
 from mac_runner.nano.outputs import (
     CacheAllocation,
     Delta,
@@ -72,7 +78,10 @@ from mac_runner.nano.recommended import recommended_sampling
 from mac_runner.nano.sampler import sample_with_logprobs
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.scheduler import schedule
-from mac_runner.nano.tokenizer import Tokenizer
+from mac_runner.nano.sequence import Sequence
+from mac_runner.nano.stopping import StopChecker
+from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer
+from mac_runner.nano.weights import StateDict, read_state_dict
 
 __all__ = [
     "AsyncEngine",
@@ -84,14 +93,19 @@ __all__ = [
     "EngineState",
     "EngineStats",
     "EngineStoppedError",
+    "ForwardBatch",
     "InferenceEngine",
     "InvalidRequestError",
+    "KVStore",
     "MissingTensorError",
+    "Model",
+    "ModelConfig",
     "ModelError",
     "ModelNotFoundError",
     "NanoError",
     "NonFiniteLogitsError",
     "PagedKVCache",
+    "Piece",
     "PromptTooLongError",
     "QueueFullError",
     "RadixKVCache",
@@ -101,6 +115,9 @@ __all__ = [
     "SamplingParams",
     "SchedulerConfig",
     "SchedulerOutput",
+    "Sequence",
+    "StateDict",
+    "StopChecker",
     "TokenLogprob",
     "Tokenizer",
     "TrainingSample",
@@ -108,8 +125,14 @@ __all__ = [
     "UnknownArchitectureError",
     "VersionSpan",
     "WrongShapeError",
+    "build_model",
     "compute_block_hash",
+    "load_tokenizer",
+    "make_batch",
+    "make_kv_store",
     "model_forward",
+    "read_model_config",
+    "read_state_dict",
     "recommended_sampling",
     "sample_with_logprobs",
     "schedule",

@@ -85,7 +85,7 @@ def read_model_config(directory: Path) -> ModelConfig:
         head_dim=raw.integer("head_dim", hidden_size // num_heads),
         max_model_len=raw.integer("max_position_embeddings"),
         rms_norm_eps=raw.number("rms_norm_eps", 1e-6),
-        rope_theta=raw.rope().number("rope_theta", raw.number("rope_theta", 10_000.0)),
+        rope_theta=raw.rope().positive("rope_theta", raw.positive("rope_theta", 10_000.0)),
         rope_scaling=_rope_scaling(raw.rope(), raw.integer("max_position_embeddings")),
         tie_word_embeddings=raw.flag("tie_word_embeddings", False),
         qkv_bias=True if architecture == "Qwen2ForCausalLM" else attention_bias,
@@ -96,6 +96,10 @@ def read_model_config(directory: Path) -> ModelConfig:
         dtype=str(raw.get("dtype", raw.get("torch_dtype", "float32"))).removeprefix("torch."),
         eos_token_ids=raw.token_ids("eos_token_id") | generation.token_ids("eos_token_id"),
     )
+    if config.head_dim % 2:
+        raise ModelError(f"{raw.path}: heads of {config.head_dim} numbers cannot be rotated in pairs")
+    if config.rope_scaling.kind == "yarn" and config.rope_theta <= 1.0:
+        raise ModelError(f"{raw.path}: rope_theta is {config.rope_theta!r}, and should be above 1 under yarn")
     if config.num_heads % config.num_kv_heads:
         raise ModelError(f"{raw.path}: {config.num_heads} heads cannot share {config.num_kv_heads} KV heads evenly")
     return config
@@ -146,18 +150,21 @@ def _yarn(plain: list[float], config: ModelConfig) -> list[float]:
 
 def _rope_scaling(rope: _Raw, max_model_len: int) -> RopeScaling:
     kind = rope.get("rope_type", rope.get("type", "default"))
-    factor = rope.number("factor", 1.0)
+    factor = rope.positive("factor", 1.0)
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise UnknownArchitectureError(f"{rope.path}: rope scaling {kind!r}; known are default, linear, llama3, yarn")
+    low, high = rope.positive("low_freq_factor", 1.0), rope.positive("high_freq_factor", 4.0)
+    if kind == "llama3" and low >= high:
+        raise ModelError(f"{rope.path}: low_freq_factor is {low!r}, and should be below high_freq_factor, {high!r}")
     return RopeScaling(
         kind=kind,
         factor=factor,
         original_max_len=rope.integer("original_max_position_embeddings", max_model_len),
-        low_freq_factor=rope.number("low_freq_factor", 1.0),
-        high_freq_factor=rope.number("high_freq_factor", 4.0),
-        beta_fast=rope.number("beta_fast", 32.0),
-        beta_slow=rope.number("beta_slow", 1.0),
-        attention_factor=rope.number("attention_factor", 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
+        low_freq_factor=low,
+        high_freq_factor=high,
+        beta_fast=rope.positive("beta_fast", 32.0),
+        beta_slow=rope.positive("beta_slow", 1.0),
+        attention_factor=rope.positive("attention_factor", 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
     )
 
 
@@ -196,6 +203,12 @@ class _Raw:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ModelError(f"{self.path}: {name} is {value!r}, and should be a number")
         return float(value)
+
+    def positive(self, name: str, default: float) -> float:
+        value = self.number(name, default)
+        if not 0.0 < value < math.inf:
+            raise ModelError(f"{self.path}: {name} is {value!r}, and should be a finite number above 0")
+        return value
 
     def flag(self, name: str, default: bool) -> bool:
         return bool(self.get(name, default))

@@ -33,7 +33,8 @@ class CompiledKVStore:
             raise ConfigError(f"EngineConfig.block_size = {block_size}: on a CPU it is a multiple of {TILE}")
         if config.head_dim % TILE:
             raise ConfigError(
-                f"the model's heads have {config.head_dim} numbers: on a CPU that is a multiple of {TILE}"
+                f"the model's heads have {config.head_dim} numbers: on a CPU that is a multiple of {TILE}, "
+                "unless EngineConfig.attention = 'torch'"
             )
         if dtype == torch.float16:
             raise ConfigError("EngineConfig.dtype = 'float16': on a CPU it is 'bfloat16' or 'float32'")

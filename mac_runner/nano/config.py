@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
+from mac_runner.nano.checks import is_number, is_whole
 from mac_runner.nano.errors import ConfigError
 
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
+THREADS_MAX = 512
+"""Of one process. More are a slip, for no machine has as many cores, and each takes memory of its own."""
+
+_COUNTS: dict[str, float] = {
+    "block_size": inf,
+    "max_batch_size": inf,
+    "max_tokens_per_batch": inf,
+    "max_model_len": inf,
+    "max_waiting": inf,
+    "kv_cache_bytes": inf,
+    "num_blocks": inf,
+    "num_threads": THREADS_MAX,
+    "tensor_parallel_size": RANKS_MAX,
+}
+"""What counts something, and the most it may be."""
+_OPTIONAL = ("num_blocks", "num_threads")
+_KNOWN = {
+    "cache_type": ("paged", "radix"),
+    "admission": ("reserve", "preempt"),
+    "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "device": ("auto", "cpu", "cuda"),
+    "attention": ("auto", "torch"),
+    "tensor_parallel_gather": ("auto", "memory", "torch"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +83,16 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_batch_size", "max_tokens_per_batch", "max_model_len", "max_waiting"):
-            self._require(getattr(self, name) >= 1, name, "must be at least 1")
-        self._require(self.cache_type in ("paged", "radix"), "cache_type", "is 'paged' or 'radix'")
-        self._require(self.admission in ("reserve", "preempt"), "admission", "is 'reserve' or 'preempt'")
-        self._require(self.num_blocks is None or self.num_blocks >= 1, "num_blocks", "must be at least 1")
-        self._require(self.num_threads is None or self.num_threads >= 1, "num_threads", "must be at least 1")
-        size = self.tensor_parallel_size
-        self._require(1 <= size <= RANKS_MAX, "tensor_parallel_size", f"is from 1 to {RANKS_MAX}")
-        gathers = ("auto", "memory", "torch")
-        self._require(self.tensor_parallel_gather in gathers, "tensor_parallel_gather", f"is one of {gathers}")
-        self._require(0.0 < self.gpu_memory_utilization <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
-        self._require(self.attention in ("auto", "torch"), "attention", "is 'auto' or 'torch'")
+        for name, most in _COUNTS.items():
+            value = getattr(self, name)
+            is_counted = is_whole(value) and 1 <= value <= most
+            rule = "is a whole number from 1" + (f" to {most}" if most != inf else "")
+            self._require(is_counted or (value is None and name in _OPTIONAL), name, rule)
+        self._require(is_whole(self.seed), "seed", "is a whole number")
+        for name, known in _KNOWN.items():
+            self._require(getattr(self, name) in known, name, f"is one of {', '.join(map(repr, known))}")
+        share = self.gpu_memory_utilization
+        self._require(is_number(share) and 0.0 < share <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
         # A step that is full of running requests must still have room for a piece of a prompt.
         needed = self.max_batch_size + 1
         self._require(self.max_tokens_per_batch >= needed, "max_tokens_per_batch", f"must be at least {needed}")

@@ -6,7 +6,9 @@ The library is loaded when the first such request comes. It reads the tokenizer'
 from __future__ import annotations
 
 import json
-from functools import cached_property, lru_cache
+from collections import OrderedDict
+from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,42 +28,65 @@ Without a bound a model that has lost its way says whitespace until it may say n
 of its own, in `x-guidance`, is followed.
 """
 
+_Wanted = tuple[str | None, tuple[str, ...]]
+"""A schema, or choices."""
+
 _BITS = torch.arange(8, dtype=torch.uint8)
 
 
 class Constraint:
-    """What one completion may still say."""
+    """What one completion may still say.
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    Every method raises ConstraintError when the grammar has broken down, as one does that grows beyond the library's
+    limits while it is followed: what the library answers then is that the text may end anywhere.
+    """
+
+    def __init__(self, matcher: LLMatcher, grammar: Grammar) -> None:
         self._matcher = matcher
+        self._grammar = grammar
 
     def allowed(self, vocab_size: int) -> torch.Tensor:
         """A boolean for each token id: whether it may come next."""
-        bits = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        mask = self._matcher.compute_bitmask()
+        self._require_sound()
+        bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8)
         known = ((bits.unsqueeze(1) >> _BITS) & 1).flatten()[:vocab_size].bool()
         # A model may have rows beyond its tokenizer's last token, and those are never said.
         return torch.nn.functional.pad(known, (0, vocab_size - known.numel()))
 
     def accept(self, token_id: int) -> None:
         """Go on behind this token."""
-        if not self._matcher.consume_token(token_id):
-            raise ConstraintError(f"token {token_id} does not follow the grammar: {self._matcher.get_error()}")
+        is_accepted = self._matcher.consume_token(token_id)
+        self._require_sound()
+        if not is_accepted:
+            raise ConstraintError(f"token {token_id} does not follow the grammar, which is at its end")
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing may follow any more."""
+        self._require_sound()
         return bool(self._matcher.is_stopped())
+
+    def _require_sound(self) -> None:
+        if self._matcher.is_error():
+            self._grammar.is_broken = True
+            reason = self._matcher.get_error().partition("\n")[0]
+            raise ConstraintError(f"this constraint broke down on the way, simplify it: {reason}")
 
 
 class Grammar:
-    """What the completions of one request may say, ready to be followed by any number of them."""
+    """What the completions of one request may say, ready to be followed by any number of them.
+
+    They share what is compiled, so when it breaks down for one of them it `is_broken` for all.
+    """
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
+        self.is_broken = False
 
     def constraint(self) -> Constraint:
         """A completion's own place in it, at the beginning. It costs microseconds, for what was compiled is shared."""
-        return Constraint(self._matcher.deep_copy())
+        return Constraint(self._matcher.deep_copy(), self)
 
 
 class GrammarCompiler:
@@ -70,11 +95,30 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer | None, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
-        self._compiled = lru_cache(GRAMMARS_MAX)(self._compile)
+        self._compiled = OrderedDict[_Wanted, Grammar]()
+        self._looking = Lock()
 
     def compile(self, params: SamplingParams) -> Grammar | None:
-        """The grammar these settings ask for; None if they ask for none. Raises ConstraintError."""
-        return self._compiled(params.json_schema, params.choices) if params.is_constrained else None
+        """The grammar these settings ask for; None if they ask for none. Raises ConstraintError.
+
+        One that has broken down is made anew.
+        """
+        if not params.is_constrained:
+            return None
+        wanted = params.json_schema, params.choices
+        # Two that want the same at once may both make it; neither waits for what another wants.
+        grammar = self._found(wanted) or self._compile(*wanted)
+        with self._looking:
+            self._compiled[wanted] = grammar
+            self._compiled.move_to_end(wanted)
+            while len(self._compiled) > GRAMMARS_MAX:
+                self._compiled.popitem(last=False)
+        return grammar
+
+    def _found(self, wanted: _Wanted) -> Grammar | None:
+        with self._looking:
+            grammar = self._compiled.get(wanted)
+        return grammar if grammar is not None and not grammar.is_broken else None
 
     def _compile(self, schema: str | None, choices: tuple[str, ...]) -> Grammar:
         try:

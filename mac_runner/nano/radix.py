@@ -3,7 +3,8 @@
 Each edge of the tree carries the tokens of one or more whole blocks; sequences that begin alike share the way from
 the root, and an edge is split where they part. The version of the weights chooses the root. A sequence locks the way
 to what it uses of the tree; what no sequence locks is given up leaf by leaf, the longest unused first, and of a leaf
-its end first. With blocks of one token prefixes are shared to the token.
+its end first. Prefixes are shared in whole blocks; in blocks of one token, which the attention of torch reads and
+the compiled one does not, to the token.
 
 As in the paged cache equal blocks computed side by side are not merged: one is in the tree, the other stays its
 sequence's own.

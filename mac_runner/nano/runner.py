@@ -23,6 +23,8 @@ from mac_runner.nano.parallel.shard import WHOLE, Shard
 from mac_runner.nano.weights import StateDict
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_ADDRESSES = 1 << 47
+"""The bytes that a process can tell apart; libraries count in numbers that more would overflow."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -146,9 +148,21 @@ class ModelRunner:
             self.open_store(self.num_blocks)
 
     def open_store(self, num_blocks: int) -> None:
-        """Take KV memory of so many blocks, empty."""
+        """Take KV memory of so many blocks, empty. Raises ConfigError where there is not as much."""
         self.num_blocks = num_blocks
-        self._store = make_kv_store(
+        num_bytes = num_blocks * self._block_bytes()
+        try:
+            self._store = self._make_store(num_blocks, num_bytes)
+        except (MemoryError, RuntimeError) as error:  # The first is numpy's, the second torch's.
+            raise ConfigError(
+                f"{num_blocks} blocks of KV cache are {num_bytes} bytes, which cannot be had ({error}): "
+                "lower num_blocks or kv_cache_bytes"
+            ) from error
+
+    def _make_store(self, num_blocks: int, num_bytes: int) -> KVStore:
+        if num_bytes >= _ADDRESSES:
+            raise MemoryError("no process has as many addresses")
+        return make_kv_store(
             self._shard.local(self._model_config),
             num_blocks,
             self._config.block_size,
@@ -156,6 +170,10 @@ class ModelRunner:
             self.device,
             compiled=self._is_compiled,
         )
+
+    def _block_bytes(self) -> int:
+        """What a block takes here."""
+        return bytes_per_token(self._shard.local(self._model_config), self.dtype) * self._config.block_size
 
     def count_blocks(self) -> int:
         """How many blocks were asked for, or there is memory for beside the weights. Raises ConfigError for none."""
@@ -166,8 +184,7 @@ class ModelRunner:
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             budget = int(free - total * (1.0 - self._config.gpu_memory_utilization))
-        shape = self._shard.local(self._model_config)
-        per_block = bytes_per_token(shape, self.dtype) * self._config.block_size
+        per_block = self._block_bytes()
         # More than the most requests at once can fill would never be touched.
         most = self._config.max_batch_size * blocks_for(self.max_model_len, self._config.block_size)
         count = min(budget // per_block, most)
@@ -197,6 +214,8 @@ def _device(config: EngineConfig, shard: Shard) -> torch.device:
 
 
 def _dtype(config: EngineConfig, model_config: ModelConfig, device: torch.device) -> torch.dtype:
+    if config.dtype == "float16" and device.type == "cpu":
+        raise ConfigError("EngineConfig.dtype = 'float16': on a CPU it is 'bfloat16' or 'float32'")
     if config.dtype != "auto":
         return _DTYPES[config.dtype]
     wanted = _DTYPES.get(model_config.dtype, torch.float32)

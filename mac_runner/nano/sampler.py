@@ -19,6 +19,7 @@ from mac_runner.nano.sampling_params import SamplingParams
 
 _LIKELY = 1024
 """So many of the likeliest tokens nearly always hold what `top_p` keeps; all are sorted only if they do not."""
+_LIMITS = torch.finfo(torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A chosen token. Where the logits were no numbers `logprob` is none either."""
+    """A chosen token. Where the logits, as they are or adjusted, were no numbers `logprob` is none either."""
 
     token_id: int
     logprob: float
@@ -46,14 +47,15 @@ def sample_with_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A token for each row of `logits` [rows, vocabulary], and its log-probability at temperature 1.
 
-    A row whose temperature is 0 takes its likeliest token. Without `uniforms`, numbers in [0, 1), torch's own
+    A row whose temperature is 0 takes its likeliest token; of one whose logits hold NaN or an infinity above them the
+    log-probability is not finite either. Without `uniforms`, numbers in [0, 1), torch's own
     generator draws them.
     """
     logits = logits.float()
     if uniforms is None:
         uniforms = torch.rand(len(logits), dtype=torch.float64)
     is_greedy = temperatures == 0
-    scaled = logits / temperatures.masked_fill(is_greedy, 1.0).unsqueeze(-1)
+    scaled = _scaled(logits, temperatures.masked_fill(is_greedy, 1.0))
     tokens = torch.where(is_greedy, logits.argmax(-1), _draw(scaled, uniforms))
     logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
     return tokens, logprobs
@@ -67,18 +69,30 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
     tokens, normalizers = argmax_and_logsumexp(logits)
     if adjusted is not logits:
         tokens = adjusted.argmax(-1)
+        # The largest is NaN if any is, and minus infinity if nothing may be said.
+        is_sound = adjusted.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).isfinite()
+        normalizers = normalizers.masked_fill(~is_sound, math.nan)
     # Rows that cut nothing off are drawn together, those that do one by one.
     plain = [i for i, row in enumerate(rows) if not row.params.is_greedy and not row.params.has_filters]
     if plain:
-        tokens[plain] = _draw(adjusted[plain] / temperatures[plain].unsqueeze(-1), uniforms[plain])
+        tokens[plain] = _draw(_scaled(adjusted[plain], temperatures[plain]), uniforms[plain])
     for index, row in enumerate(rows):
         if row.params.has_filters and not row.params.is_greedy:
-            tokens[index] = _draw_filtered(adjusted[index], row)
+            tokens[index] = _draw_filtered(_scaled(adjusted[index], temperatures[index]), row)
     logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - normalizers
     return [
         Choice(token_id=token_id, logprob=logprob, top=_top(logits[index], normalizers[index], row.params.top_logprobs))
         for index, (row, token_id, logprob) in enumerate(zip(rows, tokens.tolist(), logprobs.tolist(), strict=True))
     ]
+
+
+def _scaled(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+    """Logits [..., vocabulary] over temperatures [...] above 0, the largest of each row being 0.
+
+    So the likeliest stays a number however small the temperature is, and the others lose to it, if only to infinity.
+    """
+    usable = temperatures.float().clamp(min=_LIMITS.tiny, max=_LIMITS.max)
+    return (logits - logits.amax(-1, keepdim=True)) / usable.unsqueeze(-1)
 
 
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -93,9 +107,9 @@ def _draw(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(cumulative, below.unsqueeze(-1), right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
 
 
-def _draw_filtered(logits: torch.Tensor, row: Row) -> torch.Tensor:
+def _draw_filtered(scaled: torch.Tensor, row: Row) -> torch.Tensor:
     """Draw from what `min_p`, `top_k` and `top_p` leave over, which is the likeliest token at least."""
-    params, scaled = row.params, logits / row.params.temperature
+    params = row.params
     # Where nothing was cut off before, the mass of which `top_p` is a share is that of all tokens.
     mass = scaled.logsumexp(-1) if params.top_k == 0 and params.min_p == 0.0 else None
     values, ids = scaled.topk(min(params.top_k or _LIKELY, len(scaled)))
@@ -106,7 +120,7 @@ def _draw_filtered(logits: torch.Tensor, row: Row) -> torch.Tensor:
     probabilities = (values - (values.logsumexp(-1) if mass is None else mass)).double().exp()
     is_kept = probabilities.cumsum(-1) - probabilities < params.top_p
     is_kept[0] = True
-    uniform = torch.tensor(row.uniform, dtype=torch.float64, device=logits.device)
+    uniform = torch.tensor(row.uniform, dtype=torch.float64, device=scaled.device)
     return ids[_draw(values[is_kept], uniform)]
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any
 
+from mac_runner.nano.checks import are_texts, are_token_ids, is_number, is_whole
 from mac_runner.nano.errors import InvalidRequestError
 
 LOGPROBS_MAX = 100
 STOPS_MAX = 64
 CHOICES_MAX = 10_000
+FACTOR_MAX = 100
+"""And one over it: the bounds of `repetition_penalty`. Beyond them logits leave what float32 tells apart."""
+PENALTY_MAX = 100
+_TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
+    "stop": ((list,), tuple),
+    "choices": ((list,), tuple),
+    "stop_token_ids": ((list, tuple, set), frozenset),
+}
+"""What is taken for another kind, and what that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +33,10 @@ class SamplingParams:
     Applied in this order: penalties, the constraint, temperature, `min_p`, `top_k`, `top_p`. A temperature of 0 takes
     the likeliest token. `seed` makes the request's choices its own, whatever else runs; without it they follow from
     the engine's seed and the order of requests. `top_logprobs` asks for that many likeliest tokens beside the one
-    chosen. `choices` and `json_schema` (as text) constrain what may be said; at most one of them.
+    chosen. `choices` and `json_schema` constrain what may be said; at most one of them.
+
+    Lists are taken for tuples and sets, and a schema as a dict; the fields hold tuples, a frozenset, and the schema's
+    text. Raises InvalidRequestError, which names the setting.
     """
 
     temperature: float = 1.0
@@ -38,20 +56,43 @@ class SamplingParams:
     json_schema: str | None = None
 
     def __post_init__(self) -> None:
-        self._require(0.0 <= self.temperature < float("inf"), "temperature", "is a finite number from 0 up")
-        self._require(self.max_tokens >= 1, "max_tokens", "must be at least 1")
-        self._require(self.top_k >= 0, "top_k", "must be at least 0, which means all")
-        self._require(0.0 < self.top_p <= 1.0, "top_p", "is in (0, 1]")
-        self._require(0.0 <= self.min_p <= 1.0, "min_p", "is in [0, 1]")
-        self._require(0.0 < self.repetition_penalty < float("inf"), "repetition_penalty", "is a finite number above 0")
-        self._require(abs(self.presence_penalty) < float("inf"), "presence_penalty", "must be finite")
-        self._require(abs(self.frequency_penalty) < float("inf"), "frequency_penalty", "must be finite")
-        self._require(0 <= self.top_logprobs <= LOGPROBS_MAX, "top_logprobs", f"is from 0 to {LOGPROBS_MAX}")
+        self._normalize()
+        self._require(is_number(self.temperature) and 0.0 <= self.temperature < inf, "temperature", "is finite, from 0")
+        self._require(is_whole(self.max_tokens) and self.max_tokens >= 1, "max_tokens", "is a whole number from 1")
+        self._require(is_whole(self.top_k) and self.top_k >= 0, "top_k", "is a whole number; 0 means all")
+        self._require(is_number(self.top_p) and 0.0 < self.top_p <= 1.0, "top_p", "is in (0, 1]")
+        self._require(is_number(self.min_p) and 0.0 <= self.min_p <= 1.0, "min_p", "is in [0, 1]")
+        factor = self.repetition_penalty
+        is_bounded = is_number(factor) and 1 / FACTOR_MAX <= factor <= FACTOR_MAX
+        self._require(is_bounded, "repetition_penalty", f"is from {1 / FACTOR_MAX} to {FACTOR_MAX}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            self._require(
+                is_number(value) and abs(value) <= PENALTY_MAX, name, f"is from -{PENALTY_MAX} to {PENALTY_MAX}"
+            )
+        is_listed = is_whole(self.top_logprobs) and 0 <= self.top_logprobs <= LOGPROBS_MAX
+        self._require(is_listed, "top_logprobs", f"is a whole number from 0 to {LOGPROBS_MAX}")
+        self._require(self.seed is None or is_whole(self.seed), "seed", "is a whole number or None")
+        self._require(are_token_ids(self.stop_token_ids), "stop_token_ids", "is a set of token ids")
+        for name, most in (("stop", STOPS_MAX), ("choices", CHOICES_MAX)):
+            texts = getattr(self, name)
+            self._require(
+                are_texts(texts) and len(texts) <= most, name, f"is a tuple of up to {most} texts, none empty"
+            )
         self._require(
-            len(self.stop) <= STOPS_MAX and "" not in self.stop, "stop", f"is up to {STOPS_MAX} texts, none empty"
+            self.json_schema is None or isinstance(self.json_schema, str), "json_schema", "is a text or a dict"
         )
-        self._require(len(self.choices) <= CHOICES_MAX and "" not in self.choices, "choices", "must not be empty texts")
         self._require(not (self.choices and self.json_schema), "json_schema", "cannot be had together with choices")
+
+    def _normalize(self) -> None:
+        """Lists become what the fields hold, and a schema its text; what is of no such kind is left to be refused."""
+        for name, (kinds, held_as) in _TAKEN.items():
+            if isinstance(given := getattr(self, name), kinds):
+                with suppress(TypeError):  # Of what cannot be in a set.
+                    object.__setattr__(self, name, held_as(given))
+        schema: Any = self.json_schema
+        if isinstance(schema, Mapping):
+            object.__setattr__(self, "json_schema", _dumped(schema))
 
     def _require(self, is_met: bool, name: str, rule: str) -> None:
         if not is_met:
@@ -76,3 +117,10 @@ class SamplingParams:
     def is_constrained(self) -> bool:
         """Whether a grammar decides which tokens may follow."""
         return bool(self.choices) or self.json_schema is not None
+
+
+def _dumped(schema: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error

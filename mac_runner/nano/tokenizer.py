@@ -40,7 +40,11 @@ class Tokenizer:
         return int(self._fast.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The tokens of a text."""
+        """The tokens of a text. Raises InvalidRequestError where it has no UTF-8: it holds half of a surrogate pair."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(f"a text that is no Unicode has no tokens: {error}") from error
         return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

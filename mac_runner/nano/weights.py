@@ -24,6 +24,8 @@ from mac_runner.nano.tokenizer import read_json
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+EMBEDDINGS = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 _IGNORED_SUFFIX = ".rotary_emb.inv_freq"
 """Old checkpoints keep the rotary frequencies, which follow from the configuration."""
 
@@ -34,7 +36,7 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of a model of this shape."""
     hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     queries, keys = config.num_heads * dim, config.num_kv_heads * dim
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDINGS: (config.vocab_size, hidden)}
     for index in range(config.num_layers):
         layer = f"model.layers.{index}"
         shapes[f"{layer}.input_layernorm.weight"] = (hidden,)
@@ -55,23 +57,48 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
                 shapes[f"{layer}.mlp.{name}_proj.bias"] = shape[:1]
     shapes["model.norm.weight"] = (hidden,)
     if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, hidden)
+        shapes[HEAD] = (config.vocab_size, hidden)
     return shapes
 
 
 def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
-    """Whether these are the weights of a model of this shape, no more and no less."""
+    """Whether these are the weights of a model of this shape, no more and no less.
+
+    Raises ModelError: MissingTensorError, WrongShapeError, UnexpectedTensorError, or itself for what is no tensor of
+    floating-point numbers. A tied model may name its output layer, if that holds what its embeddings hold.
+    """
     shapes = expected_shapes(config)
     for name, shape in shapes.items():
         if name not in state_dict:
             raise MissingTensorError(f"tensor {name} of shape {list(shape)} is missing")
+        _require_numbers(name, state_dict[name])
         if tuple(state_dict[name].shape) != shape:
             raise WrongShapeError(f"tensor {name} has shape {list(state_dict[name].shape)}, expected {list(shape)}")
-    # With tied embeddings many trainers still name the output layer.
-    known = {*shapes, "lm_head.weight"} if config.tie_word_embeddings else set(shapes)
     for name in state_dict:
-        if name not in known and not name.endswith(_IGNORED_SUFFIX):
+        if name == HEAD and config.tie_word_embeddings:
+            _require_tied(state_dict)
+        elif name not in shapes and not name.endswith(_IGNORED_SUFFIX):
             raise UnexpectedTensorError(f"tensor {name} has no place in this {config.architecture}")
+
+
+def _require_numbers(name: str, tensor: object) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise ModelError(f"tensor {name} is of type {type(tensor).__name__}, expected a torch.Tensor")
+    if not tensor.is_floating_point():
+        raise ModelError(f"tensor {name} is of {tensor.dtype}, expected floating-point numbers")
+    if tensor.is_meta:
+        raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
+
+
+def _require_tied(state_dict: StateDict) -> None:
+    """Many trainers name the output layer of a tied model, too. One of its own would have been trained for nothing."""
+    embeddings, head = state_dict[EMBEDDINGS], state_dict[HEAD]
+    _require_numbers(HEAD, head)
+    if head is not embeddings and not torch.equal(head.to(embeddings), embeddings):
+        raise UnexpectedTensorError(
+            f"tensor {HEAD} is not {EMBEDDINGS}, and the model's embeddings are tied: leave it out, or set "
+            "tie_word_embeddings to false in its config.json"
+        )
 
 
 def read_state_dict(directory: Path) -> dict[str, torch.Tensor]:

@@ -32,6 +32,19 @@ SCHEMA = json.dumps(
     }
 )
 
+EXPLODING = json.dumps(
+    {
+        "anyOf": [
+            {
+                "type": "string",
+                "pattern": f"^{''.join(f'[{chr(97 + i * j % 26)}-z]{{1,{50 + i}}}' for j in range(10))}$",
+            }
+            for i in range(60)
+        ]
+    }
+)
+"""Compiled at once, and too large some tokens later."""
+
 
 @pytest.fixture
 def engine(model: ModelMaker) -> Iterator[InferenceEngine]:
@@ -165,6 +178,55 @@ def test_schema_that_cannot_be_followed_is_refused(engine: InferenceEngine, sche
     with pytest.raises(ConstraintError):
         engine.add_request("x", SamplingParams(json_schema=schema))
     assert not engine.has_pending()
+
+
+def broken(constraint: Constraint) -> str:
+    """Say one of what may be said, in turn, until the grammar breaks down: what it says then."""
+    for index in range(400):
+        try:
+            may_say = constraint.allowed(VOCAB_SIZE)
+        except ConstraintError as error:
+            return str(error)
+        may_say[EOS] = False
+        ids = may_say.nonzero().flatten().tolist()
+        constraint.accept(ids[index % len(ids)])
+    raise AssertionError("it holds")
+
+
+def test_grammar_that_breaks_down_on_the_way_says_so_for_good(compiler: GrammarCompiler) -> None:
+    constraint = begun(compiler, json_schema=EXPLODING)
+
+    assert "too many expressions" in broken(constraint)
+    with pytest.raises(ConstraintError, match="too many expressions"):
+        constraint.accept(0)
+    with pytest.raises(ConstraintError, match="too many expressions"):
+        _ = constraint.is_complete
+
+
+def test_grammar_that_broke_down_is_compiled_anew_for_the_next_request(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    broken(begun(compiler, json_schema=EXPLODING))
+    anew = begun(compiler, json_schema=EXPLODING)
+    for token_id in tokenizer.encode('"zzz'):
+        assert anew.allowed(VOCAB_SIZE)[token_id]
+        anew.accept(token_id)
+
+    params = SamplingParams(json_schema=EXPLODING)
+    assert compiler.compile(params) is compiler.compile(params)
+
+
+def test_token_that_does_not_follow_is_refused(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConstraintError):
+        begun(compiler, choices=("yes", "no")).accept(tokenizer.encode("x")[0])
+
+
+def test_schema_may_be_given_as_a_dict_and_choices_as_a_list(compiler: GrammarCompiler) -> None:
+    as_dict = SamplingParams(json_schema=json.loads(SCHEMA))
+    as_list = SamplingParams(choices=["a", "b"])  # type: ignore[arg-type]
+
+    assert as_dict.json_schema == SCHEMA
+    assert compiler.compile(as_list) is compiler.compile(SamplingParams(choices=("a", "b")))
 
 
 def test_choices_and_schema_cannot_be_had_together() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -17,12 +18,15 @@ from mac_runner.nano import (
     MissingTensorError,
     ModelError,
     ModelNotFoundError,
+    SamplingParams,
     UnexpectedTensorError,
     UnknownArchitectureError,
     WrongShapeError,
 )
-from tests.nano.tiny_models import make_model
+from mac_runner.nano.weights import EMBEDDINGS, HEAD
+from tests.nano.tiny_models import make_model, random_state_dict
 
+NORM = "model.norm.weight"
 Change = Callable[[Path], None]
 
 
@@ -41,6 +45,10 @@ def settings(**changes: object) -> Change:
         file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
     return apply
+
+
+def int_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.int() for name, tensor in tensors.items()}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +73,16 @@ def settings(**changes: object) -> Change:
         (settings(hidden_size="wide"), ModelError, "hidden_size"),
         (weights(lambda tensors: tensors.pop("model.norm.weight")), MissingTensorError, "model.norm.weight"),
         (settings(num_hidden_layers=4), MissingTensorError, "model.layers.3"),
+        (settings(head_dim=15), ModelError, "15 numbers"),
+        (settings(rope_theta=0), ModelError, "rope_theta"),
+        (settings(rope_theta=float("inf")), ModelError, "rope_theta"),
+        (settings(rope_parameters={"rope_theta": -1.0}), ModelError, "rope_theta"),
+        (settings(rope_parameters={"rope_type": "linear", "factor": 0.0}), ModelError, "factor"),
+        (settings(rope_parameters={"rope_type": "yarn", "rope_theta": 1}), ModelError, "rope_theta"),
+        (settings(rope_parameters={"rope_type": "llama3", "low_freq_factor": 4.0}), ModelError, "low_freq_factor"),
+        (weights(lambda tensors: tensors.update(int_weights(tensors))), ModelError, "torch.int32"),
+        (weights(lambda tensors: tensors.update({HEAD: torch.ones(3, 3)})), UnexpectedTensorError, HEAD),
+        (weights(lambda tensors: tensors.update({HEAD: tensors[EMBEDDINGS] + 1})), UnexpectedTensorError, HEAD),
         (settings(vocab_size=300), WrongShapeError, r"embed_tokens.weight has shape \[272, 64\], expected \[300, 64\]"),
         (settings(num_hidden_layers=2), UnexpectedTensorError, "model.layers.2"),
     ],
@@ -76,6 +94,28 @@ def test_broken_model_is_named(tmp_path: Path, change: Change, error: type[Model
     with pytest.raises(error, match=named) as raised:
         InferenceEngine(EngineConfig(model_path=str(tmp_path)))
     assert type(raised.value) is error
+
+
+def test_state_dict_without_numbers_is_refused_and_the_weights_stay(tmp_path: Path) -> None:
+    directory, params = make_model(tmp_path, "qwen2"), SamplingParams(temperature=0.0, max_tokens=4)
+    with InferenceEngine(EngineConfig(model_path=str(directory), num_threads=1)) as engine:
+        before = engine.generate([[1, 2]], params)[0].completion_tokens
+        whole = random_state_dict(directory, seed=1)
+        for wrong in (None, whole[NORM].int(), whole[NORM].to("meta")):
+            with pytest.raises(ModelError, match=NORM):
+                engine.update_weights({**whole, NORM: wrong})
+
+        assert engine.generate([[1, 2]], params)[0].completion_tokens == before
+
+
+def test_tied_model_may_name_its_output_layer(tmp_path: Path) -> None:
+    directory = make_model(tmp_path, "qwen2")
+    whole = random_state_dict(directory, seed=1)
+    with InferenceEngine(EngineConfig(model_path=str(directory), num_threads=1)) as engine:
+        for head in (whole[EMBEDDINGS], whole[EMBEDDINGS].clone()):
+            engine.update_weights({**whole, HEAD: head}, blocking=True)
+
+        assert engine.get_weight_version() == 2
 
 
 def test_path_that_leads_nowhere_is_named() -> None:
@@ -124,6 +164,19 @@ def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> N
         {"attention": "flash"},
         {"num_threads": 0},
         {"gpu_memory_utilization": 1.5},
+        {"gpu_memory_utilization": "all"},
+        {"dtype": "float64"},
+        {"device": "tpu"},
+        {"block_size": "16"},
+        {"block_size": 16.0},
+        {"max_model_len": 2.5},
+        {"max_batch_size": True},
+        {"max_waiting": None},
+        {"num_threads": 1_000},
+        {"num_blocks": 0},
+        {"kv_cache_bytes": -5},
+        {"tensor_parallel_size": 65},
+        {"seed": "x"},
     ],
 )
 def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> None:
@@ -134,3 +187,29 @@ def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> 
 def test_too_little_memory_for_one_block_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="block"):
         InferenceEngine(EngineConfig(model_path=str(make_model(tmp_path, "qwen2")), kv_cache_bytes=100))
+
+
+@pytest.mark.parametrize("attention", ["auto", "torch"])
+@pytest.mark.parametrize("num_blocks", [10**11, 10**20])
+def test_more_memory_than_there_is_is_refused_with_its_bytes(
+    tmp_path: Path, attention: Literal["auto", "torch"], num_blocks: int
+) -> None:
+    directory = str(make_model(tmp_path, "qwen2"))
+    # Three layers of keys and values, two heads of 16 numbers of four bytes: in a block of 16 tokens.
+    with pytest.raises(ConfigError, match=f"{num_blocks * 3 * 2 * 2 * 16 * 4 * 16} bytes"):
+        InferenceEngine(EngineConfig(model_path=directory, num_blocks=num_blocks, attention=attention))
+
+
+@pytest.mark.parametrize("attention", ["auto", "torch"])
+def test_half_precision_is_refused_on_a_cpu(tmp_path: Path, attention: Literal["auto", "torch"]) -> None:
+    directory = str(make_model(tmp_path, "qwen2"))
+    with pytest.raises(ConfigError, match="float16"):
+        InferenceEngine(EngineConfig(model_path=directory, device="cpu", dtype="float16", attention=attention))
+
+
+def test_heads_that_the_kernels_do_not_read_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    directory = str(make_model(tmp_path, "llama", hidden_size=80, head_dim=20))
+    with pytest.raises(ConfigError, match=r"attention = 'torch'"):
+        InferenceEngine(EngineConfig(model_path=directory, device="cpu", num_threads=1))
+    with InferenceEngine(EngineConfig(model_path=directory, device="cpu", num_threads=1, attention="torch")) as engine:
+        assert len(engine.generate([[1]], SamplingParams(max_tokens=3, ignore_eos=True))[0].completion_tokens) == 3

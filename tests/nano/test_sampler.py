@@ -9,6 +9,7 @@ import torch
 
 from mac_runner.nano import SamplingParams, sample_with_logprobs
 from mac_runner.nano.sampler import Row, choose
+from mac_runner.nano.sampling_params import FACTOR_MAX, PENALTY_MAX
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 3.0])
 DRAWS = 1_000
@@ -135,6 +136,54 @@ def test_likeliest_tokens_are_told_beside_the_chosen_one() -> None:
 
     assert [token.token_id for token in choice.top] == [4, 0]
     assert choice.token_id == 1
+
+
+SMALLEST = (1e-3, 1e-30, 1e-39, 1e-45, 1e-300)
+
+
+@pytest.mark.parametrize("temperature", SMALLEST)
+@pytest.mark.parametrize("settings", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_smallest_temperatures_take_the_likeliest(temperature: float, settings: dict[str, object]) -> None:
+    logits = torch.cat((LOGITS - 1e4, torch.tensor([-math.inf]))).unsqueeze(0)
+    chosen = [choose(logits, [row(uniform, temperature=temperature, **settings)])[0] for uniform in (0.0, 0.5, 0.999)]
+
+    assert [choice.token_id for choice in chosen] == [4, 4, 4]
+    assert sample_with_logprobs(logits, torch.tensor([temperature]), torch.tensor([0.5]).double())[0].tolist() == [4]
+
+
+def test_largest_temperature_draws_evenly_from_what_is_allowed() -> None:
+    allowed = torch.tensor([True, False, True, False, False])
+    rows = [
+        Row(params=SamplingParams(temperature=1e300, top_p=top_p), uniform=uniform, allowed=allowed)
+        for top_p in (1.0, 0.999)
+        for uniform in (0.1, 0.9)
+    ]
+
+    assert [choice.token_id for choice in choose(LOGITS.repeat(4, 1), rows)] == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, {"top_k": 2}])
+def test_penalties_that_lead_beyond_all_numbers_leave_no_logprob(settings: dict[str, object]) -> None:
+    params = SamplingParams(repetition_penalty=1 / FACTOR_MAX, **settings)  # type: ignore[arg-type]
+    logits = torch.tensor([[3e37, 1.0, 2e37], [3.0, 1.0, 2.0]])
+    chosen = choose(logits, [Row(params=params, uniform=0.5, prompt=[0])] * 2)
+
+    assert [math.isfinite(choice.logprob) for choice in chosen] == [False, True]
+
+
+def test_where_nothing_may_be_said_there_is_no_logprob() -> None:
+    nothing = torch.zeros(5, dtype=torch.bool)
+
+    assert math.isnan(choose(LOGITS.unsqueeze(0), [Row(params=SamplingParams(), allowed=nothing)])[0].logprob)
+
+
+def test_penalties_at_their_bounds_leave_numbers() -> None:
+    for factor, penalty in ((FACTOR_MAX, PENALTY_MAX), (1 / FACTOR_MAX, -PENALTY_MAX)):
+        params = SamplingParams(
+            repetition_penalty=factor, presence_penalty=penalty, frequency_penalty=penalty, temperature=1e-45
+        )
+        chosen = choose(LOGITS.unsqueeze(0) * 1e30, [Row(params=params, prompt=[0, 4], said={4: 100_000})])[0]
+        assert math.isfinite(chosen.logprob)
 
 
 def test_logits_that_are_no_numbers_have_no_logprob() -> None:

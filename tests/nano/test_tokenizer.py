@@ -103,3 +103,8 @@ def test_broken_tokenizer_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         Tokenizer(tmp_path)
+
+
+def test_half_of_a_surrogate_pair_is_an_error_of_the_request(model: ModelMaker) -> None:
+    with pytest.raises(InvalidRequestError, match="surrogates"):
+        Tokenizer(model("qwen2")).encode("a\ud800")

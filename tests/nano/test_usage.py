@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from random import Random
 from typing import Literal
 
 import pytest
@@ -12,24 +13,26 @@ import torch
 from mac_runner.nano import (
     EngineConfig,
     InferenceEngine,
+    KVStore,
+    Model,
     PagedKVCache,
+    Piece,
     SamplingParams,
     SchedulerConfig,
+    Sequence,
+    StopChecker,
     TrainingSample,
+    build_model,
     compute_block_hash,
+    make_batch,
+    make_kv_store,
     model_forward,
+    read_model_config,
+    read_state_dict,
     sample_with_logprobs,
     schedule,
 )
-from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.compiled_attention import CompiledKVStore
-from mac_runner.nano.forward_batch import Piece, make_batch
-from mac_runner.nano.intake import Intake
-from mac_runner.nano.model import Model, build_model
-from mac_runner.nano.sequence import Sequence
-from mac_runner.nano.tokenizer import load_tokenizer
-from mac_runner.nano.weights import read_state_dict
-from tests.nano.tiny_models import ModelMaker, random_state_dict
+from tests.nano.tiny_models import EOS, ModelMaker, random_state_dict
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8]]
 CPU = torch.device("cpu")
@@ -90,7 +93,7 @@ def test_parts_make_an_engine(path: Path) -> None:
         expected = engine.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=1))
 
     model, store, cache = loaded(path), stored(path), PagedKVCache(num_blocks=8, block_size=16)
-    waiting = sequences(config, path)
+    waiting = sequences()
     plan = schedule(waiting, [], cache, SchedulerConfig(max_batch_size=4, max_tokens_per_batch=64, block_size=16))
     tables = {each.seq_id: cache.acquire(each.seq_id, each.tokens, 32).block_ids for each in waiting}
     pieces = [Piece(waiting[seq_id].tokens, 0, count, tables[seq_id]) for seq_id, count in plan.work]
@@ -125,18 +128,23 @@ def loaded(path: Path) -> Model:
     return build_model(read_state_dict(path), read_model_config(path), torch.float32, CPU, 64)
 
 
-def stored(path: Path) -> CompiledKVStore:
-    return CompiledKVStore(read_model_config(path), 8, 16, torch.float32)
+def stored(path: Path) -> KVStore:
+    return make_kv_store(read_model_config(path), 8, 16, torch.float32, CPU, compiled=True)
 
 
-def sequences(config: EngineConfig, path: Path) -> list[Sequence]:
-    intake = Intake(
-        config,
-        load_tokenizer(path),
-        vocab_size=272,
-        eos_token_ids=frozenset({256}),
-        max_model_len=64,
-        num_blocks=8,
-    )
-    requests = (intake.prepare(prompt, SamplingParams(max_tokens=1), 1, False) for prompt in PROMPTS)
-    return [sequence for request in requests for sequence in intake.sequences(request)]
+def sequences() -> list[Sequence]:
+    params = SamplingParams(max_tokens=1)
+    return [
+        Sequence(
+            seq_id=index,
+            request_id=index,
+            sample_index=0,
+            tokens=list(prompt),
+            num_prompt_tokens=len(prompt),
+            num_tokens_max=len(prompt) + 1,
+            params=params,
+            random=Random(index),
+            stopping=StopChecker(params=params, eos_token_ids=frozenset({EOS})),
+        )
+        for index, prompt in enumerate(PROMPTS)
+    ]
