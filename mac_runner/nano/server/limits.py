@@ -4,6 +4,8 @@ from __future__ import annotations
 
 BODY_BYTES_MAX = 8 << 20
 BODY_S_MAX = 60.0
+BODY_BYTES_AT_ONCE_MAX = 64 << 10
+"""A longer body is parsed on a thread."""
 PROMPTS_MAX = 256
 SAMPLES_MAX = 128
 MESSAGES_MAX = 10_000
@@ -22,5 +24,7 @@ RETRY_AFTER_S = 1
 SHUTDOWN_GRACE_S = 10
 CONNECTIONS_SPARE = 1_000
 """Connections beyond those whose requests the engine works on or keeps waiting."""
+DESCRIPTORS_KEPT = 128
+"""File descriptors that connections leave to the model's files, pipes and libraries."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""
