@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,10 +12,13 @@ from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.models import BPE
 
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
 REPLACEMENT = "\ufffd"
+_NORMALIZED_CHARS_MAX = 4
+"""Of how many characters a normaliser makes one: NFC composes a Greek letter of itself and three marks."""
 _CHARACTER_TOKENS_MAX = 8
 """What does not make a character after so many tokens never will; a character has at most four bytes."""
 
@@ -38,6 +42,16 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """How many tokens there are, added ones included."""
         return int(self._fast.get_vocab_size(with_added_tokens=True))
+
+    def chars_max(self, num_tokens: int) -> int | None:
+        """No longer text has so few tokens; None where one token may stand for a text of any length."""
+        return None if self._longest_chars is None else num_tokens * self._longest_chars * _NORMALIZED_CHARS_MAX
+
+    @cached_property
+    def _longest_chars(self) -> int | None:
+        model = self._fast.model
+        is_whole = isinstance(model, BPE) and (not model.fuse_unk or model.unk_token is None or model.byte_fallback)
+        return max(map(len, self._fast.get_vocab())) if is_whole else None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The tokens of a text."""

@@ -29,6 +29,18 @@ def test_text_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.parametrize("text", ["", "plain", "Grüße, 世界 👋🏽!", "e\u0301" * 50, "<|assistant|>" * 9])
+def test_no_text_is_longer_than_its_tokens_allow(tokenizer: Tokenizer, text: str) -> None:
+    assert len(text) <= (tokenizer.chars_max(len(tokenizer.encode(text))) or 0)
+
+
+def test_tokens_that_stand_for_any_text_allow_any_length(tmp_path: Path) -> None:
+    words = {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+
+    assert Tokenizer(tmp_path).chars_max(1) is None
+
+
 def test_special_tokens_are_left_out_of_text_unless_asked_for(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("a<|end|>")
 

@@ -7,13 +7,17 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import current_thread
 
 import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mac_runner.nano import Tokenizer
 from mac_runner.nano.server import wire
+from mac_runner.nano.server.bodies import Parsed, parse_body
+from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -154,6 +158,46 @@ def test_one_prompt_too_long_queues_none_of_a_request(model: Path) -> None:
         assert (await server.stats()).num_waiting == 0
 
     play(model, scene, max_model_len=64)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a" * 100_000}),
+        ("/v1/completions", {"prompt": [1] * 100_000}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a" * 100_000}]}),
+        ("/api/generate", {"prompt": "a" * 100_000}),
+    ],
+)
+def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
+    model: Path, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it was tokenised"))
+
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        refused = await client.post(path, json={"model": MODEL, **body})
+
+        assert (refused.status_code, "exceeds the context" in refused.text) == (400, True)
+
+    play(model, scene, max_model_len=64)
+
+
+def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def noting(kind: type[Parsed], content: bytes) -> Parsed:
+        threads.append(current_thread().name)
+        return parse_body(kind, content)
+
+    monkeypatch.setattr(wire, "parse_body", noting)
+
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        for size in (10, BODY_BYTES_AT_ONCE_MAX):
+            await client.post("/v1/completions", json={"model": "other", "prompt": "a" * size})
+
+        assert threads[0] == current_thread().name != threads[1]
+
+    play(model, scene)
 
 
 def test_completion_without_a_limit_goes_to_the_end_of_the_context(model: Path) -> None:
