@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import ClassVar, NoReturn
 
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
@@ -16,6 +17,8 @@ from tokenizers.models import BPE
 
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
+Variables = Mapping[str, object]
+NO_VARIABLES: Variables = MappingProxyType({})
 REPLACEMENT = "\ufffd"
 _NORMALIZED_CHARS_MAX = 4
 """Of how many characters a normaliser makes one: NFC composes a Greek letter of itself and three marks."""
@@ -25,6 +28,9 @@ _CHARACTER_TOKENS_MAX = 8
 
 class Tokenizer:
     """A model's tokenizer."""
+
+    reserved_variables: ClassVar = frozenset({"messages", "self"})
+    """Names that mean something of their own in every chat template, so that no variable can have them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -66,22 +72,27 @@ class Tokenizer:
         found = self._fast.token_to_id(token)
         return None if found is None else int(found)
 
-    def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
-        """A conversation as the model was trained to see it, ready for its answer."""
+    def chat_text(self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /) -> str:
+        """A conversation as the model was trained to see it, ready for its answer. Raises InvalidRequestError.
+
+        `variables` are what else the template is given, under any names but the reserved ones.
+        """
         if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
-        known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables}
+        known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables, "messages": messages}
         try:
             self._template = self._template or _sandbox().from_string(self.chat_template)
-            return self._template.render(messages=messages, **known)
+            return self._template.render(known)
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidRequestError(
                 f"the chat template of {self.directory} refuses these messages: {error}"
             ) from error
 
-    def encode_chat(self, messages: Sequence[Mapping[str, object]], **variables: object) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /
+    ) -> list[int]:
         """The tokens of `chat_text`, which holds all special tokens itself."""
-        return self.encode(self.chat_text(messages, **variables), add_special_tokens=False)
+        return self.encode(self.chat_text(messages, variables), add_special_tokens=False)
 
 
 class TextStream:

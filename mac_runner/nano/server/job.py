@@ -52,7 +52,7 @@ def tokens_of(
     if tokenizer is None:
         raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
     is_chat = isinstance(prompt, Chat)
-    text = tokenizer.chat_text(list(prompt.messages), **prompt.variables) if isinstance(prompt, Chat) else prompt
+    text = tokenizer.chat_text(list(prompt.messages), prompt.variables) if isinstance(prompt, Chat) else prompt
     chars_max = tokenizer.chars_max(context_tokens)
     if chars_max is not None and len(text) > chars_max:
         raise PromptTooLongError(

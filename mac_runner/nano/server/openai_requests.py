@@ -18,6 +18,7 @@ from mac_runner.nano.server.limits import (
     TOP_LOGPROBS_MAX,
 )
 from mac_runner.nano.server.refusals import invalid
+from mac_runner.nano.tokenizer import Tokenizer
 
 Tokens = Annotated[Many[int], Field(min_length=1)]
 Prompts = (
@@ -145,6 +146,7 @@ class ChatBody(OpenaiBody):
         require_absent(self, "logit_bias", "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+        self._require_variables()
         limit = self.max_completion_tokens or self.max_tokens
         params = replace(_params(self, defaults), top_logprobs=self.top_logprobs or 0)
         return Job(
@@ -158,6 +160,11 @@ class ChatBody(OpenaiBody):
             num_samples=self.num_samples,
             is_open_ended=limit is None,
         )
+
+    def _require_variables(self) -> None:
+        for name in Tokenizer.reserved_variables & (self.chat_template_kwargs or {}).keys():
+            field = f"chat_template_kwargs.{name}"
+            raise invalid(f"{field} cannot be set: the name means something else in every template", field)
 
 
 class CompletionBody(OpenaiBody):
