@@ -10,6 +10,7 @@ PROMPTS_MAX = 256
 SAMPLES_MAX = 128
 MESSAGES_MAX = 10_000
 TOP_LOGPROBS_MAX = 20
+WEIGHT_VERSION_MAX = (1 << 63) - 1
 COMPLETION_TOKENS = 16
 """How long a text completion is unless the request says otherwise, as OpenAI has it."""
 QUOTED_CHARS_MAX = 300

@@ -330,7 +330,10 @@ def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, 
         old = await client.post("/admin/weights", json={"path": str(model), "version": 3}, headers=KEY)
         older = await client.post("/admin/weights", json={"path": str(model), "version": 2}, headers=KEY)
 
-        assert [answer.status_code for answer in (nowhere, foreign, old, older)] == [400, 400, 200, 400]
+        beyond = await client.post("/admin/weights", json={"path": str(model), "version": 1 << 63}, headers=KEY)
+
+        assert [answer.status_code for answer in (nowhere, foreign, old, older, beyond)] == [400, 400, 200, 400, 400]
+        assert beyond.json()["error"]["param"] == "version"
         assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
         assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3
 
