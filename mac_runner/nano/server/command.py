@@ -104,7 +104,8 @@ async def _serve(config: EngineConfig, address: Address) -> None:
     with bound(address.host, address.port) as listener:
         async with open_service(config, times=times, name=address.name) as service:
             app = build_app(service, admin_key=address.admin_key)
-            async with serving(app, listener, connections_max=_connections_max(config)):
+            give_up = service.engine.shutdown
+            async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
                 host, port = listener.getsockname()[:2]
                 click.echo(f"serving {service.card.name} at http://{host}:{port}", err=True)
                 await _told_to_stop()

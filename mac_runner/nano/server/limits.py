@@ -23,6 +23,8 @@ STALL_S_MAX = 30.0
 RETRY_AFTER_S = 1
 """What a client is told to wait when the queue is full."""
 SHUTDOWN_GRACE_S = 10
+SHUTDOWN_ANSWER_S = 5
+"""How long those may take to be told so whose requests outlast the grace."""
 CONNECTIONS_SPARE = 1_000
 """Connections beyond those whose requests the engine works on or keeps waiting."""
 DESCRIPTORS_KEPT = 128

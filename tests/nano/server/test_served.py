@@ -453,3 +453,30 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
 
     play(model, scene)
+
+
+def test_request_that_outlasts_the_grace_is_told_that_the_engine_has_stopped(model: Path) -> None:
+    async def on_stage() -> None:
+        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            async with served(model, grace_s=0.01) as server:
+                path = f"{server.url}/v1/completions"
+                whole = asyncio.create_task(client.post(path, json=LONG))
+                stream = asyncio.create_task(client.post(path, json={**LONG, "stream": True}))
+                await server.until_running(2)
+
+            assert ((await whole).status_code, (await whole).json()["error"]["code"]) == (503, "engine_stopped")
+            assert '"code":"engine_stopped"' in (await stream).text.rstrip().rpartition("\n")[2]
+
+    asyncio.run(on_stage())
+
+
+def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+        monkeypatch.setattr(server.service, "require_model", lambda name: 1 / 0)
+        answer = await client.post("/v1/completions", json=SHORT)
+        page = (await client.get("/metrics")).text
+
+        assert answer.status_code == 500
+        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1\n' in page
+
+    play(model, scene)
