@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import ClassVar, NoReturn
 
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.models import BPE
 
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
+Variables = Mapping[str, object]
+NO_VARIABLES: Variables = MappingProxyType({})
 REPLACEMENT = "\ufffd"
+_NORMALIZED_CHARS_MAX = 4
+"""Of how many characters a normaliser makes one: NFC composes a Greek letter of itself and three marks."""
 _CHARACTER_TOKENS_MAX = 8
 """What does not make a character after so many tokens never will; a character has at most four bytes."""
 
 
 class Tokenizer:
     """A model's tokenizer."""
+
+    reserved_variables: ClassVar = frozenset({"messages", "self"})
+    """Names that mean something of their own in every chat template, so that no variable can have them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,6 +49,16 @@ class Tokenizer:
         """How many tokens there are, added ones included."""
         return int(self._fast.get_vocab_size(with_added_tokens=True))
 
+    def chars_max(self, num_tokens: int) -> int | None:
+        """No longer text has so few tokens; None where one token may stand for a text of any length."""
+        return None if self._longest_chars is None else num_tokens * self._longest_chars * _NORMALIZED_CHARS_MAX
+
+    @cached_property
+    def _longest_chars(self) -> int | None:
+        model = self._fast.model
+        is_whole = isinstance(model, BPE) and (not model.fuse_unk or model.unk_token is None or model.byte_fallback)
+        return max(map(len, self._fast.get_vocab())) if is_whole else None
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The tokens of a text. Raises InvalidRequestError where it has no UTF-8: it holds half of a surrogate pair."""
         try:
@@ -56,22 +76,27 @@ class Tokenizer:
         found = self._fast.token_to_id(token)
         return None if found is None else int(found)
 
-    def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
-        """A conversation as the model was trained to see it, ready for its answer."""
+    def chat_text(self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /) -> str:
+        """A conversation as the model was trained to see it, ready for its answer. Raises InvalidRequestError.
+
+        `variables` are what else the template is given, under any names but the reserved ones.
+        """
         if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
-        known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables}
+        known = {"add_generation_prompt": True, **_special_tokens(self._settings), **variables, "messages": messages}
         try:
             self._template = self._template or _sandbox().from_string(self.chat_template)
-            return self._template.render(messages=messages, **known)
+            return self._template.render(known)
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidRequestError(
                 f"the chat template of {self.directory} refuses these messages: {error}"
             ) from error
 
-    def encode_chat(self, messages: Sequence[Mapping[str, object]], **variables: object) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /
+    ) -> list[int]:
         """The tokens of `chat_text`, which holds all special tokens itself."""
-        return self.encode(self.chat_text(messages, **variables), add_special_tokens=False)
+        return self.encode(self.chat_text(messages, variables), add_special_tokens=False)
 
 
 class TextStream:

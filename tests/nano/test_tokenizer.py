@@ -29,6 +29,25 @@ def test_text_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.parametrize("text", ["", "plain", "Grüße, 世界 👋🏽!", "e\u0301" * 50, "<|assistant|>" * 9])
+def test_no_text_is_longer_than_its_tokens_allow(tokenizer: Tokenizer, text: str) -> None:
+    assert len(text) <= (tokenizer.chars_max(len(tokenizer.encode(text))) or 0)
+
+
+def test_tokens_that_stand_for_any_text_allow_any_length(tmp_path: Path) -> None:
+    words = {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+
+    assert Tokenizer(tmp_path).chars_max(1) is None
+
+
+@pytest.mark.parametrize("name", ["messages", "self", "variables"])
+def test_no_name_of_a_variable_takes_the_place_of_the_messages(tmp_path: Path, name: str) -> None:
+    tokenizer = templated(tmp_path, "{{ messages[0].content }}")
+
+    assert tokenizer.chat_text([{"role": "user", "content": "Hi"}], {name: "x"}) == "Hi"
+
+
 def test_special_tokens_are_left_out_of_text_unless_asked_for(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("a<|end|>")
 
@@ -68,7 +87,7 @@ def test_chat_template_of_a_file_of_its_own_wins(tmp_path: Path) -> None:
     templated(tmp_path, "old")
     (tmp_path / "chat_template.jinja").write_text("new {{ messages[0].content | tojson }} {{ name }}", encoding="utf-8")
 
-    assert Tokenizer(tmp_path).chat_text([{"role": "user", "content": 'ü"'}], name="x") == 'new "ü\\"" x'
+    assert Tokenizer(tmp_path).chat_text([{"role": "user", "content": 'ü"'}], {"name": "x"}) == 'new "ü\\"" x'
 
 
 def test_named_template_for_talking_is_the_default_one(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ async def served(
     max_batch_size: int = 16,
     max_waiting: int = 64,
     max_model_len: int = 8192,
+    grace_s: float = 10.0,
 ) -> AsyncIterator[Served]:
     """Serve a model for the time of the block."""
     config = EngineConfig(
@@ -58,8 +59,7 @@ async def served(
     )
     with bound("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        async with (
-            open_service(config, times=TIMES, name=MODEL) as service,
-            serving(build_app(service, admin_key=admin_key), listener, connections_max=1000),
-        ):
-            yield Served(url=f"http://127.0.0.1:{port}", port=port, service=service)
+        async with open_service(config, times=TIMES, name=MODEL) as service:
+            app, give_up = build_app(service, admin_key=admin_key), service.engine.shutdown
+            async with serving(app, listener, connections_max=1000, give_up=give_up, grace_s=grace_s):
+                yield Served(url=f"http://127.0.0.1:{port}", port=port, service=service)

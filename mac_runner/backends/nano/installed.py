@@ -7,7 +7,8 @@ from typing import Final
 
 from mac_runner.errors import ConfigError
 
-NEEDED: Final = ("torch", "safetensors", "tokenizers", "jinja2", "llguidance")
+NEEDED: Final = ("torch", "numba", "llvmlite", "numpy", "safetensors", "tokenizers", "jinja2", "llguidance")
+"""What the extra `[nano]` installs, but for what only its server needs."""
 
 
 def check_installed(name: str) -> None:

@@ -62,6 +62,7 @@ class LoadedEngine:
     async def open(cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor) -> Self:
         """Load the model of entry `name`. Raises ConfigError or EngineDeadError."""
         key = ("model_definitions", name, "nano_config")
+        _require_variables(config.chat_template_kwargs, (*key, "chat_template_kwargs"))
         try:
             with boundary(EngineDeadError, f"model {name}: nano did not start"):
                 engine = AsyncEngine(engine_config(config))
@@ -113,9 +114,15 @@ class LoadedEngine:
         await self._engine.shutdown()
 
 
+def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> None:
+    """Raises ConfigError for a name that no variable of a chat template can have."""
+    for name in Tokenizer.reserved_variables & settings.keys():
+        raise ConfigError(f"{'.'.join(key)}.{name}: the name means something else in every template", key=(*key, name))
+
+
 def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
     def write(conversation: list[dict[str, str]]) -> str:
-        return tokenizer.chat_text(conversation, **settings)
+        return tokenizer.chat_text(conversation, settings)
 
     return renderer_of(None if tokenizer.chat_template is None else write, tokenizer.encode)
 

@@ -14,6 +14,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from mac_runner.nano.server.bodies import Body, parse_body
+from mac_runner.nano.server.limits import WEIGHT_VERSION_MAX
 from mac_runner.nano.server.refusals import Refusal, RefusedError
 from mac_runner.nano.server.service import Service
 from mac_runner.nano.server.wire import answer, read_bytes
@@ -24,7 +25,8 @@ class Weights(Body):
     """`POST /admin/weights`: safetensors in a directory that the server can read."""
 
     path: Annotated[str, Field(min_length=1)]
-    version: Annotated[int | None, Field(ge=1)] = None
+    # A key of the prefix cache has 64 bits for it, one of them the sign.
+    version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
 
 
 class Pause(Body):

@@ -20,7 +20,7 @@ from mac_runner.nano.server.ollama_api import OllamaApi
 from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest, ShowRequest
 from mac_runner.nano.server.openai_api import OpenaiApi
 from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
-from mac_runner.nano.server.refusals import Refusal, refusal_of
+from mac_runner.nano.server.refusals import CLIENT_GONE_STATUS, INTERNAL_ERROR_STATUS, Refusal, refusal_of
 from mac_runner.nano.server.service import Service
 from mac_runner.nano.server.wire import answer
 
@@ -136,9 +136,14 @@ class _Counting:
         self._tally.in_flight += 1
         try:
             await self._app(scope, receive, noting)
+        except Exception:
+            # It is answered further out, where this cannot see it.
+            status = status or INTERNAL_ERROR_STATUS
+            raise
         finally:
             self._tally.in_flight -= 1
-            self._tally.answers[getattr(scope.get("route"), "path", "other"), status] += 1
+            path = getattr(scope.get("route"), "path", "other")
+            self._tally.answers[path, status or CLIENT_GONE_STATUS] += 1
 
 
 def _told(request: Request, refusal: Refusal) -> Response:
@@ -162,4 +167,7 @@ async def _not_here(request: Request, error: Exception) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     del error  # The server logs it; a client has no use for our insides.
-    return _told(request, Refusal(status=500, message="an error in the server: see its log", kind="server_error"))
+    return _told(
+        request,
+        Refusal(status=INTERNAL_ERROR_STATUS, message="an error in the server: see its log", kind="server_error"),
+    )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, from_json
 
 from mac_runner.nano.server.limits import QUOTED_CHARS_MAX
 from mac_runner.nano.server.refusals import RefusedError, invalid
 
 PROBLEMS_TOLD_MAX = 3
+PROBLEMS_LISTED_MAX = 1_000
+"""More are only counted: it takes long to list millions."""
+
+Item = TypeVar("Item")
+Many: TypeAlias = Annotated[tuple[Item, ...], Field(fail_fast=True)]
+"""An array in a request. The first item at fault ends the look at it: there may be millions."""
 
 
 class Body(BaseModel):
@@ -26,7 +33,7 @@ def parse_body(kind: type[Parsed], content: bytes) -> Parsed:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        raise _told(error) from None
+        raise _told(error, content) from None
 
 
 def require_absent(body: Body, *names: str) -> None:
@@ -36,10 +43,34 @@ def require_absent(body: Body, *names: str) -> None:
             raise invalid(f"{name} is not supported by this server: leave it out", name)
 
 
-def _told(error: ValidationError) -> RefusedError:
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    places = [".".join(str(part) for part in problem["loc"])[:QUOTED_CHARS_MAX] for problem in problems]
+def _told(error: ValidationError, content: bytes) -> RefusedError:
+    if error.error_count() > PROBLEMS_LISTED_MAX:
+        return invalid(f"{error.error_count()} fields are wrong or unknown")
+    problems, sent = error.errors(include_url=False, include_context=False, include_input=False), _sent(content)
+    places = [_place(problem, sent)[:QUOTED_CHARS_MAX] for problem in problems]
     said = [str(problem["msg"])[:QUOTED_CHARS_MAX] for problem in problems]
-    told = [f"{place}: {words}" if place else words for place, words in zip(places, said, strict=True)]
+    # A field that may be of several kinds is told once for each, at times in the same words.
+    told = list(
+        dict.fromkeys(f"{place}: {words}" if place else words for place, words in zip(places, said, strict=True))
+    )
     more = f" (and {len(told) - PROBLEMS_TOLD_MAX} more)" if len(told) > PROBLEMS_TOLD_MAX else ""
     return invalid("; ".join(told[:PROBLEMS_TOLD_MAX]) + more, places[0] or None)
+
+
+def _sent(content: bytes) -> object:
+    """What the client has written; nothing where it is no JSON."""
+    try:
+        return from_json(content)
+    except ValueError:
+        return None
+
+
+def _place(problem: ErrorDetails, sent: object) -> str:
+    """Where in the request: the validator's path without the names of the kinds that it tried on the way."""
+    steps = list[str]()
+    for part in problem["loc"]:
+        is_there = part in sent if isinstance(sent, dict) else isinstance(sent, list) and isinstance(part, int)
+        if is_there or (problem["type"] == "missing" and part == problem["loc"][-1]):
+            steps.append(str(part))
+            sent = sent[part] if is_there else None  # type: ignore[index]
+    return ".".join(steps)

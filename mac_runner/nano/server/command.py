@@ -14,6 +14,7 @@ import click
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.server.app import build_app
+from mac_runner.nano.server.descriptors import connections_within, raise_limit
 from mac_runner.nano.server.limits import CONNECTIONS_SPARE
 from mac_runner.nano.server.opening import open_service
 from mac_runner.nano.server.service import Times
@@ -103,11 +104,22 @@ async def _serve(config: EngineConfig, address: Address) -> None:
     with bound(address.host, address.port) as listener:
         async with open_service(config, times=times, name=address.name) as service:
             app = build_app(service, admin_key=address.admin_key)
-            connections_max = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE
-            async with serving(app, listener, connections_max=connections_max):
+            give_up = service.engine.shutdown
+            async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
                 host, port = listener.getsockname()[:2]
                 click.echo(f"serving {service.card.name} at http://{host}:{port}", err=True)
                 await _told_to_stop()
+
+
+def _connections_max(config: EngineConfig) -> int:
+    """As many as the queue makes sense of, or as this process may hold."""
+    wanted, limit = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE, raise_limit()
+    allowed = connections_within(wanted, limit)
+    if allowed < wanted:
+        click.echo(
+            f"{allowed} connections at most: {limit} file descriptors allow no {wanted} (`ulimit -Hn`)", err=True
+        )
+    return allowed
 
 
 async def _told_to_stop() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mac_runner.nano.errors import InvalidRequestError
+from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.tokenizer import Tokenizer
 
@@ -40,15 +40,25 @@ class Job:
     thinks: bool = False
 
 
-def tokens_of(prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None) -> tuple[int, ...]:
-    """The tokens of a prompt. Raises InvalidRequestError."""
+def tokens_of(
+    prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None, context_tokens: int
+) -> tuple[int, ...]:
+    """The tokens of a prompt.
+
+    Raises InvalidRequestError, and PromptTooLongError for a text that cannot fit, before it is tokenised.
+    """
     if isinstance(prompt, tuple):
         return prompt
     if tokenizer is None:
         raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
-    if isinstance(prompt, Chat):
-        return tuple(tokenizer.encode_chat(list(prompt.messages), **prompt.variables))
-    return tuple(tokenizer.encode(prompt))
+    is_chat = isinstance(prompt, Chat)
+    text = tokenizer.chat_text(list(prompt.messages), prompt.variables) if isinstance(prompt, Chat) else prompt
+    chars_max = tokenizer.chars_max(context_tokens)
+    if chars_max is not None and len(text) > chars_max:
+        raise PromptTooLongError(
+            f"the prompt has {len(text)} characters, more than the context of {context_tokens} tokens can hold"
+        )
+    return tuple(tokenizer.encode(text, add_special_tokens=not is_chat))
 
 
 def schema_text(schema: object) -> str:

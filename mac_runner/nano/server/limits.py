@@ -4,10 +4,13 @@ from __future__ import annotations
 
 BODY_BYTES_MAX = 8 << 20
 BODY_S_MAX = 60.0
+BODY_BYTES_AT_ONCE_MAX = 64 << 10
+"""A longer body is parsed on a thread."""
 PROMPTS_MAX = 256
 SAMPLES_MAX = 128
 MESSAGES_MAX = 10_000
 TOP_LOGPROBS_MAX = 20
+WEIGHT_VERSION_MAX = (1 << 63) - 1
 COMPLETION_TOKENS = 16
 """How long a text completion is unless the request says otherwise, as OpenAI has it."""
 QUOTED_CHARS_MAX = 300
@@ -20,7 +23,11 @@ STALL_S_MAX = 30.0
 RETRY_AFTER_S = 1
 """What a client is told to wait when the queue is full."""
 SHUTDOWN_GRACE_S = 10
+SHUTDOWN_ANSWER_S = 5
+"""How long those may take to be told so whose requests outlast the grace."""
 CONNECTIONS_SPARE = 1_000
 """Connections beyond those whose requests the engine works on or keeps waiting."""
+DESCRIPTORS_KEPT = 128
+"""File descriptors that connections leave to the model's files, pipes and libraries."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""

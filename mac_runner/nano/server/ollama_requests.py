@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.server.bodies import Body, require_absent
+from mac_runner.nano.server.bodies import Body, Many, require_absent
 from mac_runner.nano.server.job import ANY_OBJECT, Chat, Job, overlaid, schema_text
 from mac_runner.nano.server.limits import MESSAGES_MAX, TOP_LOGPROBS_MAX
 from mac_runner.nano.server.refusals import invalid
@@ -40,7 +40,7 @@ class Options(Body):
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     seed: int | None = None
-    stop: str | Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    stop: str | Annotated[Many[str], Field(max_length=64)] | None = None
     repeat_penalty: Annotated[float | None, Field(gt=0)] = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -170,7 +170,7 @@ class OllamaBody(Body):
 class ChatRequest(OllamaBody):
     """`POST /api/chat`."""
 
-    messages: Annotated[tuple[OllamaMessage, ...], Field(max_length=MESSAGES_MAX)] = ()
+    messages: Annotated[Many[OllamaMessage], Field(max_length=MESSAGES_MAX)] = ()
     # Refused unless they ask for nothing.
     tools: JsonValue = None
 

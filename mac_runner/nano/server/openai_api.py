@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator
 
 from fastapi import Request, Response
@@ -73,11 +74,12 @@ class OpenaiApi:
 
 async def events_of(generation: Generation, envelope: Envelope, *, tells_usage: bool) -> AsyncGenerator[bytes]:
     """A stream of events, those that are there together at once; an error in the middle is told, and ends it."""
-    begun, samples, events = set[int](), list[TrainingSample](), b""
+    begun, offsets, samples, events = set[int](), Counter[int](), list[TrainingSample](), b""
     try:
         async for index, delta in generation.pieces():
-            events += _event(envelope.chunk(index, delta, is_first=index not in begun))
+            events += _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
             begun.add(index)
+            offsets[index] += envelope.num_chars(delta)
             if delta.sample is not None:
                 samples.append(delta.sample)
             # The last one goes out with what ends the stream.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from mac_runner.nano.outputs import Delta, TokenLogprob, TrainingSample
 from mac_runner.nano.server.refusals import Refusal
@@ -41,15 +42,19 @@ class Envelope:
             body["prompt_token_ids"] = list(prompts[0])
         return body | {"usage": usage(prompts, samples)}
 
-    def chunk(self, index: int, delta: Delta, *, is_first: bool) -> JsonObject:
-        """A piece of a stream."""
+    def num_chars(self, delta: Delta) -> int:
+        """How much further the next piece begins than this one, by `text_offset`; 0 where that is not told."""
+        return sum(len(self.spell(each)) for each in delta.token_ids) if self.logprobs and not self.is_chat else 0
+
+    def chunk(self, index: int, delta: Delta, *, is_first: bool, text_offset: int = 0) -> JsonObject:
+        """A piece of a stream, which begins so many characters after the prompt."""
         sample = delta.sample
         choice: JsonObject = {"index": index, "finish_reason": None if sample is None else sample.finish_reason}
         if self.is_chat:
             choice["delta"] = {**({"role": "assistant"} if is_first else {}), "content": delta.text}
         else:
             choice["text"] = delta.text
-        choice["logprobs"] = self._logprobs(delta.token_ids, delta.logprobs, delta.top_logprobs)
+        choice["logprobs"] = self._logprobs(delta.token_ids, delta.logprobs, delta.top_logprobs, text_offset)
         if self.token_ids:
             choice["token_ids"] = list(delta.token_ids)
         kind = "chat.completion.chunk" if self.is_chat else "text_completion"
@@ -75,7 +80,11 @@ class Envelope:
         return choice
 
     def _logprobs(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[TokenLogprob]]
+        self,
+        token_ids: Sequence[int],
+        logprobs: Sequence[float],
+        tops: Sequence[Sequence[TokenLogprob]],
+        text_offset: int = 0,
     ) -> JsonObject | None:
         if not self.logprobs:
             return None
@@ -86,9 +95,16 @@ class Envelope:
         return {
             "tokens": words,
             "token_logprobs": [_finite(logprob) for _, logprob, _ in rows],
-            "top_logprobs": [{self.spell(each.token_id): _finite(each.logprob) for each in top} for _, _, top in rows],
-            "text_offset": [sum(map(len, words[:place])) for place in range(len(words))],
+            "top_logprobs": [self._by_spelling(top) for _, _, top in rows],
+            "text_offset": list(accumulate(map(len, words), initial=text_offset))[:-1],
         }
+
+    def _by_spelling(self, top: Sequence[TokenLogprob]) -> dict[str, float]:
+        """Of tokens that are spelt alike the likeliest, which comes first."""
+        found = dict[str, float]()
+        for each in top:
+            found.setdefault(self.spell(each.token_id), _finite(each.logprob))
+        return found
 
 
 def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell: Spell) -> list[JsonObject]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, JsonValue
 
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.server.bodies import Body, require_absent
+from mac_runner.nano.server.bodies import Body, Many, require_absent
 from mac_runner.nano.server.job import ANY_OBJECT, Chat, Job, overlaid, schema_text
 from mac_runner.nano.server.limits import (
     COMPLETION_TOKENS,
@@ -18,13 +18,14 @@ from mac_runner.nano.server.limits import (
     TOP_LOGPROBS_MAX,
 )
 from mac_runner.nano.server.refusals import invalid
+from mac_runner.nano.tokenizer import Tokenizer
 
-Tokens = Annotated[tuple[int, ...], Field(min_length=1)]
+Tokens = Annotated[Many[int], Field(min_length=1)]
 Prompts = (
     str
     | Tokens
-    | Annotated[tuple[str, ...], Field(min_length=1, max_length=PROMPTS_MAX)]
-    | Annotated[tuple[Tokens, ...], Field(min_length=1, max_length=PROMPTS_MAX)]
+    | Annotated[Many[str], Field(min_length=1, max_length=PROMPTS_MAX)]
+    | Annotated[Many[Tokens], Field(min_length=1, max_length=PROMPTS_MAX)]
 )
 
 
@@ -38,7 +39,7 @@ class StructuredOutputs(Body):
     """vLLM's way to hold a reply to a form."""
 
     json_schema: Annotated[JsonValue, Field(alias="json")] = None
-    choice: tuple[str, ...] | None = None
+    choice: Many[str] | None = None
 
 
 class NamedSchema(Body):
@@ -68,7 +69,7 @@ class ChatMessage(Body):
     """A message. Templates know three roles; OpenAI's `developer` is what others call `system`."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | tuple[Part, ...]
+    content: str | Many[Part]
     name: str | None = None
     refusal: None = None
 
@@ -86,7 +87,7 @@ class OpenaiBody(Body):
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     max_tokens: Annotated[int | None, Field(ge=1)] = None
     n: Annotated[int | None, Field(ge=1, le=SAMPLES_MAX)] = None
-    stop: str | Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    stop: str | Annotated[Many[str], Field(max_length=64)] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -96,7 +97,7 @@ class OpenaiBody(Body):
     top_k: Annotated[int | None, Field(ge=-1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     repetition_penalty: Annotated[float | None, Field(gt=0)] = None
-    stop_token_ids: tuple[int, ...] | None = None
+    stop_token_ids: Many[int] | None = None
     ignore_eos: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     return_token_ids: bool | None = None
@@ -124,13 +125,13 @@ class OpenaiBody(Body):
 class ChatBody(OpenaiBody):
     """`POST /v1/chat/completions`."""
 
-    messages: Annotated[tuple[ChatMessage, ...], Field(min_length=1, max_length=MESSAGES_MAX)]
+    messages: Annotated[Many[ChatMessage], Field(min_length=1, max_length=MESSAGES_MAX)]
     max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=TOP_LOGPROBS_MAX)] = None
     response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
-    modalities: tuple[Literal["text"], ...] | None = None
+    modalities: Many[Literal["text"]] | None = None
     # Refused unless they ask for nothing.
     tools: JsonValue = None
     functions: JsonValue = None
@@ -145,6 +146,7 @@ class ChatBody(OpenaiBody):
         require_absent(self, "logit_bias", "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+        self._require_variables()
         limit = self.max_completion_tokens or self.max_tokens
         params = replace(_params(self, defaults), top_logprobs=self.top_logprobs or 0)
         return Job(
@@ -158,6 +160,11 @@ class ChatBody(OpenaiBody):
             num_samples=self.num_samples,
             is_open_ended=limit is None,
         )
+
+    def _require_variables(self) -> None:
+        for name in Tokenizer.reserved_variables & (self.chat_template_kwargs or {}).keys():
+            field = f"chat_template_kwargs.{name}"
+            raise invalid(f"{field} cannot be set: the name means something else in every template", field)
 
 
 class CompletionBody(OpenaiBody):
@@ -190,8 +197,8 @@ def _prompts(prompt: Prompts) -> tuple[str | tuple[int, ...], ...]:
     """One or many, as text or tokens."""
     if isinstance(prompt, str):
         return (prompt,)
-    numbers = tuple(each for each in prompt if isinstance(each, int))
-    return (numbers,) if numbers else tuple(each for each in prompt if not isinstance(each, int))
+    # They are all of one kind, and there may be millions.
+    return cast("tuple[str | Tokens, ...]", (prompt,) if isinstance(prompt[0], int) else prompt)
 
 
 def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:

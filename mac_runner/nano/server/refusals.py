@@ -28,6 +28,7 @@ from mac_runner.nano.errors import (
 )
 from mac_runner.nano.server.limits import QUOTED_CHARS_MAX, RETRY_AFTER_S
 
+INTERNAL_ERROR_STATUS = 500
 CLIENT_GONE_STATUS = 499
 """Nobody reads it; it is what proxies count a client as who left."""
 

@@ -120,7 +120,8 @@ class Service:
         loop, tokenizer = asyncio.get_running_loop(), self.engine.engine.tokenizer
         if len(job.prompts) * job.num_samples > self.engine.config.max_waiting:
             raise InvalidRequestError(f"{len(job.prompts) * job.num_samples} completions are more than may ever wait")
-        prompts = [await loop.run_in_executor(self.thread, tokens_of, each, tokenizer) for each in job.prompts]
+        context = self._context(job)
+        prompts = [await loop.run_in_executor(self.thread, tokens_of, each, tokenizer, context) for each in job.prompts]
         streams = list[RequestStream]()
         try:
             for prompt in prompts:
@@ -134,9 +135,12 @@ class Service:
 
     def _params(self, job: Job, num_tokens: int) -> SamplingParams:
         """A completion may grow to the end of the context, and not beyond."""
-        context = min(self.context_tokens, job.context_tokens or self.context_tokens)
+        context = self._context(job)
         room = context - num_tokens
         if room < 1:
             raise PromptTooLongError(f"the prompt has {num_tokens} tokens, longer than the context of {context} allows")
         wanted = room if job.is_open_ended else min(job.params.max_tokens, room)
         return replace(job.params, max_tokens=wanted)
+
+    def _context(self, job: Job) -> int:
+        return min(self.context_tokens, job.context_tokens or self.context_tokens)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from math import ceil
 
 import uvicorn
 from fastapi import FastAPI
 
-from mac_runner.nano.server.limits import BACKLOG, SHUTDOWN_GRACE_S
+from mac_runner.nano.server.limits import BACKLOG, SHUTDOWN_ANSWER_S, SHUTDOWN_GRACE_S
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -27,8 +28,18 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, listener: socket.socket, *, connections_max: int) -> AsyncIterator[None]:
-    """Answer who connects. At the end requests under way have SHUTDOWN_GRACE_S to be finished."""
+async def serving(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    connections_max: int,
+    give_up: Callable[[], Awaitable[None]],
+    grace_s: float = SHUTDOWN_GRACE_S,
+) -> AsyncIterator[None]:
+    """Answer who connects. At the end requests under way have `grace_s` seconds to be finished.
+
+    Then `give_up` is awaited, which has those that are left answered with an error.
+    """
     server = _Server(
         uvicorn.Config(
             app,
@@ -37,17 +48,20 @@ async def serving(app: FastAPI, listener: socket.socket, *, connections_max: int
             access_log=False,
             server_header=False,
             limit_concurrency=connections_max,
-            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            timeout_graceful_shutdown=ceil(grace_s) + SHUTDOWN_ANSWER_S,
         )
     )
     listener.listen(BACKLOG)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(server.serve(sockets=[listener]))
+            serve = group.create_task(server.serve(sockets=[listener]))
             try:
                 yield
             finally:
                 server.should_exit = True
+            _, late = await asyncio.wait({serve}, timeout=grace_s)
+            if late:
+                await give_up()
     except ExceptionGroup as met:
         # What the caller raises is the caller's, whatever became of the server meanwhile.
         raise met.exceptions[-1] from None

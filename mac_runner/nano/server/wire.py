@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from mac_runner.nano.server.bodies import Parsed, parse_body
-from mac_runner.nano.server.limits import BODY_BYTES_MAX, BODY_S_MAX
+from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX, BODY_BYTES_MAX, BODY_S_MAX
 from mac_runner.nano.server.refusals import ClientGoneError, Refusal, RefusedError
 
 SSE = "text/event-stream; charset=utf-8"
@@ -35,7 +35,10 @@ def answer(content: object, *, status: int = 200, headers: dict[str, str] | None
 
 async def read_request(kind: type[Parsed], request: Request) -> Parsed:
     """The body of a request, checked. What type it says it is does not matter: many say nothing true."""
-    return parse_body(kind, await read_bytes(request))
+    content = await read_bytes(request)
+    if len(content) <= BODY_BYTES_AT_ONCE_MAX:
+        return parse_body(kind, content)
+    return await asyncio.to_thread(parse_body, kind, content)
 
 
 async def read_bytes(request: Request) -> bytes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,13 @@ from mac_runner.errors import ConfigError
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: the tests on the engine are left out")
 def test_engine_is_installed() -> None:
     installed.check_installed("m")
+
+
+def test_what_is_looked_for_is_what_the_extra_installs() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.split(r"[<>=\[]", each)[0] for each in project["optional-dependencies"]["nano"]}
+
+    assert set(installed.NEEDED) == names - {"fastapi", "uvicorn"}  # Those are for `mac-serve`.
 
 
 def test_missing_package_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,16 @@ def test_heads_that_do_not_divide_are_bad_input(model_directory: Path) -> None:
         asyncio.run(start())
 
 
+@pytest.mark.parametrize("name", ["messages", "self"])
+def test_name_that_no_variable_of_a_template_can_have_is_bad_input(model_directory: Path, name: str) -> None:
+    async def start() -> None:
+        async with running(config(model_directory, chat_template_kwargs={name: 1})):
+            pytest.fail("it started")
+
+    with pytest.raises(ConfigError, match=f"nano_config.chat_template_kwargs.{name}: "):
+        asyncio.run(start())
+
+
 def test_trace_tells_every_token(model_directory: Path) -> None:
     async def scene(backend: NanoBackend) -> None:
         reply = await backend.generate(request(sampling=Sampling(seed=1, max_tokens=5)))

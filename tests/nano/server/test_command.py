@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -113,3 +114,15 @@ def test_setting_that_cannot_be_is_told_in_a_line(model: Path) -> None:
 
     assert result.exit_code == 1
     assert "EngineConfig.device = 'cuda'" in result.output
+
+
+def test_fewer_connections_than_wanted_are_told(model: Path) -> None:
+    command = shlex.join((*MAC_SERVE, str(model), "--port", "0", "--num-threads", "1", "--kv-cache-gib", "0.01"))
+    bounded = f"ulimit -n 1000 && exec {command}"
+    with subprocess.Popen(("sh", "-c", bounded), stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.terminate()
+        process.stderr.read()
+
+    assert line == "872 connections at most: 1000 file descriptors allow no 2088 (`ulimit -Hn`)\n"

@@ -10,6 +10,7 @@ from mac_runner.nano import NanoError, SamplingParams
 from mac_runner.nano.server.bodies import parse_body
 from mac_runner.nano.server.job import ANY_OBJECT, Chat, Job
 from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
+from mac_runner.nano.server.refusals import RefusedError
 
 MODEL = SamplingParams(temperature=0.6, top_k=20)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -53,6 +54,14 @@ def text(**more: object) -> Job:
 def test_settings_reach_the_engine(sent: dict[str, object], setting: str, value: object) -> None:
     assert getattr(chat(**sent).params, setting) == value
     assert getattr(text(**sent).params, setting) == value
+
+
+@pytest.mark.parametrize("name", ["messages", "self"])
+def test_name_that_no_variable_of_a_template_can_have_is_refused(name: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        chat(chat_template_kwargs={"fine": 1, name: 1})
+
+    assert caught.value.refusal.field == f"chat_template_kwargs.{name}"
 
 
 def test_schema_of_a_response_format_is_followed() -> None:

@@ -94,6 +94,16 @@ def test_logprobs_of_a_text_are_told_column_by_column() -> None:
     }
 
 
+def test_likeliest_of_tokens_that_are_spelt_alike_is_told() -> None:
+    alike = replace(SAMPLE, top_logprobs=((TokenLogprob(7, -0.5), TokenLogprob(17, -3.0)), (TokenLogprob(9, -0.1),)))
+    body = replace(envelope(is_chat=False, logprobs=True), spell=lambda token_id: spell(token_id % 10))
+
+    told = only_choice(body.whole([(1,)], [alike]))["logprobs"]
+
+    assert isinstance(told, dict)
+    assert told["top_logprobs"] == [{"a": -0.5}, {"b": -0.1}]
+
+
 @pytest.mark.parametrize("is_chat", [True, False])
 def test_token_ids_come_with_the_version_of_the_weights(is_chat: bool) -> None:
     body = envelope(is_chat=is_chat, token_ids=True).whole([(1, 2, 3)], [SAMPLE])

@@ -7,13 +7,17 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import current_thread
 
 import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mac_runner.nano import Tokenizer
 from mac_runner.nano.server import wire
+from mac_runner.nano.server.bodies import Parsed, parse_body
+from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -156,6 +160,46 @@ def test_one_prompt_too_long_queues_none_of_a_request(model: Path) -> None:
     play(model, scene, max_model_len=64)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a" * 100_000}),
+        ("/v1/completions", {"prompt": [1] * 100_000}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a" * 100_000}]}),
+        ("/api/generate", {"prompt": "a" * 100_000}),
+    ],
+)
+def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
+    model: Path, path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it was tokenised"))
+
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        refused = await client.post(path, json={"model": MODEL, **body})
+
+        assert (refused.status_code, "exceeds the context" in refused.text) == (400, True)
+
+    play(model, scene, max_model_len=64)
+
+
+def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def noting(kind: type[Parsed], content: bytes) -> Parsed:
+        threads.append(current_thread().name)
+        return parse_body(kind, content)
+
+    monkeypatch.setattr(wire, "parse_body", noting)
+
+    async def scene(_: Served, client: httpx.AsyncClient) -> None:
+        for size in (10, BODY_BYTES_AT_ONCE_MAX):
+            await client.post("/v1/completions", json={"model": "other", "prompt": "a" * size})
+
+        assert threads[0] == current_thread().name != threads[1]
+
+    play(model, scene)
+
+
 def test_completion_without_a_limit_goes_to_the_end_of_the_context(model: Path) -> None:
     async def scene(_: Served, client: httpx.AsyncClient) -> None:
         talk = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "ignore_eos": True}
@@ -286,7 +330,10 @@ def test_weights_of_another_kind_are_refused_and_the_old_ones_stay(model: Path, 
         old = await client.post("/admin/weights", json={"path": str(model), "version": 3}, headers=KEY)
         older = await client.post("/admin/weights", json={"path": str(model), "version": 2}, headers=KEY)
 
-        assert [answer.status_code for answer in (nowhere, foreign, old, older)] == [400, 400, 200, 400]
+        beyond = await client.post("/admin/weights", json={"path": str(model), "version": 1 << 63}, headers=KEY)
+
+        assert [answer.status_code for answer in (nowhere, foreign, old, older, beyond)] == [400, 400, 200, 400, 400]
+        assert beyond.json()["error"]["param"] == "version"
         assert "tensor model.embed_tokens.weight" in foreign.json()["error"]["message"]
         assert (await client.get("/admin/state", headers=KEY)).json()["weight_version"] == 3
 
@@ -404,5 +451,32 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
         assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1\n' in up
         assert (ill.status_code, "nano_engine_up 0" in down) == (503, True)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
+
+    play(model, scene)
+
+
+def test_request_that_outlasts_the_grace_is_told_that_the_engine_has_stopped(model: Path) -> None:
+    async def on_stage() -> None:
+        async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            async with served(model, grace_s=0.01) as server:
+                path = f"{server.url}/v1/completions"
+                whole = asyncio.create_task(client.post(path, json=LONG))
+                stream = asyncio.create_task(client.post(path, json={**LONG, "stream": True}))
+                await server.until_running(2)
+
+            assert ((await whole).status_code, (await whole).json()["error"]["code"]) == (503, "engine_stopped")
+            assert '"code":"engine_stopped"' in (await stream).text.rstrip().rpartition("\n")[2]
+
+    asyncio.run(on_stage())
+
+
+def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+        monkeypatch.setattr(server.service, "require_model", lambda name: 1 / 0)
+        answer = await client.post("/v1/completions", json=SHORT)
+        page = (await client.get("/metrics")).text
+
+        assert answer.status_code == 500
+        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1\n' in page
 
     play(model, scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TrainingSample
 from mac_runner.nano.server.openai_api import events_of
@@ -19,12 +20,14 @@ def delta(text: str, *, request_id: int = 0, is_last: bool = False) -> Delta:
     return Delta(request_id=request_id, sample_index=0, text=text, sample=SAMPLE if is_last else None)
 
 
-def writes(*arrivals: list[Delta | EngineStoppedError], num_prompts: int = 1) -> list[str]:
+def writes(
+    *arrivals: list[Delta | EngineStoppedError], num_prompts: int = 1, envelope: Envelope = ENVELOPE
+) -> list[str]:
     """What is written to a client when these arrive, one lot after the other."""
 
     async def program() -> list[str]:
         streams = [RequestStream(1, lambda stream: None) for _ in range(num_prompts)]
-        events = events_of(Generation([(1,)] * num_prompts, streams, 1), ENVELOPE, tells_usage=False)
+        events = events_of(Generation([(1,)] * num_prompts, streams, 1), envelope, tells_usage=False)
         written = list[str]()
         for lot in arrivals:
             for each in lot:
@@ -62,3 +65,11 @@ def test_error_is_told_behind_what_came_before_it() -> None:
 
     assert [each.count("data: ") for each in written] == [2]
     assert written[0].index('"text":"a"') < written[0].index("shut down")
+
+
+def test_offsets_in_the_text_go_on_from_piece_to_piece() -> None:
+    pieces = [replace(delta("ab"), token_ids=(5, 10), logprobs=(-1.0, -2.0)) for _ in range(2)]
+    written = writes([pieces[0]], [pieces[1], delta("", is_last=True)], envelope=replace(ENVELOPE, logprobs=True))
+
+    assert '"text_offset":[0,1]' in written[0]
+    assert '"text_offset":[3,4]' in written[1]
