@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from mac_runner.nano import EngineConfig, EngineStats
 from mac_runner.nano.server import Service, Times, bound, build_app, open_service, serving
 
 MODEL = "tiny"
-TIMES = Times(unix_s=time.time, monotonic_s=time.monotonic)
+TIMES = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from mac_runner.nano.server import ollama_replies, openai_replies
 from mac_runner.nano.server.admin_api import AdminApi, Pause, Sleep, Weights
 from mac_runner.nano.server.bodies import Body
 from mac_runner.nano.server.health import Health, ProgressWatch
-from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX
+from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX, LOOK_AGAIN_S
 from mac_runner.nano.server.metrics import CONTENT_TYPE, Tally, exposition
 from mac_runner.nano.server.ollama_api import OllamaApi
 from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest, ShowRequest
@@ -103,6 +103,14 @@ class _Watched:
         return Response(exposition(stats, self._tally), media_type=CONTENT_TYPE)
 
     async def _look(self) -> Health:
+        found = await self._glance()
+        if not found.is_stuck:
+            return found
+        # Both looks may have met a request that had just come: then a step was taken by now.
+        await self._service.times.sleep(LOOK_AGAIN_S)
+        return await self._glance()
+
+    async def _glance(self) -> Health:
         engine = self._service.engine
         try:
             async with asyncio.timeout(ENGINE_ANSWER_S_MAX):

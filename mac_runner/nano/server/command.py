@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Literal
+from math import isfinite
+from typing import Any, Literal
 
 import click
 
@@ -34,6 +35,17 @@ class Address:
     admin_key: str | None
 
 
+class _FiniteRange(click.FloatRange):
+    """A number in a range, which `nan` is in as far as comparisons can tell."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Ends with a usage error."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.argument("model")
 @click.option("--host", default="127.0.0.1", help="Where to listen; 0.0.0.0 for everybody who can reach this machine.")
@@ -46,8 +58,8 @@ class Address:
 @click.option("--max-waiting", type=click.IntRange(1), default=1024, help="Completions that may wait; then 429.")
 @click.option("--max-model-len", type=click.IntRange(1), help="The longest context in tokens.  [default: the model's]")
 @click.option("--max-num-batched-tokens", type=click.IntRange(16), default=512, help="Tokens of one step.")
-@click.option("--kv-cache-gib", type=click.FloatRange(0, min_open=True), default=1.0, help="KV cache on a CPU.")
-@click.option("--gpu-memory-utilization", type=click.FloatRange(0, 1, min_open=True), default=0.9, help="Of a GPU.")
+@click.option("--kv-cache-gib", type=_FiniteRange(0, min_open=True), default=1.0, help="KV cache on a CPU.")
+@click.option("--gpu-memory-utilization", type=_FiniteRange(0, 1, min_open=True), default=0.9, help="Of a GPU.")
 @click.option("--cache-type", type=click.Choice(["paged", "radix"]), default="paged", help="How prefixes are found.")
 @click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
@@ -100,15 +112,18 @@ def main(
 
 async def _serve(config: EngineConfig, address: Address) -> None:
     """Load the model, then listen, until a signal comes: nobody is let in before there is an answer to be had."""
-    times = Times(unix_s=time.time, monotonic_s=time.monotonic)
+    times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
     with bound(address.host, address.port) as listener:
         async with open_service(config, times=times, name=address.name) as service:
             app = build_app(service, admin_key=address.admin_key)
             give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
-                host, port = listener.getsockname()[:2]
-                click.echo(f"serving {service.card.name} at http://{host}:{port}", err=True)
+                click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
                 await _told_to_stop()
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _connections_max(config: EngineConfig) -> int:
@@ -142,6 +157,8 @@ def _key(variable: str | None) -> str | None:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise click.UsageError(f"--admin-key-env: the environment variable {variable} is not set")
+    if not (key.isascii() and key.isprintable()):
+        raise click.UsageError(f"--admin-key-env: {variable} holds characters that no header of HTTP can carry")
     return key
 
 

@@ -16,10 +16,11 @@ from mac_runner.nano.server.limits import STALL_S_MAX
 
 
 class Health(NamedTuple):
-    """What a look has found. `status` is a word for people."""
+    """What a look has found. `status` is a word for people. One that `is_stuck` may turn out well at a second look."""
 
     is_well: bool
     status: str
+    is_stuck: bool = False
 
 
 @dataclass(slots=True)
@@ -41,5 +42,5 @@ class ProgressWatch:
             self.num_steps, self.since_s = stats.num_steps, now_s
         stuck_s = now_s - self.since_s
         if stuck_s > STALL_S_MAX:
-            return Health(False, f"no step for {stuck_s:.0f} s, with {stats.num_running} running")
+            return Health(False, f"no step for {stuck_s:.0f} s, with {stats.num_running} running", is_stuck=True)
         return Health(True, "working")

@@ -20,6 +20,8 @@ QUOTED_CHARS_MAX = 300
 # step, before it counts as stuck.
 ENGINE_ANSWER_S_MAX = 30.0
 STALL_S_MAX = 30.0
+LOOK_AGAIN_S = 1.0
+"""After how long what looks stuck is looked at again."""
 RETRY_AFTER_S = 1
 """What a client is told to wait when the queue is full."""
 SHUTDOWN_GRACE_S = 10

@@ -110,7 +110,7 @@ class OllamaBody(Body):
     format: str | dict[str, JsonValue] | None = None
     options: Options | None = None
     keep_alive: JsonValue = None
-    think: bool | str | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
     truncate: bool | None = None
     shift: bool | None = None
     logprobs: bool | None = None
@@ -203,6 +203,10 @@ class GenerateRequest(OllamaBody):
         self.require_known("suffix", "template", "context", "images", can_think=can_think)
         if not self.prompt:
             return None
+        if self.raw and self.think:
+            raise invalid(
+                "think cannot be had together with raw: it is the chat template that asks for thoughts", "think"
+            )
         if self.raw or not has_template:
             return self.completion(f"{self.system}\n\n{self.prompt}" if self.system else self.prompt, defaults)
         system = ({"role": "system", "content": self.system},) if self.system else ()

@@ -59,7 +59,7 @@ class ClientGoneError(NanoError):
 
 def refusal_of(error: NanoError) -> Refusal:
     """What a client is told of an error."""
-    message = str(error)
+    message = shortened(str(error))
     match error:
         case RefusedError():
             return error.refusal
@@ -84,6 +84,11 @@ def refusal_of(error: NanoError) -> Refusal:
             return Refusal(status=400, message=message)
         case _:
             return Refusal(status=500, message=message, kind="server_error")
+
+
+def shortened(message: str) -> str:
+    """A message, cut where it quotes more than QUOTED_CHARS_MAX of a client's words back at it."""
+    return message if len(message) <= QUOTED_CHARS_MAX else f"{message[: QUOTED_CHARS_MAX - 1]}…"
 
 
 def unknown_model(name: str) -> RefusedError:

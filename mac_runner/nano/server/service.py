@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
@@ -20,10 +20,11 @@ from mac_runner.nano.server.refusals import given_up, unknown_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Two clocks: seconds since 1970, and seconds that only ever grow."""
+    """Two clocks, of seconds since 1970 and of seconds that only ever grow, and what waits for so many seconds."""
 
     unix_s: Callable[[], float]
     monotonic_s: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
 
 
 class Piece(NamedTuple):

@@ -109,6 +109,37 @@ def test_key_that_is_not_set_is_bad_usage(model: Path) -> None:
     assert "NO_SUCH_VARIABLE is not set" in result.output
 
 
+@pytest.mark.parametrize("key", ["Schlüssel", "two\nlines"])
+def test_key_that_no_header_can_carry_is_bad_usage(tmp_path: Path, key: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--admin-key-env", "MAC_KEY"], env={"MAC_KEY": key})
+
+    assert result.exit_code == 2
+    assert "MAC_KEY holds characters that no header of HTTP can carry" in result.output
+    assert key not in result.output
+
+
+@pytest.mark.parametrize("option", ["--kv-cache-gib", "--gpu-memory-utilization"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_number_that_is_none_is_bad_usage(tmp_path: Path, option: str, number: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), option, number])
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.output
+
+
+def test_address_of_six_parts_is_told_in_brackets(model: Path) -> None:
+    command = (*MAC_SERVE, str(model), "--host", "::1", "--port", "0", "--num-threads", "1", "--kv-cache-gib", "0.01")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.terminate()
+        process.stderr.read()
+
+    if "cannot listen" in line:
+        pytest.skip("this machine has no IPv6")
+    assert line.startswith("serving tiny at http://[::1]:")
+
+
 def test_setting_that_cannot_be_is_told_in_a_line(model: Path) -> None:
     result = CliRunner().invoke(main, [str(model), "--port", "0", "--device", "cuda"])
 

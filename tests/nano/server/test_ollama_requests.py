@@ -121,6 +121,11 @@ def test_thoughts_and_a_form_cannot_be_had_together() -> None:
         chat(can_think=True, think=True, format="json")
 
 
+def test_thoughts_about_a_raw_prompt_cannot_be_had() -> None:
+    with pytest.raises(NanoError, match="think cannot be had together with raw"):
+        generate(can_think=True, think=True, raw=True)
+
+
 def test_request_without_words_only_loads_the_model() -> None:
     assert chat(messages=[]) is None
     assert generate(prompt="") is None
@@ -130,6 +135,7 @@ def test_request_without_words_only_loads_the_model() -> None:
     ("sent", "told"),
     [
         ({"think": True}, "does not support thinking"),
+        ({"think": "banana"}, "think: "),
         ({"tools": [{}]}, "tools is not supported"),
         ({"format": "yaml"}, "format is 'json' or"),
         ({"options": {"mirostat": 1}}, "mirostat is not supported"),

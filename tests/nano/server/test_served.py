@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import current_thread
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mac_runner.nano import Tokenizer
+from mac_runner.nano import EngineStats, Tokenizer
 from mac_runner.nano.server import wire
 from mac_runner.nano.server.bodies import Parsed, parse_body
 from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX
@@ -478,5 +479,29 @@ def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.
 
         assert answer.status_code == 500
         assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1\n' in page
+
+    play(model, scene)
+
+
+def test_requests_that_come_just_before_two_looks_are_not_taken_for_one_that_is_stuck(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sleep(_: float) -> None:
+        """Time is told by what the clock says."""
+
+    async def scene(server: Served, client: httpx.AsyncClient) -> None:
+        engine, now_s = server.service.engine, iter((0.0, 100.0, 101.0))
+        idle = await engine.stats()
+        just_come = replace(idle, num_waiting=1)
+        seen = iter((just_come, just_come, replace(idle, num_steps=1, num_running=1)))
+
+        async def stats() -> EngineStats:
+            return next(seen)
+
+        server.service.times = replace(server.service.times, monotonic_s=lambda: next(now_s), sleep=sleep)
+        monkeypatch.setattr(engine, "stats", stats)
+        answers = [await client.get("/health") for _ in range(2)]
+
+        assert [answer.status_code for answer in answers] == [200, 200]
 
     play(model, scene)

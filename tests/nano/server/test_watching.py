@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.nano import EngineState, EngineStats, errors
-from mac_runner.nano.server.health import ProgressWatch
-from mac_runner.nano.server.limits import STALL_S_MAX
+from mac_runner.nano.server.health import Health, ProgressWatch
+from mac_runner.nano.server.limits import QUOTED_CHARS_MAX, STALL_S_MAX
 from mac_runner.nano.server.metrics import Tally, exposition
 from mac_runner.nano.server.refusals import refusal_of
 
@@ -50,6 +50,12 @@ def test_each_error_has_its_status(error: type[errors.NanoError], status: int, c
     assert (refusal.retry_after_s is not None) == (status == 429)
 
 
+def test_error_that_quotes_much_is_cut() -> None:
+    message = refusal_of(errors.InvalidRequestError("x" * 10_000)).message
+
+    assert (len(message), message[-1]) == (QUOTED_CHARS_MAX, "…")
+
+
 def test_engine_with_nothing_to_do_is_well_however_long() -> None:
     watch = ProgressWatch()
 
@@ -77,7 +83,7 @@ def test_engine_that_is_paused_says_so_and_begins_anew_when_it_goes_on() -> None
     watch = ProgressWatch()
     watch.look(stats(steps=3, running=1), RUNNING, 0.0)
 
-    assert watch.look(stats(steps=3, running=1), EngineState.PAUSED, 1.0) == (False, "paused")
+    assert watch.look(stats(steps=3, running=1), EngineState.PAUSED, 1.0) == Health(False, "paused")
     assert watch.look(stats(steps=3, running=1), RUNNING, 10 * STALL_S_MAX).is_well
 
 
