@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.metadata import version
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 Without a bound a model that has lost its way says whitespace until it may say no more. A schema that names a pattern
 of its own, in `x-guidance`, is followed.
 """
+_BOUNDED_FROM = (1, 8)
+"""The release of llguidance from which on a pattern is not matched again and again; before it there are no blanks."""
 
 _Wanted = tuple[str | None, tuple[str, ...]]
 """A schema, or choices."""
@@ -147,6 +150,17 @@ class GrammarCompiler:
 def _schema_grammar(schema: str, matcher: type[LLMatcher]) -> str:
     try:
         json.loads(schema)
-        return str(matcher.grammar_from_json_schema(schema, {"whitespace_pattern": WHITESPACE}))
+        return str(matcher.grammar_from_json_schema(schema, _blanks()))
     except ValueError as error:
         raise ConstraintError(f"json_schema is no JSON schema: {error}") from error
+
+
+@cache
+def knows_bounds() -> bool:
+    """Whether the library can bound blanks; otherwise a JSON text is written without any."""
+    release = tuple(int(part) for part in version("llguidance").split(".")[:2])
+    return release >= _BOUNDED_FROM
+
+
+def _blanks() -> dict[str, object]:
+    return {"whitespace_pattern": WHITESPACE} if knows_bounds() else {"whitespace_flexible": False}

@@ -18,7 +18,7 @@ from mac_runner.nano import (
     SamplingParams,
     Tokenizer,
 )
-from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, GrammarCompiler
+from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
 from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker
 
 pytest.importorskip("llguidance")
@@ -110,6 +110,8 @@ REPLY = {"vote": "Ann", "sure": True}
 def test_schema_lets_json_be_written_in_every_usual_way(
     compiler: GrammarCompiler, tokenizer: Tokenizer, written: dict[str, Any]
 ) -> None:
+    if not knows_bounds() and written != {"separators": (",", ":")}:
+        pytest.skip("this release of llguidance cannot bound blanks, so there are none")
     constraint = begun(compiler, json_schema=SCHEMA)
     for token_id in tokenizer.encode(json.dumps(REPLY, **written)):
         constraint.accept(token_id)
@@ -130,7 +132,7 @@ def test_model_that_says_whitespace_wherever_it_may_comes_to_an_end(
 
     text = tokenizer.decode(said)
     assert set(json.loads(text)) == {"vote", "sure"}
-    assert max(len(blank) for blank in re.findall(r"\s+", text)) <= 22
+    assert max((len(blank) for blank in re.findall(r"\s+", text)), default=0) <= 22
 
 
 def test_schema_may_bring_its_own_whitespace(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
