@@ -19,6 +19,7 @@ from mac_runner.nano.vectors import (
     add,
     exp_from,
     get,
+    inverse_root_mean_square,
     load,
     make_panel,
     max_of,
@@ -108,12 +109,7 @@ def store_rows(
 @compiled()
 def _normalize(head: Floats, squares: Floats, weights: Floats, first: int, eps: float) -> None:
     """Divide a head by the root of its mean square, and multiply it by its weights."""
-    for i in range(len(head)):
-        squares[i] = head[i] * head[i]
-    total = zeros()
-    for i in range(0, len(head), LANES):
-        total = add(total, load(squares, i))
-    factor = np.float32(1.0) / np.sqrt(sum_of(total) / np.float32(len(head)) + np.float32(eps))
+    factor = inverse_root_mean_square(head, squares, len(head), eps)
     for i in range(len(head)):
         head[i] = head[i] * factor * weights[first + i]
 

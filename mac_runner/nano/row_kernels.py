@@ -6,7 +6,18 @@ import numpy as np
 import torch
 
 from mac_runner.nano.compiling import Floats, Ints, compiled, flat
-from mac_runner.nano.vectors import LANES, add, exp_from, get, load, max_of, maximum, put, sum_of, zeros
+from mac_runner.nano.vectors import (
+    LANES,
+    add,
+    exp_from,
+    get,
+    inverse_root_mean_square,
+    load,
+    max_of,
+    maximum,
+    put,
+    sum_of,
+)
 
 
 def rms_norm(rows: torch.Tensor, weights: torch.Tensor, eps: float) -> torch.Tensor:
@@ -37,11 +48,7 @@ def _normalize_rows(rows: Floats, weights: Floats, eps: float, out: Floats) -> N
     for start in range(0, len(rows), dim):
         for i in range(dim):
             row[i] = get(rows, start + i)
-            squares[i] = row[i] * row[i]
-        total = zeros()
-        for i in range(0, dim, LANES):
-            total = add(total, load(squares, i))
-        factor = np.float32(1.0) / np.sqrt(sum_of(total) / np.float32(dim) + np.float32(eps))
+        factor = inverse_root_mean_square(row, squares, dim, eps)
         for i in range(dim):
             put(out, start + i, row[i] * factor * get(weights, i))
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+
+from mac_runner.nano.compiling import Floats, compiled
 
 LANES = 16
 
@@ -203,6 +206,20 @@ def make_panel(rows: int, columns: int, sums: int) -> Any:
         return types.void(x, _index, _index, y, _index, _index, _index, out, _index, _index), generate
 
     return panel
+
+
+@compiled()
+def inverse_root_mean_square(row: Floats, squares: Floats, dim: int, eps: float) -> np.float32:
+    """1 over the root of the mean square of `dim` numbers, and `eps`.
+
+    `squares` is scratch: `dim` numbers, and zeros behind them up to a whole vector.
+    """
+    for i in range(dim):
+        squares[i] = row[i] * row[i]
+    total = zeros()
+    for i in range(0, dim, LANES):
+        total = add(total, load(squares, i))
+    return np.float32(1.0) / np.sqrt(sum_of(total) / np.float32(dim) + np.float32(eps))
 
 
 def _same(value: float) -> ir.Constant:
