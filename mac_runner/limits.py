@@ -64,6 +64,8 @@ SHUTDOWN_GRACE_S = 20.0
 BACKEND_CLOSE_S_MAX = 10.0
 # scheduler: an engine that starts within this is not spoken of.
 START_QUIET_S = 1.0
+# scheduler: how long replies that came at once keep everybody else from the event loop.
+LOOP_PASS_S_MAX = 0.05
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 

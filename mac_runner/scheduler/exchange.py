@@ -1,6 +1,7 @@
 """One request, from its departure to the event it ends in.
 
-Between the engine's answer and the event nothing is awaited: the reply is journaled and applied in one go.
+A reply waits for its turn of the event loop, and from there on nothing is awaited: it is journaled and applied in one
+go.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mac_runner.scheduler.engines import generate
 from mac_runner.scheduler.events import Answered, Broken, Depart, Faulted
 from mac_runner.scheduler.health import EngineHealth
 from mac_runner.scheduler.live import LiveConversation, Sendings
+from mac_runner.scheduler.pace import Pace
 from mac_runner.scheduler.retry import jitter
 from mac_runner.scheduler.wiring import Wiring
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
@@ -27,10 +29,11 @@ from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, 
 class Exchange:
     """Sends requests and makes of what comes back an Answered, a Faulted or a Broken."""
 
-    def __init__(self, wiring: Wiring, accounting: Accounting) -> None:
+    def __init__(self, wiring: Wiring, accounting: Accounting, pace: Pace) -> None:
         self._wiring = wiring
         self._clock = wiring.clock
         self._accounting = accounting
+        self._pace = pace
         self._health: dict[str, EngineHealth] = {}
 
     async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
@@ -78,6 +81,7 @@ class Exchange:
             if fault.verdict is Verdict.FAIL_RUN:
                 raise
             return self._unanswered(live, depart, request, fault)
+        await self._pace.turn()
         return self._answered(live, depart, request, reply, sent_at_s)
 
     def _unanswered(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> Faulted:

@@ -36,6 +36,7 @@ from mac_runner.scheduler.events import (
 )
 from mac_runner.scheduler.exchange import Exchange
 from mac_runner.scheduler.live import LiveConversation
+from mac_runner.scheduler.pace import Pace
 from mac_runner.scheduler.recorder import RunLog
 from mac_runner.scheduler.state import RequestScheduler
 from mac_runner.scheduler.wiring import Wiring
@@ -57,7 +58,8 @@ class Shell:
         self._progress = wiring.progress
         self._scheduler = RequestScheduler(wiring.concurrency)
         self._accounting = Accounting(started_at_s=self._clock.monotonic_s(), concurrency=wiring.concurrency)
-        self._exchange = Exchange(wiring, self._accounting)
+        self._pace = Pace(wiring.clock)
+        self._exchange = Exchange(wiring, self._accounting, self._pace)
         self._live: dict[int, LiveConversation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
@@ -215,6 +217,7 @@ class Shell:
         """Carry out a departure, and go on with the first of those that its answer brings."""
         try:
             while True:
+                await self._pace.turn()
                 event = await self._exchange.carry_out(self._live[depart.conversation], depart)
                 following = self._handle(event)
                 for other in following[1:]:

@@ -1,0 +1,85 @@
+"""The pace of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from mac_runner.limits import LOOP_PASS_S_MAX
+from mac_runner.scheduler.pace import Pace
+
+WORKERS = 40
+WORK_S = 2.0**-8  # Sums of it are exact.
+
+
+class WorkClock:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def utc_now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+async def burst(clock: WorkClock, pace: Pace) -> tuple[list[int], list[float]]:
+    """Many who all have something to do now: in which order they did it, and how long a bystander was kept waiting."""
+    order: list[int] = []
+    waits: list[float] = []
+
+    async def work(number: int) -> None:
+        await pace.turn()
+        clock.now_s += WORK_S
+        order.append(number)
+
+    async def stand_by() -> None:
+        while len(order) < WORKERS:
+            before_s = clock.now_s
+            await asyncio.sleep(0)
+            waits.append(clock.now_s - before_s)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stand_by())
+        for number in range(WORKERS):
+            group.create_task(work(number))
+    return order, waits
+
+
+def test_a_burst_keeps_nobody_waiting_for_longer_than_a_pass_and_one_piece_of_work() -> None:
+    clock = WorkClock()
+    _, waits = asyncio.run(burst(clock, Pace(clock)))
+    assert LOOP_PASS_S_MAX / 2 < max(waits) <= LOOP_PASS_S_MAX + WORK_S
+    assert sum(waits) == WORKERS * WORK_S
+
+
+def test_all_get_their_turn_in_the_order_they_came() -> None:
+    clock = WorkClock()
+    order, _ = asyncio.run(burst(clock, Pace(clock)))
+    assert order == list(range(WORKERS))
+
+
+def test_one_who_comes_alone_does_not_wait() -> None:
+    async def passes() -> int:
+        clock, count = WorkClock(), 0
+        pace = Pace(clock)
+
+        async def count_passes() -> None:
+            nonlocal count
+            while True:
+                await asyncio.sleep(0)
+                count += 1
+
+        counting = asyncio.create_task(count_passes())
+        for _ in range(3):
+            await pace.turn()
+            await pace.turn()
+        counting.cancel()
+        return count
+
+    assert asyncio.run(passes()) == 0
