@@ -249,10 +249,14 @@ class ReceiptKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a conversation made of a reply: `detail` is the act, the observation or the reason of a correction."""
+    """What a conversation made of a reply: `detail` is the act, the observation or the reason of a correction.
+
+    `cause` says in a word why a reply could not be used, to be counted by; None where it could.
+    """
 
     kind: ReceiptKind
     detail: str
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ should be is refused by name: a summary over guesses would be worse than none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mac_runner.errors import RunDirectoryError
@@ -42,7 +43,8 @@ class GameResult:
 class IndexRow:
     """One ended conversation. `failure` is set iff it failed, `game` or `discussion` iff it is a finished one.
 
-    `failed_attempts` is how often it had failed before and was tried again.
+    `unusable` counts the replies that could not be used, by agent definition and cause; `failed_attempts` is how often
+    it had failed before and was tried again.
     """
 
     task_id: str
@@ -54,6 +56,7 @@ class IndexRow:
     tokens: TokenCount
     game: GameResult | None
     discussion: DiscussionResult | None
+    unusable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failed_attempts: int = 0
 
 
@@ -80,9 +83,17 @@ def parse_row(row: JsonObject) -> IndexRow:
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),
+        unusable=_unusable(_get(counts, "unusable", dict, where), where) if "unusable" in counts else {},
         failed_attempts=len(_get(row, "failed_attempts", list, where)) if "failed_attempts" in row else 0,
         discussion=None if has_failed else parse_discussion(row.get("outcome"), f"{where}, outcome"),
     )
+
+
+def _unusable(counted: JsonObject, where: str) -> dict[str, dict[str, int]]:
+    by_definition = {name: _get(counted, name, dict, where) for name in counted}
+    return {
+        name: {cause: _get(causes, cause, int, where) for cause in causes} for name, causes in by_definition.items()
+    }
 
 
 def _game(outcome: JsonValue, where: str) -> GameResult | None:

@@ -7,6 +7,7 @@ of roles, models, reasons, agents and categories, not of conversations.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "turns": totals.turns,
         "corrections": totals.corrections,
         "defaults": totals.defaults,
+        "unusable": {name: dict(sorted(causes.items())) for name, causes in sorted(totals.unusable.items())},
         "tokens": {
             "prompt": totals.tokens.prompt,
             "cached": totals.tokens.cached,
@@ -126,6 +128,7 @@ class _Totals:
     turns: int = 0
     corrections: int = 0
     defaults: int = 0
+    unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: TokenCount = field(default_factory=TokenCount)
     games: _Games = field(default_factory=_Games)
     wins: WinCounter = field(default_factory=WinCounter)
@@ -141,6 +144,8 @@ class _Totals:
         self.turns += row.turns
         self.corrections += row.corrections
         self.defaults += row.defaults
+        for name, causes in row.unusable.items():
+            self.unusable[name].update(causes)
         self.tokens += row.tokens
         self.failures.add(row)
         self.retried.add(row)

@@ -55,8 +55,8 @@ def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
-    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_models_table(summary))
-    parts = (*parts, *_failures_table(summary), *_parts_table(summary))
+    parts = (_run_table(summary), *_win_tables(summary), *_discussion_tables(summary), *_unusable_table(summary))
+    parts = (*parts, *_models_table(summary), *_failures_table(summary), *_parts_table(summary))
     return drawn(parts, width=width, has_style=has_style)
 
 
@@ -153,6 +153,16 @@ def _discussion_tables(summary: JsonObject) -> Iterable[RenderableType]:
         table = _table(plain.title, plain.words, plain.numbers)
         for row in plain.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
+        yield table
+
+
+def _unusable_table(summary: JsonObject) -> Iterable[RenderableType]:
+    """The replies that could not be used, and why, where there were any."""
+    if unusable := _object(summary, "unusable"):
+        table = _table("unusable replies", ("agent", "cause"), ("count",))
+        for name in unusable:
+            for cause, count in _object(unusable, name).items():
+                table.add_row(*map(Text, (printable(name), printable(cause.replace("_", " ")), _integer(count))))
         yield table
 
 

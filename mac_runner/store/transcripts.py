@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
@@ -25,7 +26,16 @@ from mac_runner.store.records import (
     task_json,
     tokens_json,
 )
-from mac_runner.types import JsonObject, JsonValue, ReceiptKind, RecordedReply, Task, TokenCount, TurnRecord
+from mac_runner.types import (
+    JsonObject,
+    JsonValue,
+    Receipt,
+    ReceiptKind,
+    RecordedReply,
+    Task,
+    TokenCount,
+    TurnRecord,
+)
 
 TRANSCRIPT_FORMAT = 1
 
@@ -53,7 +63,7 @@ def build_transcript(
         "task": task_json(task),
         "status": "finished" if failure is None else "failed",
         "failure": failure,
-        "counts": _counts(ordered),
+        "counts": _counts(task, ordered),
         "outcome": outcome,
         "final_state_sha256": fingerprint,
         "record": record,
@@ -164,14 +174,22 @@ def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -
     return {**transcript, "turns": [turn for _, turn in sorted(ranked, key=lambda pair: pair[0])]}
 
 
-def _counts(turns: Sequence[TurnRecord]) -> JsonObject:
+def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
     kinds = [turn.receipt.kind for turn in turns]
-    return {
+    counts: JsonObject = {
         "turns": len(turns),
         "corrections": kinds.count(ReceiptKind.CORRECTION),
         "defaults": kinds.count(ReceiptKind.DEFAULT),
         "tokens": tokens_json(sum((turn.reply.tokens for turn in turns), TokenCount())),
     }
+    definitions = {agent.agent_id: agent.definition for agent in task.agents}
+    unusable: dict[str, Counter[str]] = {}
+    for turn in turns:
+        if turn.receipt.cause is not None:
+            unusable.setdefault(definitions[turn.turn.agent], Counter())[turn.receipt.cause] += 1
+    if unusable:
+        counts["unusable"] = {name: dict(sorted(causes.items())) for name, causes in sorted(unusable.items())}
+    return counts
 
 
 def _turn_json(record: TurnRecord) -> JsonObject:
@@ -189,9 +207,14 @@ def _turn_json(record: TurnRecord) -> JsonObject:
         "attempt": turn.attempt,
         "prompt_sha256": record.prompt_sha256,
         "reply": recorded["reply"],
-        "receipt": {"kind": str(record.receipt.kind), "detail": record.receipt.detail},
+        "receipt": _receipt_json(record.receipt),
         "timing": recorded["timing"],
     }
+
+
+def _receipt_json(receipt: Receipt) -> JsonObject:
+    told: JsonObject = {"kind": str(receipt.kind), "detail": receipt.detail}
+    return told if receipt.cause is None else {**told, "cause": str(receipt.cause)}
 
 
 def _lines(value: JsonObject) -> str:

@@ -43,6 +43,28 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert summary["models"] == {"m1": {"capacity": 8, "slot_utilisation": 0.75, "requests": 12}}
 
 
+def test_unusable_replies_are_added_up_by_agent_and_cause(make_row: Make) -> None:
+    rows = [make_row(index) for index in range(3)]
+    counted: list[JsonValue] = [{"ann": {"illegal": 2}}, {"ann": {"cut_off_thought": 1, "illegal": 1}, "bob": {"x": 1}}]
+    for row, unusable in zip(rows, counted, strict=False):
+        counts = row["counts"]
+        assert isinstance(counts, dict)
+        counts["unusable"] = unusable
+    summary = _summarise(rows)
+
+    assert summary["unusable"] == {"ann": {"cut_off_thought": 1, "illegal": 3}, "bob": {"x": 1}}
+
+
+@pytest.mark.parametrize("unusable", [[], {"ann": 3}, {"ann": {"illegal": "many"}}])
+def test_a_damaged_count_of_unusable_replies_is_refused_by_name(make_row: Make, unusable: JsonValue) -> None:
+    row = make_row(7)
+    counts = row["counts"]
+    assert isinstance(counts, dict)
+    counts["unusable"] = unusable
+    with pytest.raises(RunDirectoryError, match="the index row of"):
+        _summarise([row])
+
+
 def test_rates_leave_out_what_was_ended_untimed(make_row: Make) -> None:
     summary = _summarise(
         [make_row(index) for index in range(3)],

@@ -98,3 +98,15 @@ def test_tables_have_style_on_a_terminal(summary: JsonObject, monkeypatch: pytes
 
     assert "\x1b[1m" in styled.getvalue()
     assert "\x1b" not in plain.getvalue()
+
+
+def test_unusable_replies_have_a_table_where_there_were_any(summary: JsonObject) -> None:
+    unusable: JsonObject = {"player": {"cut_off_thought": 1200, "illegal": 3}}
+    lines = render_summary({**summary, "unusable": unusable}).splitlines()
+    start = lines.index("unusable replies")
+
+    assert [line.split() for line in lines[start + 3 : start + 5]] == [
+        ["player", "cut", "off", "thought", "1,200"],
+        ["player", "illegal", "3"],
+    ]
+    assert "unusable replies" not in render_summary(summary)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.store.records import recorded_from_json, recorded_json, task_from_json, task_json
+from mac_runner.store.records import entry, objects, recorded_from_json, recorded_json, task_from_json, task_json
 from mac_runner.store.transcripts import (
     build_transcript,
     decode_transcript,
@@ -43,7 +43,7 @@ TASK = Task(
         Agent(agent_id="Ann", definition="d", model="m", seat=0, slot=1, sampling=Sampling()),
         Agent(
             agent_id="Bob",
-            definition="d",
+            definition="c",
             model="n",
             seat=1,
             slot=0,
@@ -99,6 +99,22 @@ def built(turns: list[TurnRecord], failure: str | None = None, wall_s: float = 1
         failure=failure,
         timing={"wall_s": wall_s},
     )
+
+
+def test_unusable_replies_are_counted_by_agent_definition_and_cause() -> None:
+    turns = [*RECORDS, record(3, 0)]
+    causes = (None, "cut_off_thought", "illegal", "cut_off_thought", None)
+    turns = [
+        replace(turn, receipt=replace(turn.receipt, cause=cause)) for turn, cause in zip(turns, causes, strict=True)
+    ]
+    transcript = built(turns)
+
+    assert entry(transcript, "counts", dict)["unusable"] == {"c": {"cut_off_thought": 2}, "d": {"illegal": 1}}
+    assert [entry(turn, "receipt", dict).get("cause") for turn in objects(transcript, "turns")] == list(causes)
+
+
+def test_a_conversation_in_which_all_could_be_used_counts_nothing_as_unusable() -> None:
+    assert "unusable" not in entry(built(RECORDS), "counts", dict)
 
 
 def test_task_comes_back_from_json() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mac_runner.environments.discussion.answers import Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import aside_field
-from mac_runner.environments.discussion.record import Retries, outcome_of, record_of, state_of
+from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.stopping import Ending, ending
 from mac_runner.environments.discussion.table import Said, Seat, Table
@@ -31,7 +31,6 @@ class DiscussionConversation:
         self._rules = rules
         self._seats = {seat.agent: seat for seat in table.seats}
         self._writer = PromptWriter(table, rules)
-        self._retries: Retries = {}
         self._ending: Ending | None = None
         self._outcome: JsonObject | None = None
 
@@ -74,22 +73,20 @@ class DiscussionConversation:
         if isinstance(said, Said):
             self._put(seat, said)
             return Receipt(kind=ReceiptKind.ACT, detail=_detail(said))
-        causes = self._retries.setdefault(seat.agent, {})
-        causes[said.cause] = causes.get(said.cause, 0) + 1
         if turn.attempt < self._rules.corrections_max:
             problems = self._table.problems
             problems[seat.place] = (*problems.get(seat.place, ()), said)
-            return Receipt(kind=ReceiptKind.CORRECTION, detail=said.reason)
+            return Receipt(kind=ReceiptKind.CORRECTION, detail=said.reason, cause=said.cause)
         self._put(seat, None)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({said.reason})")
+        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({said.reason})", cause=said.cause)
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
-        return record_of(self._table, self._retries)
+        return record_of(self._table)
 
     def fingerprint(self) -> str:
         """Digest of the table and of the corrections under way."""
-        state = state_of(self._table, self._retries, self._ending)
+        state = state_of(self._table, self._ending)
         return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
     def _put(self, seat: Seat, said: Said | None) -> None:
@@ -99,7 +96,7 @@ class DiscussionConversation:
             settings = self._rules.settings
             self._ending = ending(self._table, settings.max_rounds, settings.stopping)
             if self._ending is not None:
-                self._outcome = outcome_of(self._table, self._ending, self._retries)
+                self._outcome = outcome_of(self._table, self._ending)
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)

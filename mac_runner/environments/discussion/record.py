@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
-
-from mac_runner.environments.discussion.answers import Cause
 from mac_runner.environments.discussion.bias import bias_item
 from mac_runner.environments.discussion.influence import (
     Tally,
@@ -20,15 +16,11 @@ from mac_runner.environments.markup import defuse
 from mac_runner.limits import SHORT_ANSWER_CHARS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
-Retries: TypeAlias = dict[str, dict[Cause, int]]
-"""For each agent, how many of its replies could not be used, by cause."""
 
-
-def record_of(table: Table, retries: Retries) -> JsonObject:
+def record_of(table: Table) -> JsonObject:
     """The environment's part of the transcript."""
     return {
         "participants": [_seat_json(seat) for seat in table.seats],
-        "retries": _retries_json(retries),
         "events": [
             _asked(table),
             *(event for said in table.in_order() for event in (_event(said, table), *_aside_events(said, table))),
@@ -36,8 +28,8 @@ def record_of(table: Table, retries: Retries) -> JsonObject:
     }
 
 
-def state_of(table: Table, retries: Retries, ended_by: Ending | None) -> JsonObject:
-    """All that the future of a discussion depends on: what was said, what is to be corrected, what was counted."""
+def state_of(table: Table, ended_by: Ending | None) -> JsonObject:
+    """All that the future of a discussion depends on: what was said, and what is to be corrected."""
     return {
         "question": table.question.to_json(),
         "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in table.seats],
@@ -45,7 +37,6 @@ def state_of(table: Table, retries: Retries, ended_by: Ending | None) -> JsonObj
         "problems": [
             [place, *(problem.reason for problem in problems)] for place, problems in sorted(table.problems.items())
         ],
-        "retries": _retries_json(retries),
         "ended_by": ended_by,
     }
 
@@ -59,7 +50,7 @@ def _state(statement: Statement) -> JsonValue:
     return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
-def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
+def outcome_of(table: Table, ended_by: Ending) -> JsonObject:
     """What came of the discussion: all that a summary needs to know of it."""
     rounds = table.round
     answers = [table.answers(number) for number in range(rounds)]
@@ -83,7 +74,6 @@ def outcome_of(table: Table, ended_by: Ending, retries: Retries) -> JsonObject:
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(table).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(table).items()},
         "roles": _roles_json(table),
-        "retries": _retries_json(retries),
         "bias": bias_item(question),
     }
 
@@ -113,13 +103,6 @@ def _short(answer: str | None) -> str | None:
 
 def _pair(tally: Tally) -> JsonValue:
     return [tally.count, tally.cases]
-
-
-def _retries_json(retries: Mapping[str, Mapping[Cause, int]]) -> JsonObject:
-    return {
-        agent: {str(cause): count for cause, count in sorted(causes.items())}
-        for agent, causes in sorted(retries.items())
-    }
 
 
 def _seat_json(seat: Seat) -> JsonObject:

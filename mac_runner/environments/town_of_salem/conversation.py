@@ -17,7 +17,7 @@ from mac_runner.environments.town_of_salem.events import Events
 from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedings
 from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
-from mac_runner.environments.town_of_salem.reading import Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.state import GameState
 from mac_runner.environments.town_of_salem.telling import Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe
@@ -135,16 +135,18 @@ class Game:
         if isinstance(reading, ToolRequest):
             if self._may_ask(asked):
                 return self._observe(seat, asked, reading, reply)
-            reading = Problem(reason=f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act")
+            reading = Problem(
+                Cause.TOO_MANY_TOOLS, f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
+            )
         if isinstance(reading, Problem):
             asked.refused.append(self._refusal(turn, seat, reading.reason))
             if asked.attempt - asked.overflows < self._max_retries:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason))
-                return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason)
+                return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
             waits = Chosen(act=Act(seat=seat, verb="wait"))
             self._take(waits, is_default=True)
-            return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})")
+            return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})", cause=reading.cause)
         self._take(reading)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Final, TypeAlias
 
-from mac_runner.environments.markup import TOOL_TAG, Tag, defuse, holds_thought, scan
+from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, defuse, holds_thought, scan
 from mac_runner.environments.town_of_salem.acts import ACTS, Act, ActSpec, Form
 from mac_runner.environments.town_of_salem.rules import IllegalActError, check
 from mac_runner.environments.town_of_salem.state import GameState
@@ -34,10 +35,27 @@ class Chosen:
     side_acts: tuple[Act, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why the reply cannot be used."""
+_CUT_OFF: Final = "the reply was cut off at its token limit"
 
+
+class Cause(StrEnum):
+    """What was wrong with a reply. A thought may have been left open by its writer, or by the limit on tokens."""
+
+    OPEN_THOUGHT = "open_thought"
+    CUT_OFF_THOUGHT = "cut_off_thought"
+    CUT_OFF = "cut_off"
+    MALFORMED = "malformed"
+    NO_ACT = "no_act"
+    SEVERAL_ACTS = "several_acts"
+    ILLEGAL = "illegal"
+    TOO_MANY_TOOLS = "too_many_tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the reply cannot be used: the cause, to be counted, and the reason, to be told to the player."""
+
+    cause: Cause
     reason: str
 
 
@@ -46,26 +64,29 @@ Reading: TypeAlias = ToolRequest | Chosen | Problem
 
 def read(reply: Reply, state: GameState, seat: int) -> Reading:
     """Read `reply` as the answer of `seat` to the round that is open."""
+    is_cut = reply.finish_reason is FinishReason.LENGTH
     try:
         written = read_object(reply.text)
         if written is not None:
             return _read_object(written, state, seat)
     except NotJsonError as problem:
-        return Problem(reason=_cut_off(reply) or str(problem))
+        return Problem(Cause.CUT_OFF, _CUT_OFF) if is_cut else Problem(Cause.MALFORMED, str(problem))
     markup = scan(reply.text, ACTS)
     if markup.unclosed is not None:
-        why = _cut_off(reply) or f"there is no </{markup.unclosed}>"
-        return Problem(reason=f"<{markup.unclosed}> was never closed: {why}")
+        why = _CUT_OFF if is_cut else f"there is no </{markup.unclosed}>"
+        return Problem(_unclosed(markup.unclosed, is_cut=is_cut), f"<{markup.unclosed}> was never closed: {why}")
     request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
     if request is not None:
         return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
-    if reply.finish_reason is FinishReason.LENGTH and markup.rest:
-        return Problem(reason="the reply was cut off at its token limit; give the act last, and be brief")
+    if is_cut and markup.rest:
+        return Problem(Cause.CUT_OFF, f"{_CUT_OFF}; give the act last, and be brief")
     return _read_acts(markup.tags, state, seat)
 
 
-def _cut_off(reply: Reply) -> str:
-    return "the reply was cut off at its token limit" if reply.finish_reason is FinishReason.LENGTH else ""
+def _unclosed(name: str, *, is_cut: bool) -> Cause:
+    if name in THOUGHT_TAGS:
+        return Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT
+    return Cause.CUT_OFF if is_cut else Cause.MALFORMED
 
 
 def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
@@ -79,7 +100,8 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
     main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
     if len(main) != 1:
         found = "no act" if not main else f"{len(main)} acts (" + ", ".join(tag.name for tag in main) + ")"
-        return Problem(reason=f"there was {found} in the reply; give exactly one, in its tag")
+        cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
+        return Problem(cause, f"there was {found} in the reply; give exactly one, in its tag")
     seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
     for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
@@ -87,7 +109,7 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
             act = _read_act(tag, ACTS[tag.name], seat, seats)
             check(state, act)
         except IllegalActError as problem:
-            return Problem(reason=str(problem))
+            return Problem(Cause.ILLEGAL, str(problem))
         acts.append(act)
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]))
 

@@ -1,4 +1,4 @@
-"""What discussions came to: accuracy, consensus, changed answers, retries, and the bias scores of BBQ."""
+"""What discussions came to: accuracy, consensus, changed answers, and the bias scores of BBQ."""
 
 from __future__ import annotations
 

@@ -97,7 +97,6 @@ class DiscussionCounter:
         self._changes_by_identity: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._influence: defaultdict[str, _Rate] = defaultdict(_Rate)
         self._roles: dict[str, _Part] = {}
-        self._retries: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._bias: dict[str, defaultdict[str, _Bias]] = {kind: defaultdict(_Bias) for kind in KINDS}
 
     def add(self, result: DiscussionResult) -> None:
@@ -115,8 +114,6 @@ class DiscussionCounter:
             self._influence[shown].add(followed)
         for agent, part in result.roles.items():
             self._roles.setdefault(agent, _Part(part.role)).add(part)
-        for agent, causes in result.retries.items():
-            self._retries[agent].update(causes)
         if result.correct is not None:
             self._add_accuracy(result, result.correct)
         if result.bias is not None:
@@ -150,7 +147,6 @@ class DiscussionCounter:
             "changes_by_identity": {shown: rate.report() for shown, rate in sorted(self._changes_by_identity.items())},
             "followed_by_identity": {shown: rate.report() for shown, rate in sorted(self._influence.items())},
             "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
-            "retries": {agent: dict(sorted(causes.items())) for agent, causes in sorted(self._retries.items())},
         }
         if self._accuracy:
             report["accuracy"] = {kind: self._accuracy[kind].report() for kind in KINDS}

@@ -61,7 +61,6 @@ class DiscussionResult:
     changes_by_identity: Mapping[str, Tally]
     influence: Mapping[str, Tally]
     roles: Mapping[str, RolePart]
-    retries: Mapping[str, Mapping[str, int]]
     bias: BiasItem | None
 
 
@@ -73,7 +72,6 @@ def parse_discussion(outcome: JsonValue, where: str) -> DiscussionResult | None:
     if not isinstance(outcome, dict) or outcome.get("kind") != "discussion":
         return None
     answers = _get(outcome, "answers", dict, where)
-    retries = _get(outcome, "retries", dict, where)
     # A row without them is of a run that did not count them yet.
     roles = _get(outcome, "roles", dict, where) if "roles" in outcome else {}
     return DiscussionResult(
@@ -88,7 +86,6 @@ def parse_discussion(outcome: JsonValue, where: str) -> DiscussionResult | None:
         changes_by_identity=_tallies(_get(outcome, "changes_by_identity", dict, where), where),
         influence=_tallies(_get(outcome, "influence", dict, where), where),
         roles={agent: _part(_get(roles, agent, dict, where), where) for agent in roles},
-        retries={agent: _counts(_get(retries, agent, dict, where), where) for agent in retries},
         bias=None if outcome.get("bias") is None else _bias(_get(outcome, "bias", dict, where), where),
     )
 
@@ -131,10 +128,6 @@ def _tally(value: JsonValue, where: str) -> Tally:
         case [int() as counted, int() as cases] if 0 <= counted <= cases:
             return Tally(counted, cases)
     raise RunDirectoryError(f"{where}: {value!r} is no count of cases; check the run with verify")
-
-
-def _counts(values: JsonObject, where: str) -> dict[str, int]:
-    return {cause: _get(values, cause, int, where) for cause in values}
 
 
 def _get(source: JsonObject, key: str, kind: type[_T], where: str) -> _T:

@@ -50,9 +50,6 @@ def discussion_tables(report: JsonObject) -> Iterator[PlainTable]:
         yield _rates("another's answer taken over, by the identity shown", "identity", followed)
     yield from _roles(_object(report, "roles"))
     yield from _bias(_object(report, "bias"))
-    if retries := _object(report, "retries"):
-        rows = [(agent, cause, _integer(n)) for agent in retries for cause, n in _object(retries, agent).items()]
-        yield PlainTable("unusable replies", ("agent", "cause"), ("count",), rows)
 
 
 def _rates(title: str, name: str, rates: Mapping[str, JsonValue]) -> PlainTable:

@@ -22,7 +22,7 @@ from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.players.beliefs import form_beliefs
 from mac_runner.environments.town_of_salem.players.statements import Statement, accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
-from mac_runner.environments.town_of_salem.reading import Chosen, Problem, read
+from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, read
 from mac_runner.environments.town_of_salem.state import Options, Phase, Seance
 from mac_runner.types import ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles
@@ -166,7 +166,7 @@ def test_written_act_is_read_as_what_was_written(verb: str) -> None:
     reading = read(Reply(text=text), game.state, 0)
 
     if ACTS[verb].is_side_act:
-        assert reading == Problem(reason="there was no act in the reply; give exactly one, in its tag")
+        assert reading == Problem(Cause.NO_ACT, "there was no act in the reply; give exactly one, in its tag")
     elif isinstance(reading, Problem):
         assert reading.reason.startswith(f"<{verb}> cannot be chosen now")
     else:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from mac_runner.environments.town_of_salem.acts import ACTS, Act
-from mac_runner.environments.town_of_salem.reading import Chosen, Problem, Reading, ToolRequest, read
+from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, Reading, ToolRequest, read
 from mac_runner.environments.town_of_salem.rules import check
 from mac_runner.environments.town_of_salem.state import GameState, Phase
 from mac_runner.environments.town_of_salem.tools import TOOLS
@@ -109,6 +109,30 @@ def test_unclosed_tag_is_named(day: GameState, tag: str) -> None:
 
 def test_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
     assert "token limit" in reason(day, "<thinking>and furthermore", is_cut=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut", "cause"),
+    [
+        ("<think>so the Sheriff", True, Cause.CUT_OFF_THOUGHT),
+        ("<thinking>so the Sheriff", False, Cause.OPEN_THOUGHT),
+        ("<think>done</think><speak>hel", True, Cause.CUT_OFF),
+        ("<speak>hello</speak> and then", True, Cause.CUT_OFF),
+        ('{"act": "spe', True, Cause.CUT_OFF),
+        ('{"act": "speak", "text": ', False, Cause.MALFORMED),
+        ("<speak>hello", False, Cause.MALFORMED),
+        ("I will say hello.", False, Cause.NO_ACT),
+        ("<wait/><speak>hello</speak>", False, Cause.SEVERAL_ACTS),
+        ("<vote>Nobody Known</vote>", False, Cause.ILLEGAL),
+    ],
+)
+def test_reasoning_that_was_cut_off_is_told_apart_from_a_malformed_reply(
+    day: GameState, text: str, is_cut: bool, cause: Cause
+) -> None:
+    reading = read(Reply(text=text, finish_reason=FinishReason.LENGTH if is_cut else FinishReason.STOP), day, 0)
+
+    assert isinstance(reading, Problem)
+    assert reading.cause is cause
 
 
 def test_unclosed_thought_hides_what_follows_it(day: GameState) -> None:

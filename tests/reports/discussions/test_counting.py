@@ -29,7 +29,6 @@ OUTCOME: JsonObject = {
         "jud": {"role": "judge", "statements": 2, "questions": 0, "verdicts": 1, "followed": [0, 0]},
         "mod": {"role": "moderator", "statements": 2, "questions": 1, "verdicts": 0, "followed": [0, 0]},
     },
-    "retries": {"cat": {"empty": 3}},
     "bias": {"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
 }
 
@@ -95,12 +94,6 @@ def test_rows_that_did_not_count_roles_yet_are_read() -> None:
     assert counted(older)["roles"] == {}
 
 
-def test_retries_are_counted_by_agent_and_cause() -> None:
-    report = counted(OUTCOME, changed(retries={"cat": {"empty": 1, "unmatched": 2}, "ann": {"negated": 1}}))
-
-    assert report["retries"] == {"ann": {"negated": 1}, "cat": {"empty": 4, "unmatched": 2}}
-
-
 def test_bias_is_told_by_category_context_and_kind_of_answer() -> None:
     item: JsonValue = {"category": "SES", "context": "disambig", "biased": "B", "counter": "A", "unknown": "C"}
     bias = counted(OUTCOME, changed(bias=item))["bias"]
@@ -132,7 +125,6 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
         "changed answers, by the identity shown of who gave them",
         "another's answer taken over, by the identity shown",
         "the other roles",
-        "unusable replies",
     ]
 
 
@@ -146,7 +138,6 @@ def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None
         ({"consensus": 1}, "'consensus' is 1, expected bool"),
         ({"roles": {"mod": {"role": "moderator"}}}, "'statements' is None, expected int"),
         ({"rounds": True}, "'rounds' is True, expected int"),
-        ({"retries": {"ann": {"empty": "many"}}}, "'empty' is 'many', expected int"),
         ({"bias": {"category": 1}}, "'category' is 1, expected str"),
     ],
 )

@@ -7,10 +7,11 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What was wrong with a reply."""
+    """What was wrong with a reply. A thought may have been left open by its writer, or by the limit on tokens."""
 
     EMPTY = "empty"
     OPEN_THOUGHT = "open_thought"
+    CUT_OFF_THOUGHT = "cut_off_thought"
     CUT_OFF = "cut_off"
     NO_OBJECT = "no_object"
     MISSING = "missing"

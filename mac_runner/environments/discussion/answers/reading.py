@@ -51,7 +51,7 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
     is_cut = reply.finish_reason is FinishReason.LENGTH
     if opens_thought(said):
         reason = "it was cut off inside its thoughts; think less" if is_cut else "its thoughts were never closed"
-        return Problem(Cause.CUT_OFF if is_cut else Cause.OPEN_THOUGHT, reason)
+        return Problem(Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT, reason)
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
     if "{" not in said:

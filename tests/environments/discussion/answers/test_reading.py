@@ -34,7 +34,7 @@ def test_thoughts_that_were_cut_off_are_told_as_such() -> None:
     found = read("<think>first of all", is_cut=True)
 
     assert isinstance(found, Problem)
-    assert found.cause is Cause.CUT_OFF
+    assert found.cause is Cause.CUT_OFF_THOUGHT
 
 
 def test_an_object_from_end_to_end_is_read_before_anything_in_it_is_taken_for_a_thought() -> None:
