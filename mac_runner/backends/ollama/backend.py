@@ -20,7 +20,7 @@ from ollama import AsyncClient, ProcessResponse
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
-from mac_runner.backends.ollama.wire import Wire, client_at, version_at
+from mac_runner.backends.ollama.wire import Wire, client_of, version_of
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
 from mac_runner.clock import Clock
 from mac_runner.config import OllamaConfig
@@ -67,8 +67,8 @@ class OllamaBackend:
     async def start(self) -> None:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
         await self.close()
-        self._wire = Wire(self._clock)
-        self._client = client_at(self._config.host, self._wire)
+        self._wire = Wire(self._config.host, self._clock)
+        self._client = client_of(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
             await self._check_version(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
@@ -118,7 +118,7 @@ class OllamaBackend:
             return True  # We have gone away ourselves, which says nothing of the server.
         try:
             async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
-                await version_at(self._config.host, self._wire)
+                await version_of(self._wire)
         except (TimeoutError, BackendError):
             return False
         return True
@@ -140,7 +140,7 @@ class OllamaBackend:
             raise ConfigError(f"{self._key}: {error}") from error
 
     async def _check_version(self, wire: Wire) -> None:
-        version = await version_at(self._config.host, wire)
+        version = await version_of(wire)
         missing = missing_in(version, settings=self._settings)
         if missing is not None:
             raise ConfigError(f"{self._key}: Ollama {version} at {self._config.host} will not do: {missing}")

@@ -6,7 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 from mac_runner.backends.ollama.verdicts import verdicts
-from mac_runner.backends.ollama.wire import Wire, client_at, version_at
+from mac_runner.backends.ollama.wire import Wire, client_of, version_of
 from mac_runner.clock import Clock
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX
@@ -21,12 +21,12 @@ class Survey(NamedTuple):
 
 async def survey(host: str, clock: Clock) -> Survey:
     """Ask the server at `host` for its version and its models. Raises a BackendError."""
-    wire = Wire(clock)
+    wire = Wire(host, clock)
     try:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
-            version = await version_at(host, wire)
+            version = await version_of(wire)
             with verdicts(host):
-                listed = await client_at(host, wire).list()
+                listed = await client_of(wire).list()
     except TimeoutError:
         text = f"Ollama at {host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
         raise TransientBackendError(text, is_unreachable=True) from None

@@ -224,7 +224,7 @@ def test_busy_server_that_says_how_long_it_wants_to_be_left_alone_is(
         ask(backend_at(stub.host))
 
     assert raised.value.retry_after_s == delay_s
-    assert not raised.value.is_unreachable or delay_s is None
+    assert raised.value.is_unreachable == (status == 503)
 
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -235,6 +235,7 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
     [
         said(BUSY, 503),
         said("slow down", 429),
+        said("conflict", 409),
         said("llama runner process has terminated", 500),
         answering(b"", status=500),
         answering(b'"boom"', status=500),

@@ -6,12 +6,9 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.faults import SendingError, Standing
-from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonValue
 
@@ -33,62 +30,23 @@ def error(status: int, message: str = "no", *, retry_after: str | None = None, *
     [
         (301, AGAIN, SHAKY),
         (400, NEVER, SOUND),
-        (401, NEVER, DOUBTFUL),
-        (402, NEVER, DOUBTFUL),
-        (403, NEVER, DOUBTFUL),
         (404, NEVER, DOUBTFUL),
-        (405, NEVER, SOUND),
-        (408, AGAIN, SOUND),
-        (409, AGAIN, SOUND),
-        (413, NEVER, SOUND),
-        (422, NEVER, SOUND),
-        (425, AGAIN, SOUND),
         (429, AGAIN, SOUND),
         (500, AGAIN, SOUND),
-        (502, AGAIN, SHAKY),
         (503, AGAIN, SHAKY),
-        (504, AGAIN, SHAKY),
-        (529, AGAIN, SOUND),
     ],
+    ids=["foreign", "refused", "denied", "busy", "broken", "gateway"],
 )
-def test_status_has_its_verdict(status: int, verdict: Verdict, standing: Standing) -> None:
+def test_meaning_of_a_status_has_its_verdict(status: int, verdict: Verdict, standing: Standing) -> None:
     found = error(status)
 
     assert (found.verdict, found.standing) == (verdict, standing)
     assert str(found) == f"status {status}: no"
 
 
-@pytest.mark.parametrize(
-    ("header", "pause_s"),
-    [
-        (None, None),
-        ("7", 7.0),
-        ("0.5", 0.5),
-        ("0", None),
-        ("-1", None),
-        ("1e9", 60.0),
-        ("inf", None),
-        ("nan", None),
-        ("soon", None),
-        ("", None),
-        ("Thu, 01 Jan 2026 12:00:30 GMT", 30.0),
-        ("Thu, 01 Jan 2026 12:00:30 -0000", 30.0),
-        ("Thu, 01 Jan 2026 13:00:00 GMT", 60.0),
-        ("Thu, 01 Jan 2026 11:59:59 GMT", None),
-        ("Thu, 99 Jan 2026 11:59:59 GMT", None),
-        ("Thu, 01 Jan 99999 00:00:00 GMT", None),
-    ],
-)
-@pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_is_obeyed_and_capped(status: int, header: str | None, pause_s: float | None) -> None:
-    assert error(status, retry_after=header).retry_after_s == pause_s
-
-
-@given(header=st.text() | st.from_regex(r"\A[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} -?\d+ \d+:\d+:\d+ \S*\Z"))
-def test_any_retry_after_is_a_bounded_pause_or_none(header: str) -> None:
-    pause_s = retry_after_s(header, NOW)
-
-    assert pause_s is None or 0 < pause_s <= 60
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_server_is_left_alone_for_as_long_as_it_says(status: int) -> None:
+    assert error(status, retry_after="7").retry_after_s == 7.0
 
 
 @pytest.mark.parametrize(
@@ -118,22 +76,6 @@ def test_no_quota_left_is_for_a_canary_to_tell() -> None:
 
 def test_request_id_still_known_to_the_server_is_sent_again_later() -> None:
     assert error(400, "Request id c-1/0/a/0/0 already running.").verdict is AGAIN
-
-
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (b'{"error": "out of luck"}', "out of luck"),
-        (b'{"detail": "Not Found"}', "Not Found"),
-        (b'{"object": "error", "message": "no such thing", "code": 404}', "no such thing"),
-        (b'{"error": {"code": 7}}', ""),
-    ],
-)
-def test_complaint_is_found_in_every_usual_form(body: bytes, text: str) -> None:
-    with pytest.raises(SendingError) as caught:
-        read_answer(Answer(status=404, body=body), has_tokens=False, now=NOW)
-
-    assert str(caught.value) == (f"status 404: {text}" if text else "status 404")
 
 
 def test_models_are_listed_by_id() -> None:
