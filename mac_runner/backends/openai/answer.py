@@ -50,7 +50,7 @@ class _Treatment(NamedTuple):
 
 _TREATMENTS: Final = {
     Meaning.BUSY: _Treatment(Verdict.RETRY, Standing.SOUND),
-    Meaning.BROKEN: _Treatment(Verdict.RETRY, Standing.SOUND),
+    Meaning.BROKEN: _Treatment(Verdict.RETRY, Standing.FAILING),
     Meaning.GATEWAY: _Treatment(Verdict.RETRY, Standing.SHAKY),
     Meaning.DENIED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.DOUBTFUL),
     Meaning.REFUSED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.SOUND),

@@ -102,8 +102,7 @@ class OpenaiBackend:
             reply = await self._send(endpoint, request)
         except SendingError as fault:
             await self._judge(endpoint, fault)
-            is_death = fault.standing is Standing.CUT_OFF and not endpoint.is_up
-            raise self._error(endpoint, fault, is_death=is_death) from fault
+            raise self._error(endpoint, fault, request.conversation) from fault
         self._endpoints.answered(endpoint)
         return reply
 
@@ -123,7 +122,8 @@ class OpenaiBackend:
             )
         except asyncio.CancelledError:
             # Given up from outside, at the request's deadline more often than not: that counts against the endpoint.
-            self._endpoints.strike(endpoint, self._clock.monotonic_s())
+            if self._endpoints.strike(endpoint):
+                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
             raise
         finally:
             endpoint.in_flight -= 1
@@ -149,7 +149,11 @@ class OpenaiBackend:
             case Standing.SOUND:
                 self._endpoints.answered(endpoint)
             case Standing.SHAKY:
-                self._endpoints.strike(endpoint, now_s)
+                if self._endpoints.strike(endpoint):
+                    self._endpoints.set_aside(endpoint, now_s, pause_s=fault.retry_after_s)
+            case Standing.FAILING:
+                if self._endpoints.strike(endpoint):
+                    await self._probe(endpoint)
             case Standing.GONE:
                 self._endpoints.set_aside(endpoint, now_s)
             case Standing.DOUBTFUL:
@@ -171,7 +175,7 @@ class OpenaiBackend:
                 self._endpoints.answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
-            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s())
+            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
         """One token from the endpoint; None when it comes."""
@@ -184,8 +188,8 @@ class OpenaiBackend:
             return fault
         return None
 
-    def _error(self, endpoint: Endpoint, fault: SendingError, *, is_death: bool) -> BackendError:
-        """What the scheduler is told."""
+    def _error(self, endpoint: Endpoint, fault: SendingError, conversation: str) -> BackendError:
+        """What the scheduler is told. The pause that an endpoint asks for is none for a request that goes elsewhere."""
         text = f"{endpoint.url}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN:
             return EngineDeadError(f"model {self._name}: {text}")
@@ -193,11 +197,12 @@ class OpenaiBackend:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
+        goes_elsewhere = self._endpoints.leave(conversation, endpoint)
         return TransientBackendError(
             text,
-            retry_after_s=fault.retry_after_s,
+            retry_after_s=None if goes_elsewhere else fault.retry_after_s,
             is_unreachable=not self._endpoints.is_any_up,
-            is_engine_death=is_death,
+            is_engine_death=fault.standing is Standing.CUT_OFF and not endpoint.is_up,
         )
 
     def _nobody(self) -> BackendError:

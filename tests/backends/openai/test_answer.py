@@ -15,7 +15,7 @@ from mac_runner.types import FinishReason, JsonValue
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 AGAIN, NEVER = Verdict.RETRY, Verdict.FAIL_CONVERSATION
-SOUND, SHAKY, DOUBTFUL = Standing.SOUND, Standing.SHAKY, Standing.DOUBTFUL
+SOUND, SHAKY, FAILING, DOUBTFUL = Standing.SOUND, Standing.SHAKY, Standing.FAILING, Standing.DOUBTFUL
 
 
 def error(status: int, message: str = "no", *, retry_after: str | None = None, **more: JsonValue) -> SendingError:
@@ -32,7 +32,7 @@ def error(status: int, message: str = "no", *, retry_after: str | None = None, *
         (400, NEVER, SOUND),
         (404, NEVER, DOUBTFUL),
         (429, AGAIN, SOUND),
-        (500, AGAIN, SOUND),
+        (500, AGAIN, FAILING),
         (503, AGAIN, SHAKY),
     ],
     ids=["foreign", "refused", "denied", "busy", "broken", "gateway"],

@@ -167,6 +167,56 @@ def test_retry_after_reaches_the_scheduler() -> None:
     assert (error.retry_after_s, error.is_unreachable) == (7.0, False)
 
 
+def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
+    busy = OpenaiServer(script=lambda received: failure(429, "slow down", headers=(("Retry-After", "60"),)))
+
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(TransientBackendError) as caught:
+            await backend.generate(request())
+
+        assert caught.value.retry_after_s is None
+        assert (await backend.generate(request())).text
+
+    run(program, busy, OpenaiServer())
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
+    server = OpenaiServer(script=lambda received: failure(503, "loading", headers=(("Retry-After", "30"),)))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(3):
+            with pytest.raises(TransientBackendError, match="loading"):
+                await backend.generate(request(conversation=f"c-{number}"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(TransientBackendError, match="none of") as caught:
+            await backend.generate(request())
+
+        assert caught.value.retry_after_s is not None
+        assert caught.value.retry_after_s > 25
+        assert server.requests == 3
+
+    run(program, server)
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> None:
+    broken = failure(500, "CUDA error")
+    server = OpenaiServer(script=only(broken) if is_well else lambda received: broken)
+
+    async def program(backend: OpenaiBackend) -> None:
+        told: list[bool] = []
+        for number in range(3):
+            with pytest.raises(TransientBackendError, match="CUDA error") as caught:
+                await backend.generate(request(conversation=f"c-{number}"))
+            told.append(caught.value.is_unreachable)
+
+        assert told == [False, False, not is_well]
+        assert [received.is_canary for received in server.received] == [False, False, False, True]
+
+    run(program, server)
+
+
 def test_overflow_is_a_reply() -> None:
     reply = reply_of(OpenaiServer(script=lambda received: failure(400, "", code="context_length_exceeded")))
 
