@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 from ollama import AsyncClient, ProcessResponse
 
+from mac_runner.backends.addresses import flaw_of
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
@@ -191,13 +191,10 @@ class OllamaBackend:
 
 
 def _check_host(name: str, host: str) -> None:
-    try:
-        _ = urlsplit(host).port
-    except ValueError as fault:
-        raise ConfigError(
-            f"model_definitions.{name}.ollama_config.host: found {host!r}; {fault}",
-            key=("model_definitions", name, "ollama_config", "host"),
-        ) from fault
+    flaw = flaw_of(host)
+    if flaw is not None:
+        key = ("model_definitions", name, "ollama_config", "host")
+        raise ConfigError(f"{'.'.join(key)}: found {host!r}; {flaw}", key=key)
 
 
 def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from yarl import URL
-
+from mac_runner.backends.addresses import flaw_of
 from mac_runner.backends.base import Lacks
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.clock import Clock
@@ -30,8 +29,8 @@ def check(name: str, definition: ModelDefinition) -> None:
     config = _config(definition)
     section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
     for index, url in enumerate(config.base_urls):
-        if URL(url).query_string or URL(url).fragment:
-            raise _error((*section, "base_urls", index), f"found {url!r}; a base URL ends with its path")
+        if (flaw := flaw_of(url)) is not None:
+            raise _error((*section, "base_urls", index), f"found {url!r}; {flaw}")
         if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
             raise _error((*section, "base_urls", index), f"{url!r} stands here twice")
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
