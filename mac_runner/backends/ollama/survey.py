@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import NamedTuple
 
+from mac_runner.backends.keys import key_in
 from mac_runner.backends.ollama.verdicts import verdicts
-from mac_runner.backends.ollama.wire import Wire, client_of, version_of
+from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
 from mac_runner.clock import Clock
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX
@@ -20,8 +22,8 @@ class Survey(NamedTuple):
 
 
 async def survey(host: str, clock: Clock) -> Survey:
-    """Ask the server at `host` for its version and its models. Raises a BackendError."""
-    wire = Wire(host, clock)
+    """Ask the server at `host` for its version and its models. Raises a BackendError or ConfigError."""
+    wire = Wire(host, key=key_in(os.environ, KEY_VARIABLE), clock=clock)
     try:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
             version = await version_of(wire)

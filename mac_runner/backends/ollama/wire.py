@@ -10,7 +10,6 @@ an error before the client does, which would keep one header to itself, Retry-Af
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -18,12 +17,15 @@ import httpx
 import ollama
 
 from mac_runner.backends.complaint import complaint_of
+from mac_runner.backends.keys import bearer, blotted
 from mac_runner.backends.ollama.verdicts import refusal, verdicts
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
+KEY_VARIABLE: Final = "OLLAMA_API_KEY"
+"""Where a proxy in front of the server asks for a key, this holds it; the client would read it by itself as it is."""
 _CHAT_PATH: Final = "/api/chat"
 _TIMEOUT: Final = httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX)
 _PLAIN: Final = {"accept-encoding": "identity"}
@@ -31,10 +33,12 @@ _WHOLE: Final = b',"truncate":false,"shift":false}'
 
 
 class Wire(httpx.AsyncHTTPTransport):
-    """The connections to one server."""
+    """The connections to one server, and `headers` for each request to it."""
 
-    def __init__(self, host: str, clock: Clock) -> None:
+    def __init__(self, host: str, *, key: str | None, clock: Clock) -> None:
         self.host = host
+        self.headers = _PLAIN | bearer(key)
+        self._key = key
         self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
 
@@ -53,7 +57,7 @@ class Wire(httpx.AsyncHTTPTransport):
 
     async def _refusal(self, response: httpx.Response) -> BackendError:
         try:
-            said = complaint_of(await response.aread()).text
+            said = complaint_of(blotted(await response.aread(), self._key)).text
         finally:
             await response.aclose()
         pause_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
@@ -80,14 +84,12 @@ class _Bounded(httpx.AsyncByteStream):
 
 def client_of(wire: Wire) -> ollama.AsyncClient:
     """The official client of the server at the end of `wire`, which is for the caller to close."""
-    return ollama.AsyncClient(wire.host, transport=wire, timeout=_TIMEOUT, headers=_PLAIN, follow_redirects=False)
+    return ollama.AsyncClient(wire.host, transport=wire, timeout=_TIMEOUT, headers=wire.headers, follow_redirects=False)
 
 
 async def version_of(wire: Wire) -> str:
     """The version of the server, for which the client has no call. Raises a BackendError."""
-    key = os.environ.get("OLLAMA_API_KEY")  # Where a proxy asks for one; the client reads it by itself.
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    web = httpx.AsyncClient(transport=wire, headers=_PLAIN | headers, timeout=_TIMEOUT)
+    web = httpx.AsyncClient(transport=wire, headers=wire.headers, timeout=_TIMEOUT)
     with verdicts(wire.host):
         response = await web.get(f"{wire.host.rstrip('/')}/api/version")
         return str(response.json()["version"])[:40]

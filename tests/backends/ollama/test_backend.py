@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.backends.ollama import backend as module
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
@@ -289,12 +290,50 @@ def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
     assert str(error) == f"Ollama at {stub.host}: invalid format (status 400)"
 
 
-@pytest.mark.parametrize(("status", "text"), [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (403, "no")])
-def test_server_that_would_refuse_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+DENIALS = [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (402, "pay"), (403, "no")]
+
+
+@pytest.mark.parametrize(("status", "text"), DENIALS)
+def test_server_that_denies_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+    stub.faults.append(said(text, status))  # The request, and the canary after it.
+
     error = fault(stub, said(text, status))
 
     assert isinstance(error, EngineDeadError)
     assert str(error) == f"Ollama at {stub.host}: {text} (status {status})"
+
+
+@pytest.mark.parametrize("canary", [None, hang, said("invalid", 400)])
+def test_denied_request_fails_alone_where_a_word_is_not_denied(
+    stub: OllamaStub, monkeypatch: pytest.MonkeyPatch, canary: Fault | None
+) -> None:
+    monkeypatch.setattr(module, "CANARY_S_MAX", 0.2)
+    stub.faults.extend([said("not with these words", 403), *([] if canary is None else [canary])])
+
+    async def program(backend: OllamaBackend) -> str:
+        with pytest.raises(RequestRefusedError, match=r"not with these words \(status 403\)"):
+            await backend.generate(request())
+        return (await backend.generate(request())).text
+
+    assert using(backend_at(stub.host), program) == "Hello."
+
+
+def test_denied_request_is_sent_again_when_the_server_is_gone_by_then(stub: OllamaStub) -> None:
+    stub.faults.extend([said("no", 403), reset])
+
+    async def program(backend: OllamaBackend) -> None:
+        with pytest.raises(TransientBackendError):
+            await backend.generate(request())
+
+    using(backend_at(stub.host), program)
+
+
+def test_key_is_blotted_out_of_what_a_server_says(stub: OllamaStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "sk-canary-0123456789")
+
+    error = fault(stub, said("bad header: Bearer sk-canary-0123456789", 400))
+
+    assert str(error) == f"Ollama at {stub.host}: bad header: Bearer *** (status 400)"
 
 
 def test_error_of_the_server_is_quoted_short_and_harmless(stub: OllamaStub) -> None:
