@@ -67,8 +67,10 @@ START_QUIET_S = 1.0
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 
-# backends: how much is quoted of what an engine says, and what an answer over HTTP may take in bytes and in time.
+# backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
+# HTTP may take in bytes and in time.
 ENGINE_ERROR_CHARS_MAX = 300
+ENGINE_TOKENS_MAX = 1 << 40
 HTTP_BODY_BYTES_MAX = 8 << 20
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mac_runner.backends.foreign import clipped
-from mac_runner.types import JsonValue
+from mac_runner.types import JsonObject, JsonValue
 
 _PAGE_BYTES_MAX: Final = 2_000
 
@@ -21,14 +21,19 @@ class Complaint:
 
 
 def complaint_of(body: bytes) -> Complaint:
-    """OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`."""
+    """The complaint in the bytes of a body."""
     try:
         said: JsonValue = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError):
         said = None
-    if not isinstance(said, dict):
-        # Most likely a page of some proxy: its beginning tells a person more than nothing does.
-        return Complaint(text=clipped(body[:_PAGE_BYTES_MAX].decode("utf-8", "replace")))
+    if isinstance(said, dict):
+        return complaint(said)
+    # Most likely a page of some proxy: its beginning tells a person more than nothing does.
+    return Complaint(text=clipped(body[:_PAGE_BYTES_MAX].decode("utf-8", "replace")))
+
+
+def complaint(said: JsonObject) -> Complaint:
+    """OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`."""
     error = said.get("error", said)
     if not isinstance(error, dict):
         return Complaint(text=_words(error))

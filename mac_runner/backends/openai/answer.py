@@ -5,6 +5,7 @@ What a status says stands in `statuses`; what some servers say more plainly in t
 | answer | what becomes of it |
 |---|---|
 | 400 and the like about the context length | a reply with FinishReason.OVERFLOW |
+| 400 of a reasoning model that its limit cut off in its thought | a reply that is an open thought |
 | no quota left, which OpenAI calls 429 | as with a key that is wrong: waiting does not help |
 | 500 of a vLLM whose engine has ended | asked again; a canary tells whether the endpoint died over this request |
 | 400 of a vLLM that still has the request | asked again: it has not yet noticed that its first sending was given up |
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.complaint import Complaint, complaint_of
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
@@ -37,6 +39,8 @@ OVERFLOW_TEXTS: Final = (
 )
 ENGINE_ENDED: Final = "EngineCore encountered an issue"
 """What vLLM's server says to everybody once its engine has ended, until it ends itself."""
+ALL_THOUGHT: Final = "max_tokens or model output limit was reached"
+"""What OpenAI says of a reply that the thought before it, which nobody is shown, left no room for."""
 STILL_RUNNING: Final = "already running"
 """What vLLM says of a request id whose first sending it has not yet noticed to be given up."""
 
@@ -74,6 +78,8 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
     complaint = complaint_of(answer.body)
     if is_overflow(answer.status, complaint):
         return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+    if answer.status in _TOO_LONG and ALL_THOUGHT in complaint.text:
+        return Reply(text=OPEN_THOUGHT, finish_reason=FinishReason.LENGTH)
     raise fault_of(answer, complaint, now)
 
 

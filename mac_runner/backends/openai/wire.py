@@ -1,7 +1,7 @@
 """HTTP: bytes out, an Answer in, over one pool of connections. The only file that knows aiohttp.
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
-says), and the key is blotted out of whatever a server says of a request it refuses.
+says), and the key is blotted out of whatever a server says.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Wire:
         body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))
         return Answer(
             status=response.status,
-            body=body if response.status == 200 else blotted(body, self._key),
+            body=blotted(body, self._key),
             retry_after=response.headers.get("Retry-After"),
         )
 

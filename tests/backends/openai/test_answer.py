@@ -66,6 +66,15 @@ def test_prompt_too_long_for_the_context_is_an_outcome(status: int, fields: dict
     assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
 
 
+def test_thought_that_left_no_room_for_a_reply_is_an_open_thought() -> None:
+    text = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
+    body = json.dumps({"error": {"message": text, "type": "invalid_request_error"}}).encode()
+
+    reply = read_answer(Answer(status=400, body=body), has_tokens=False, now=NOW)
+
+    assert (reply.text, reply.finish_reason) == ("<think>", FinishReason.LENGTH)
+
+
 def test_context_length_is_no_outcome_of_a_server_error() -> None:
     assert error(500, "maximum context length").verdict is AGAIN
 
