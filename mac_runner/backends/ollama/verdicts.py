@@ -14,6 +14,7 @@ What a status says stands in `statuses`; what Ollama says more plainly in the bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -30,7 +31,11 @@ _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
 """What a pull of a model says that nobody has published."""
 _RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
-_TOO_LONG: Final = ("exceed", "longer than", "too long", "too large")
+_TOO_LONG: Final = re.compile(
+    r"(?:exceed|longer than|too long|too large).*\bcontext(?: length| size| window|\W*$)"
+    r"|\bcontext[ _](?:length|size|window).*exceed"
+)
+"""What is said of a prompt that does not fit; a `context deadline exceeded` is Go's word for a timeout."""
 
 
 class PromptTooLongError(RequestRefusedError):
@@ -65,9 +70,9 @@ def verdicts(host: str) -> Iterator[None]:
 
 def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | None = None) -> BackendError:
     """What is to be done about an answer that tells of an error; no status where a stream tells it on its way."""
-    words = f"Ollama at {host}: {said}" + ("" if status is None else f" (status {status})")
+    words = f"Ollama at {host}: " + ("" if status is None else f"status {status}: ") + (said or "not a word")
     meaning = Meaning.BROKEN if status is None else meaning_of(status)
-    if "context" in said and any(mark in said for mark in _TOO_LONG) and meaning is not Meaning.GATEWAY:
+    if _TOO_LONG.search(said) and meaning is not Meaning.GATEWAY:
         return PromptTooLongError(words)
     if status == _NOT_FOUND or _NO_MANIFEST in said:
         return UnknownModelError(words)

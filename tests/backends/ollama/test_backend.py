@@ -161,6 +161,25 @@ def test_prompt_longer_than_the_context_is_an_overflow_and_never_shortened(stub:
     assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input length exceeds maximum context length",
+        "prompt too long; exceeded max context length by 3 tokens",
+        "the request exceeds the available context size (4096 tokens), try increasing it",
+        "the prompt is longer than the context",
+        "context length exceeded",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 500])
+def test_server_that_finds_the_prompt_too_long_in_any_words_is_understood(
+    stub: OllamaStub, text: str, status: int
+) -> None:
+    stub.faults.append(said(text, status))
+
+    assert ask(backend_at(stub.host)).finish_reason is FinishReason.OVERFLOW
+
+
 def test_prompt_that_a_server_shortened_all_the_same_is_an_overflow(stub: OllamaStub) -> None:
     stub.faults.append(answering({**RESPONSE, "prompt_eval_count": 4096, "eval_count": 1}))
 
@@ -221,7 +240,7 @@ def test_busy_server_that_says_how_long_it_wants_to_be_left_alone_is(
     busy = answering({"error": "slow down"}, status=status, content_type=f"{JSON}\r\nRetry-After: {header}")
     stub.faults.append(busy)
 
-    with pytest.raises(TransientBackendError, match=rf"slow down.*{status}") as raised:
+    with pytest.raises(TransientBackendError, match=rf"status {status}: slow down") as raised:
         ask(backend_at(stub.host))
 
     assert raised.value.retry_after_s == delay_s
@@ -237,6 +256,8 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         said(BUSY, 503),
         said("slow down", 429),
         said("conflict", 409),
+        said('Post "http://127.0.0.1:41/completion": context deadline exceeded', 500),
+        said("context deadline exceeded (Client.Timeout exceeded while awaiting headers)", 500),
         said("llama runner process has terminated", 500),
         answering(b"", status=500),
         answering(b'"boom"', status=500),
@@ -250,6 +271,8 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         answering(b"\xff\xfe"),
         answering({**RESPONSE, "message": {"role": "assistant", "content": 7}}),
         answering({**RESPONSE, "eval_count": "many"}),
+        answering({**RESPONSE, "eval_count": -5}),
+        answering({**RESPONSE, "eval_count": 10**30}),
         answering({**RESPONSE, "eval_count": float("nan")}),
         answering({**RESPONSE, "done": False}),
         answering({**RESPONSE, "done_reason": "load"}),
@@ -271,6 +294,7 @@ def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault)
         (said("llama runner process has terminated: signal: killed", 500), True),
         (said("out of memory", 500), False),
         (said("draining", 503), False),
+        (said('Post "http://127.0.0.1:41/completion": context deadline exceeded', 500), False),
         # The connection broke, and the server is there.
         (reset, False),
         (cut_off(20), False),
@@ -287,7 +311,7 @@ def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
     error = fault(stub, said("invalid format", 400))
 
     assert isinstance(error, RequestRefusedError)
-    assert str(error) == f"Ollama at {stub.host}: invalid format (status 400)"
+    assert str(error) == f"Ollama at {stub.host}: status 400: invalid format"
 
 
 DENIALS = [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (402, "pay"), (403, "no")]
@@ -300,7 +324,7 @@ def test_server_that_denies_everybody_ends_the_run(stub: OllamaStub, status: int
     error = fault(stub, said(text, status))
 
     assert isinstance(error, EngineDeadError)
-    assert str(error) == f"Ollama at {stub.host}: {text} (status {status})"
+    assert str(error) == f"Ollama at {stub.host}: status {status}: {text}"
 
 
 @pytest.mark.parametrize("canary", [None, hang, said("invalid", 400)])
@@ -311,7 +335,7 @@ def test_denied_request_fails_alone_where_a_word_is_not_denied(
     stub.faults.extend([said("not with these words", 403), *([] if canary is None else [canary])])
 
     async def program(backend: OllamaBackend) -> str:
-        with pytest.raises(RequestRefusedError, match=r"not with these words \(status 403\)"):
+        with pytest.raises(RequestRefusedError, match=r"status 403: not with these words"):
             await backend.generate(request())
         return (await backend.generate(request())).text
 
@@ -333,7 +357,7 @@ def test_key_is_blotted_out_of_what_a_server_says(stub: OllamaStub, monkeypatch:
 
     error = fault(stub, said("bad header: Bearer sk-canary-0123456789", 400))
 
-    assert str(error) == f"Ollama at {stub.host}: bad header: Bearer *** (status 400)"
+    assert str(error) == f"Ollama at {stub.host}: status 400: bad header: Bearer ***"
 
 
 def test_error_of_the_server_is_quoted_short_and_harmless(stub: OllamaStub) -> None:

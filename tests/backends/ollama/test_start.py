@@ -154,7 +154,7 @@ def test_wrong_key_is_bad_input(monkeypatch: pytest.MonkeyPatch, key: str | None
         monkeypatch.setenv("OLLAMA_API_KEY", key)
     with (
         OllamaStub(api_key="secret") as stub,
-        pytest.raises(ConfigError, match=r"unauthorized \(status 401\); set OLLAMA_API_KEY"),
+        pytest.raises(ConfigError, match=r"status 401: unauthorized; set OLLAMA_API_KEY"),
     ):
         started(backend_at(stub.host))
 
