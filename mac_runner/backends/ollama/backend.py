@@ -182,7 +182,7 @@ class OllamaBackend:
                 return False
             raise ConfigError(
                 f"{self._key}.model: Ollama at {self._config.host} has no model {model!r}; "
-                f"run `ollama pull {model}`, or give --pull"
+                f"run `ollama pull {model}`, or start the run with --pull"
             ) from None
         return True
 

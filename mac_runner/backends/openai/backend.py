@@ -77,7 +77,7 @@ class OpenaiBackend:
         silent: list[str] = []
         for endpoint, look in looks:
             fault = look.result()
-            if fault is not None and fault.standing is Standing.DOUBTFUL and fault.verdict is not Verdict.RETRY:
+            if fault is not None and fault.verdict is not Verdict.RETRY:
                 raise self._misconfigured(endpoint, f"{fault}{self._hint()}")
             if fault is not None:
                 silent.append(f"{endpoint.url} does not answer ({fault})")
@@ -130,12 +130,15 @@ class OpenaiBackend:
         return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
-        """What is wrong with an endpoint at the start; None when it serves the model."""
+        """What is wrong with an endpoint at the start; None when it serves the model.
+
+        Not every server lists its models, and not for every key: then a canary has the word.
+        """
         try:
             answer = await self._running.get(_url(endpoint, "/models"), deadline_s=CANARY_S_MAX)
             names = model_names(answer, self._clock.utc_now())
         except SendingError as fault:
-            return fault
+            return fault if fault.verdict is Verdict.RETRY else await self._canary(endpoint)
         if self._config.model in names:
             return None
         known = printable(", ".join(sorted(names)[:CONFIG_NAMES_MAX])) or "none"
@@ -222,7 +225,7 @@ class OpenaiBackend:
 
     def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
         index = self._config.base_urls.index(endpoint.url)
-        text = f"model {self._name}: {endpoint.url}/models: {text}"
+        text = f"model {self._name}: {endpoint.url}: {text}"
         return ConfigError(text, key=("model_definitions", self._name, "openai_config", "base_urls", index))
 
     @property

@@ -29,7 +29,7 @@ def test_model_is_loaded_at_the_start_with_the_context_it_will_be_used_with() ->
 
 def test_missing_model_is_refused_with_what_to_do() -> None:
     with OllamaStub() as stub:
-        told = rf"model_definitions\.m\.ollama_config\.model: .*{NEW}.*run `ollama pull {NEW}`, or give --pull"
+        told = rf"m\.ollama_config\.model: .*{NEW}.*run `ollama pull {NEW}`, or start the run with --pull"
         with pytest.raises(ConfigError, match=told):
             started(backend_at(stub.host, model=NEW))
 

@@ -444,19 +444,33 @@ def test_start_needs_one_server_that_answers() -> None:
     assert said[0].startswith(f"model m: {NOBODY} does not answer (no connection: ")
 
 
-def test_start_with_a_wrong_key_is_told_as_such() -> None:
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (failure(401, "who are you?"), r"status 401: who are you\?; check the key in \$STUB_KEY"),
+        (failure(400, "use max_completion_tokens"), "status 400: use max_completion_tokens"),
+    ],
+)
+def test_start_with_a_wrong_setting_is_told_as_such(said: Send, text: str) -> None:
     async def program() -> None:
-        async with OpenaiServer(page=failure(401, "who are you?")) as server:
+        async with OpenaiServer(page=said, script=lambda received: said) as server:
             backend = backend_for(server.url, settings={"api_key_env": "STUB_KEY"})
             try:
-                with pytest.raises(
-                    ConfigError, match=r"/models: status 401: who are you\?; check the key in \$STUB_KEY"
-                ):
+                with pytest.raises(ConfigError, match=text) as caught:
                     await backend.start()
+                assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 0)
             finally:
                 await backend.close()
 
     asyncio.run(program())
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_server_that_does_not_list_its_models_is_known_by_a_completion(status: int) -> None:
+    server = OpenaiServer(page=failure(status, "not for you"))
+
+    assert reply_of(server).text
+    assert [received.is_canary for received in server.received] == [True, False]
 
 
 @pytest.mark.usefixtures("hurried")
