@@ -57,7 +57,7 @@ _TREATMENTS: Final = {
     Meaning.BROKEN: _Treatment(Verdict.RETRY, Standing.FAILING),
     Meaning.GATEWAY: _Treatment(Verdict.RETRY, Standing.SHAKY),
     Meaning.DENIED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.DOUBTFUL),
-    Meaning.REFUSED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.SOUND),
+    Meaning.REFUSED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.REFUSING),
     Meaning.FOREIGN: _Treatment(Verdict.RETRY, Standing.SHAKY),
 }
 

@@ -28,7 +28,7 @@ from mac_runner.errors import (
     TransientBackendError,
     Verdict,
 )
-from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX
+from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX, ENDPOINT_STRIKES_MAX
 from mac_runner.printable import printable
 from mac_runner.types import Reply, Request
 
@@ -154,7 +154,7 @@ class OpenaiBackend:
             case Standing.SHAKY:
                 if self._endpoints.strike(endpoint):
                     self._endpoints.set_aside(endpoint, now_s, pause_s=fault.retry_after_s)
-            case Standing.FAILING:
+            case Standing.FAILING | Standing.REFUSING:
                 if self._endpoints.strike(endpoint):
                     await self._probe(endpoint)
             case Standing.GONE:
@@ -174,11 +174,20 @@ class OpenaiBackend:
                 return
             fault = await self._canary(endpoint)
             endpoint.probes += 1
-            if fault is None or fault.standing is Standing.SOUND:
+            if fault is None or self._is_alive(endpoint, fault):
                 self._endpoints.answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
             self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+
+    @staticmethod
+    def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:
+        """Whether a server that did not answer the canary works. One that refuses it may want longer replies than one
+        token: only where it refuses what it is asked, too, it refuses everybody.
+        """
+        if fault.standing is Standing.REFUSING:
+            return endpoint.strikes < ENDPOINT_STRIKES_MAX
+        return fault.standing is Standing.SOUND
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
         """One token from the endpoint; None when it comes."""

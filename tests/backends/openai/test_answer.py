@@ -29,7 +29,7 @@ def error(status: int, message: str = "no", *, retry_after: str | None = None, *
     ("status", "verdict", "standing"),
     [
         (301, AGAIN, SHAKY),
-        (400, NEVER, SOUND),
+        (400, NEVER, Standing.REFUSING),
         (404, NEVER, DOUBTFUL),
         (429, AGAIN, SOUND),
         (500, AGAIN, FAILING),

@@ -375,6 +375,50 @@ def test_server_that_refuses_everybody_ends_the_run(status: int) -> None:
     assert "check the key in $STUB_KEY" in str(error)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_server_that_refuses_whatever_it_is_asked_costs_two_conversations_at_most(others: int) -> None:
+    server = OpenaiServer(script=lambda received: failure(400, "no chat template"), latency_s=0.01)
+    kinds: list[type[BackendError]] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(ask(backend, f"c-{number}"))
+
+    async def ask(backend: OpenaiBackend, conversation: str) -> None:
+        try:
+            await backend.generate(request(conversation=conversation))
+        except BackendError as error:
+            kinds.append(type(error))
+
+    run(program, server, *(OpenaiServer() for _ in range(others)))
+    assert kinds.count(RequestRefusedError) == 2
+    assert set(kinds) == {RequestRefusedError, TransientBackendError if others else EngineDeadError}
+
+
+def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> None:
+    server = OpenaiServer(script=only(failure(400, "not with these words")))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(7):
+            with pytest.raises(RequestRefusedError):
+                await backend.generate(request(conversation=f"c-{number}"))
+
+    run(program, server)
+    assert [received.is_canary for received in server.received].count(True) == 2
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_refuses_the_canary_alone_is_alive() -> None:
+    def script(received: Received) -> Behaviour:
+        return failure(400, "at least 16 tokens") if received.is_canary else Hang()
+
+    error = error_of(OpenaiServer(script=script), settings={"timeout_s": 0.2})
+
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_unreachable
+
+
 def test_requests_refused_together_all_end_the_run() -> None:
     """None of them fails its conversation while the canary is under way."""
     server = OpenaiServer(script=lambda received: failure(401, "expired"), latency_s=0.01)
