@@ -81,9 +81,11 @@ ENDPOINT_STRIKES_MAX = 3
 ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
-# ollama: how long the server may take to answer a question and to load a model, how long a pull may bring nothing and
-# how often it is told of, and what one answer may weigh.
+# ollama: how long the server may take to answer a question and to load a model, how often it is looked at while it
+# takes its time over a reply, how long a pull may bring nothing and how often it is told of, and what one answer may
+# weigh.
 OLLAMA_ANSWER_S_MAX = 10.0
+OLLAMA_LOOK_INTERVAL_S = 20.0
 OLLAMA_LOAD_S_MAX = 600.0
 OLLAMA_PULL_STALL_S_MAX = 300.0
 OLLAMA_PULL_SAY_INTERVAL_S = 5.0

@@ -23,6 +23,7 @@ from mac_runner.backends.keys import key_in
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
+from mac_runner.backends.ollama.watching import watched
 from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
 from mac_runner.clock import Clock
@@ -90,7 +91,8 @@ class OllamaBackend:
         if self._client is None:
             raise EngineDeadError("this backend was not started")
         try:
-            response = await self._chat(self._client, request.prompt, request.sampling)
+            asking = self._chat(self._client, request.prompt, request.sampling)
+            response = await watched(asking, self._is_there, host=self._config.host)
         except PromptTooLongError:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         except DeniedError as error:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.backends.ollama import OllamaBackend, watching
 from mac_runner.backends.ollama import backend as module
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
@@ -383,6 +383,27 @@ def test_request_that_hangs_can_be_given_up(stub: OllamaStub) -> None:
         return (await backend.generate(request())).text
 
     assert using(backend_at(stub.host), program) == "Hello."
+
+
+def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "OLLAMA_LOOK_INTERVAL_S", 0.05)
+    with OllamaStub() as stub:
+        backend = backend_at(stub.host)
+
+        async def fall_silent(_writer: asyncio.StreamWriter) -> bool:
+            stub.is_hung = True
+            return await asyncio.Event().wait()
+
+        async def program(backend: OllamaBackend) -> TransientBackendError:
+            stub.faults.append(fall_silent)
+            monkeypatch.setattr(module, "OLLAMA_ANSWER_S_MAX", 0.1)
+            with pytest.raises(TransientBackendError, match="hangs: it answers nobody") as raised:
+                await backend.generate(request())
+            return raised.value
+
+        error = using(backend, program)
+
+    assert (error.is_unreachable, error.is_engine_death) == (True, False)
 
 
 def test_server_that_went_away_is_unreachable() -> None:
