@@ -32,7 +32,7 @@ _NO_MANIFEST: Final = "file does not exist"
 """What a pull of a model says that nobody has published."""
 _RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
 _TOO_LONG: Final = re.compile(
-    r"(?:exceed|longer than|too long|too large).*\bcontext(?: length| size| window|\W*$)"
+    r"(?:exceed|longer than|too long|too large).*\bcontext\b(?! deadline| canceled)"
     r"|\bcontext[ _](?:length|size|window).*exceed"
 )
 """What is said of a prompt that does not fit; a `context deadline exceeded` is Go's word for a timeout."""

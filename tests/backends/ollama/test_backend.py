@@ -168,6 +168,7 @@ def test_prompt_longer_than_the_context_is_an_overflow_and_never_shortened(stub:
         "prompt too long; exceeded max context length by 3 tokens",
         "the request exceeds the available context size (4096 tokens), try increasing it",
         "the prompt is longer than the context",
+        "the request exceeds the context: the prompt has 8198 tokens, longer than the context of 4096 allows",
         "context length exceeded",
     ],
 )
@@ -258,6 +259,7 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         said("conflict", 409),
         said('Post "http://127.0.0.1:41/completion": context deadline exceeded', 500),
         said("context deadline exceeded (Client.Timeout exceeded while awaiting headers)", 500),
+        said("timeout exceeded: context deadline exceeded", 500),
         said("llama runner process has terminated", 500),
         answering(b"", status=500),
         answering(b'"boom"', status=500),
