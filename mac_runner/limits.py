@@ -69,8 +69,10 @@ LOOP_PASS_S_MAX = 0.05
 STORY_EVENTS_MAX = 2_000
 READY_HEAP_DEAD_MAX = 64
 
-# backends: how much is quoted of what an engine says, and what an answer over HTTP may take in bytes and in time.
+# backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
+# HTTP may take in bytes and in time.
 ENGINE_ERROR_CHARS_MAX = 300
+ENGINE_TOKENS_MAX = 1 << 40
 HTTP_BODY_BYTES_MAX = 8 << 20
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
@@ -81,9 +83,11 @@ ENDPOINT_STRIKES_MAX = 3
 ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
-# ollama: how long the server may take to answer a question and to load a model, how long a pull may bring nothing and
-# how often it is told of, and what one answer may weigh.
+# ollama: how long the server may take to answer a question and to load a model, how often it is looked at while it
+# takes its time over a reply, how long a pull may bring nothing and how often it is told of, and what one answer may
+# weigh.
 OLLAMA_ANSWER_S_MAX = 10.0
+OLLAMA_LOOK_INTERVAL_S = 20.0
 OLLAMA_LOAD_S_MAX = 600.0
 OLLAMA_PULL_STALL_S_MAX = 300.0
 OLLAMA_PULL_SAY_INTERVAL_S = 5.0

@@ -53,7 +53,7 @@ def test_missing_model_is_bad_input_unless_it_is_to_be_pulled(lab: Lab, stub: Ol
     pulled = lab.done(*job(stub, "--pull"))
 
     assert refused.returncode == 2
-    assert f"run `ollama pull {MODEL}`, or give --pull" in refused.stderr
+    assert f"run `ollama pull {MODEL}`, or start the run with --pull" in refused.stderr
     assert f"pulling {MODEL}: done" in pulled.stderr
     assert lab.run_dir().statuses == {"finished": 1}
 

@@ -60,7 +60,7 @@ Fault: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[bool]]
 class OllamaStub:
     """`with OllamaStub(...) as stub:` serves at `stub.host` from a thread of its own.
 
-    Replies are held back until `together` of them can be given at once.
+    Replies are held back until `together` of them can be given at once; while it `is_hung` it answers nothing.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class OllamaStub:
         self.requests: list[tuple[str, JsonObject]] = []
         self.loaded: dict[str, int] = {}
         self.library: dict[str, StubModel] = {}
+        self.is_hung = False
         self.reply: Callable[[JsonObject], str] = _reply
         self._context_default = context_default
         self._token = f"Bearer {api_key}" if api_key else ""
@@ -144,6 +145,8 @@ class OllamaStub:
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         method, path, body = request
         self.requests.append((path, body))
+        if self.is_hung:
+            return await hang(writer)
         if path == "/api/chat" and body["messages"] and self.faults:
             return await self.faults.popleft()(writer)
         match method, path:

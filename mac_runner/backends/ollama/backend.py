@@ -11,22 +11,28 @@ those beyond what the server serves at once wait in the server's own queue, in t
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from typing import Final
 
-from ollama import AsyncClient, ProcessResponse
+from ollama import AsyncClient, ChatResponse, ProcessResponse
 
+from mac_runner.backends.addresses import flaw_of
+from mac_runner.backends.keys import key_in
 from mac_runner.backends.ollama.pulling import follow_pull
-from mac_runner.backends.ollama.verdicts import PromptTooLongError, UnknownModelError, is_cut_off, verdicts
+from mac_runner.backends.ollama.verdicts import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
-from mac_runner.backends.ollama.wire import Wire, client_at, version_at
+from mac_runner.backends.ollama.watching import watched
+from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
 from mac_runner.clock import Clock
 from mac_runner.config import OllamaConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
-from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_LOAD_S_MAX
-from mac_runner.types import FinishReason, Reply, Request
+from mac_runner.limits import CANARY_S_MAX, OLLAMA_ANSWER_S_MAX, OLLAMA_LOAD_S_MAX
+from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
+
+_CANARY: Final = Prompt(messages=(Message(role="user", content="Hi"),))
 
 
 class OllamaBackend:
@@ -50,6 +56,7 @@ class OllamaBackend:
     ) -> None:
         self._key = f"model_definitions.{name}.ollama_config"
         _check_host(name, config.host)
+        self._api_key = key_in(os.environ, KEY_VARIABLE)
         self._config = config
         self._settings = settings
         self._is_pulling = is_pulling
@@ -67,8 +74,8 @@ class OllamaBackend:
     async def start(self) -> None:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
         await self.close()
-        self._wire = Wire(self._clock)
-        self._client = client_at(self._config.host, self._wire)
+        self._wire = Wire(self._config.host, key=self._api_key, clock=self._clock)
+        self._client = client_of(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
             await self._check_version(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
@@ -83,23 +90,15 @@ class OllamaBackend:
         """One reply. How long a request may take is for the caller to say."""
         if self._client is None:
             raise EngineDeadError("this backend was not started")
-        config = self._config
-        # The client builds the request from these; what it trips over is told by `verdicts` as the server's doing.
-        messages, layout = messages_of(request.prompt), format_of(request.prompt)
-        options = options_of(request.sampling, num_ctx=config.num_ctx)
         try:
-            with verdicts(config.host):
-                response = await self._client.chat(
-                    config.model,
-                    messages,
-                    stream=False,
-                    think=config.think,
-                    format=layout,
-                    options=options,
-                    keep_alive=config.keep_alive,
-                )
+            asking = self._chat(self._client, request.prompt, request.sampling)
+            response = await watched(asking, self._is_there, host=self._config.host)
         except PromptTooLongError:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        except DeniedError as error:
+            if await self._denies_everybody(self._client):
+                raise
+            raise RequestRefusedError(str(error)) from error
         except TransientBackendError as error:
             if is_cut_off(error):
                 error.is_engine_death = not await self._is_there()
@@ -112,13 +111,41 @@ class OllamaBackend:
         if wire is not None:
             await wire.aclose()
 
+    async def _chat(self, client: AsyncClient, prompt: Prompt, sampling: Sampling) -> ChatResponse:
+        config = self._config
+        # The client builds the request from these; what it trips over is told by `verdicts` as the server's doing.
+        messages, layout, options = messages_of(prompt), format_of(prompt), options_of(sampling, num_ctx=config.num_ctx)
+        with verdicts(config.host):
+            return await client.chat(
+                config.model,
+                messages,
+                stream=False,
+                think=config.think,
+                format=layout,
+                options=options,
+                keep_alive=config.keep_alive,
+            )
+
+    async def _denies_everybody(self, client: AsyncClient) -> bool:
+        """Whether the server denies a word, too: what it denied may have been said by a filter in front of it. A
+        denial comes at once, so one that does not come is none: the word waits in line for the model.
+        """
+        try:
+            async with asyncio.timeout(CANARY_S_MAX):
+                await self._chat(client, _CANARY, Sampling(max_tokens=1))
+        except DeniedError:
+            return True
+        except (TimeoutError, RequestRefusedError):
+            return False
+        return False
+
     async def _is_there(self) -> bool:
         """Whether the server answers at all."""
         if self._wire is None:
             return True  # We have gone away ourselves, which says nothing of the server.
         try:
             async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
-                await version_at(self._config.host, self._wire)
+                await version_of(self._wire)
         except (TimeoutError, BackendError):
             return False
         return True
@@ -138,9 +165,11 @@ class OllamaBackend:
             raise EngineDeadError(f"{self._key}: {error}{advice}") from error
         except (RequestRefusedError, UnknownModelError) as error:
             raise ConfigError(f"{self._key}: {error}") from error
+        except DeniedError as error:
+            raise ConfigError(f"{self._key}: {error}; set {KEY_VARIABLE} to a key that the server takes") from error
 
     async def _check_version(self, wire: Wire) -> None:
-        version = await version_at(self._config.host, wire)
+        version = await version_of(wire)
         missing = missing_in(version, settings=self._settings)
         if missing is not None:
             raise ConfigError(f"{self._key}: Ollama {version} at {self._config.host} will not do: {missing}")
@@ -155,7 +184,7 @@ class OllamaBackend:
                 return False
             raise ConfigError(
                 f"{self._key}.model: Ollama at {self._config.host} has no model {model!r}; "
-                f"run `ollama pull {model}`, or give --pull"
+                f"run `ollama pull {model}`, or start the run with --pull"
             ) from None
         return True
 
@@ -191,13 +220,10 @@ class OllamaBackend:
 
 
 def _check_host(name: str, host: str) -> None:
-    try:
-        _ = urlsplit(host).port
-    except ValueError as fault:
-        raise ConfigError(
-            f"model_definitions.{name}.ollama_config.host: found {host!r}; {fault}",
-            key=("model_definitions", name, "ollama_config", "host"),
-        ) from fault
+    flaw = flaw_of(host)
+    if flaw is not None:
+        key = ("model_definitions", name, "ollama_config", "host")
+        raise ConfigError(f"{'.'.join(key)}: found {host!r}; {flaw}", key=key)
 
 
 def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:

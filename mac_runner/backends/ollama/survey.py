@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import NamedTuple
 
+from mac_runner.backends.keys import key_in
 from mac_runner.backends.ollama.verdicts import verdicts
-from mac_runner.backends.ollama.wire import Wire, client_at, version_at
+from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
 from mac_runner.clock import Clock
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX
@@ -20,13 +22,13 @@ class Survey(NamedTuple):
 
 
 async def survey(host: str, clock: Clock) -> Survey:
-    """Ask the server at `host` for its version and its models. Raises a BackendError."""
-    wire = Wire(clock)
+    """Ask the server at `host` for its version and its models. Raises a BackendError or ConfigError."""
+    wire = Wire(host, key=key_in(os.environ, KEY_VARIABLE), clock=clock)
     try:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
-            version = await version_at(host, wire)
+            version = await version_of(wire)
             with verdicts(host):
-                listed = await client_at(host, wire).list()
+                listed = await client_of(wire).list()
     except TimeoutError:
         text = f"Ollama at {host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
         raise TransientBackendError(text, is_unreachable=True) from None

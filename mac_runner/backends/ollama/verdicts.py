@@ -1,18 +1,20 @@
 """What went wrong at Ollama, as an error with a verdict.
 
+What a status says stands in `statuses`; what Ollama says more plainly in the body goes before it:
+
 | what happened | what becomes of it |
 |---|---|
-| no connection, or one that broke; 502, 503, 504 | asked again; the server counts as unreachable |
+| no connection, or one that broke; a gateway's 502, 503, 504 | asked again; the server counts as unreachable |
+| 503 because its queue is full | asked again: the server is there |
 | 500 because the model's runner has ended | asked again; this request may be why it ended |
-| 503 because its queue is full; 408, 429, other 5xx | asked again, after Retry-After where it is given |
 | an answer that is none: no JSON, wrong types | asked again |
-| 400 and the like because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
-| 404 (no such model); 401, 402, 403 | nobody will be answered: the run stops |
-| any other 4xx | this request is refused for good |
+| an error because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
+| a model that the server, or the library it pulls from, does not have | nobody will be answered |
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -21,24 +23,30 @@ import httpx
 import ollama
 
 from mac_runner.backends.foreign import clipped
+from mac_runner.backends.statuses import Meaning, meaning_of
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 
 _NOT_FOUND: Final = 404
-_GATEWAY: Final = frozenset({502, 503, 504})
-_DENIED: Final = frozenset({401, 402, 403})
-_AGAIN: Final = frozenset({408, 429})
 _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
 """What a pull of a model says that nobody has published."""
 _RUNNER_ENDED: Final = ("model runner has unexpectedly stopped", "runner process has terminated")
-_TOO_LONG: Final = ("exceed", "longer than", "too long", "too large")
+_TOO_LONG: Final = re.compile(
+    r"(?:exceed|longer than|too long|too large).*\bcontext\b(?! deadline| canceled)"
+    r"|\bcontext[ _](?:length|size|window).*exceed"
+)
+"""What is said of a prompt that does not fit; a `context deadline exceeded` is Go's word for a timeout."""
 
 
 class PromptTooLongError(RequestRefusedError):
     """The prompt does not fit the model's context. Never leaves the package."""
 
 
-class UnknownModelError(EngineDeadError):
+class DeniedError(EngineDeadError):
+    """The server does not let us have what we ask for."""
+
+
+class UnknownModelError(DeniedError):
     """The server has no such model."""
 
 
@@ -51,8 +59,8 @@ def verdicts(host: str) -> Iterator[None]:
     """
     try:
         yield
-    except ollama.ResponseError as error:
-        raise _refusal(error.status_code, clipped(str(error.error)), host) from None
+    except ollama.ResponseError as error:  # Told in the middle of a stream, after its status: `Wire` sees to that one.
+        raise refusal(None, clipped(str(error.error)), host) from None
     except (ConnectionError, httpx.TransportError) as error:
         text = f"no answer from Ollama at {host}: {_words(error)}"
         raise TransientBackendError(text, is_unreachable=True) from error
@@ -60,20 +68,23 @@ def verdicts(host: str) -> Iterator[None]:
         raise TransientBackendError(f"malformed answer from Ollama at {host}: {_words(error)}") from error
 
 
-def _refusal(status: int, text: str, host: str) -> BackendError:
-    words = f"Ollama at {host}: {text} (status {status})" if status > 0 else f"Ollama at {host}: {text}"
-    if "context" in text and any(mark in text for mark in _TOO_LONG) and status not in _GATEWAY:
+def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | None = None) -> BackendError:
+    """What is to be done about an answer that tells of an error; no status where a stream tells it on its way."""
+    words = f"Ollama at {host}: " + ("" if status is None else f"status {status}: ") + (said or "not a word")
+    meaning = Meaning.BROKEN if status is None else meaning_of(status)
+    if _TOO_LONG.search(said) and meaning is not Meaning.GATEWAY:
         return PromptTooLongError(words)
-    if status == _NOT_FOUND or _NO_MANIFEST in text:
+    if status == _NOT_FOUND or _NO_MANIFEST in said:
         return UnknownModelError(words)
-    if status in _DENIED:
-        return EngineDeadError(words)
-    if 400 <= status < 500 and status not in _AGAIN:
+    if meaning is Meaning.DENIED:
+        return DeniedError(words)
+    if meaning is Meaning.REFUSED:
         return RequestRefusedError(words)
     return TransientBackendError(
         words,
-        is_unreachable=status in _GATEWAY and _BUSY not in text,
-        is_engine_death=any(mark in text for mark in _RUNNER_ENDED),
+        retry_after_s=retry_after_s,
+        is_unreachable=meaning is Meaning.GATEWAY and _BUSY not in said,
+        is_engine_death=any(mark in said for mark in _RUNNER_ENDED),
     )
 
 

@@ -4,42 +4,46 @@ The client builds the pool itself unless it is given one, with 100 connections a
 Ours has as many connections as there are requests, goes straight to the address in the experiment, and bounds what a
 server may send; how long a reply may take is for the caller to say, but a connection is there soon or never. It adds
 the two fields to a chat request for which the client has no parameters: `truncate` and `shift`, without which Ollama
-shortens a prompt, or forgets the beginning of it while replying, and says nothing. And it reads the one header that the
-client keeps to itself, Retry-After.
+shortens a prompt, or forgets the beginning of it while replying, and says nothing. And it takes an answer that tells of
+an error before the client does, which would keep one header to itself, Retry-After.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx
 import ollama
 
-from mac_runner.backends.foreign import clipped
-from mac_runner.backends.ollama.verdicts import verdicts
+from mac_runner.backends.complaint import complaint_of
+from mac_runner.backends.keys import bearer, blotted
+from mac_runner.backends.ollama.verdicts import refusal, verdicts
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.clock import Clock
-from mac_runner.errors import TransientBackendError
+from mac_runner.errors import BackendError, TransientBackendError
 from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
+KEY_VARIABLE: Final = "OLLAMA_API_KEY"
+"""Where a proxy in front of the server asks for a key, this holds it; the client would read it by itself as it is."""
 _CHAT_PATH: Final = "/api/chat"
 _TIMEOUT: Final = httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX)
 _PLAIN: Final = {"accept-encoding": "identity"}
 _WHOLE: Final = b',"truncate":false,"shift":false}'
-_BUSY: Final = frozenset({httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE})
 
 
 class Wire(httpx.AsyncHTTPTransport):
-    """The connections to one server."""
+    """The connections to one server, and `headers` for each request to it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, host: str, *, key: str | None, clock: Clock) -> None:
+        self.host = host
+        self.headers = _PLAIN | bearer(key)
+        self._key = key
         self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and bound its answer."""
+        """Send a request and bound its answer. Raises a BackendError for one that tells of an error."""
         is_chat = request.method == "POST" and request.url.path.endswith(_CHAT_PATH)
         response = await super().handle_async_request(_whole(request) if is_chat else request)
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -47,17 +51,17 @@ class Wire(httpx.AsyncHTTPTransport):
             raise TransientBackendError("Ollama sent a compressed answer, which was not asked for")
         if isinstance(response.stream, httpx.AsyncByteStream):
             response.stream = _Bounded(response.stream)
-        if response.status_code in _BUSY:
-            await self._heed(response)
+        if response.status_code != httpx.codes.OK:
+            raise await self._refusal(response)
         return response
 
-    async def _heed(self, response: httpx.Response) -> None:
-        """Raise what says how long the server wants to be left alone, if it says so."""
-        delay_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
-        if delay_s is not None:
-            text = clipped((await response.aread()).decode("utf-8", "replace"))
+    async def _refusal(self, response: httpx.Response) -> BackendError:
+        try:
+            said = complaint_of(blotted(await response.aread(), self._key)).text
+        finally:
             await response.aclose()
-            raise TransientBackendError(f"Ollama: {text} (status {response.status_code})", retry_after_s=delay_s)
+        pause_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
+        return refusal(response.status_code, said, self.host, retry_after_s=pause_s)
 
 
 class _Bounded(httpx.AsyncByteStream):
@@ -78,20 +82,16 @@ class _Bounded(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def client_at(host: str, wire: Wire) -> ollama.AsyncClient:
-    """The official client of the server at `host`. It does not own `wire`, which is for the caller to close."""
-    return ollama.AsyncClient(host, transport=wire, timeout=_TIMEOUT, headers=_PLAIN, follow_redirects=False)
+def client_of(wire: Wire) -> ollama.AsyncClient:
+    """The official client of the server at the end of `wire`, which is for the caller to close."""
+    return ollama.AsyncClient(wire.host, transport=wire, timeout=_TIMEOUT, headers=wire.headers, follow_redirects=False)
 
 
-async def version_at(host: str, wire: Wire) -> str:
-    """The version of the server at `host`, for which the client has no call. Raises a BackendError."""
-    key = os.environ.get("OLLAMA_API_KEY")  # Where a proxy asks for one; the client reads it by itself.
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    web = httpx.AsyncClient(transport=wire, headers=_PLAIN | headers, timeout=_TIMEOUT)
-    with verdicts(host):
-        response = await web.get(f"{host.rstrip('/')}/api/version")
-        if response.status_code != httpx.codes.OK:
-            raise ollama.ResponseError(response.text, response.status_code)
+async def version_of(wire: Wire) -> str:
+    """The version of the server, for which the client has no call. Raises a BackendError."""
+    web = httpx.AsyncClient(transport=wire, headers=wire.headers, timeout=_TIMEOUT)
+    with verdicts(wire.host):
+        response = await web.get(f"{wire.host.rstrip('/')}/api/version")
         return str(response.json()["version"])[:40]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.foreign import scalars_only
 from mac_runner.errors import TransientBackendError
+from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
 
     A prompt that fills the whole context was cut to fit, or leaves no room for a reply: either way it did not fit.
     """
-    tokens = TokenCount(prompt=max(0, response.prompt_eval_count or 0), completion=max(0, response.eval_count or 0))
+    tokens = TokenCount(prompt=_count(response.prompt_eval_count), completion=_count(response.eval_count))
     if context_tokens is not None and tokens.prompt >= context_tokens:
         return Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount(prompt=tokens.prompt))
     finish_reason = _finish_reason(response, request.sampling, tokens)
@@ -78,6 +79,13 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
         finish_reason=finish_reason,
         tokens=tokens,
     )
+
+
+def _count(tokens: int | None) -> int:
+    """Tokens as the server counted them; none where it does not count."""
+    if tokens is not None and not 0 <= tokens <= ENGINE_TOKENS_MAX:
+        raise TransientBackendError("malformed answer from Ollama: a number of tokens is no count")
+    return tokens or 0
 
 
 def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCount) -> FinishReason:

@@ -28,7 +28,7 @@ from mac_runner.errors import (
     TransientBackendError,
     Verdict,
 )
-from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX
+from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX, ENDPOINT_STRIKES_MAX
 from mac_runner.printable import printable
 from mac_runner.types import Reply, Request
 
@@ -77,7 +77,7 @@ class OpenaiBackend:
         silent: list[str] = []
         for endpoint, look in looks:
             fault = look.result()
-            if fault is not None and fault.standing is Standing.DOUBTFUL and fault.verdict is not Verdict.RETRY:
+            if fault is not None and fault.verdict is not Verdict.RETRY:
                 raise self._misconfigured(endpoint, f"{fault}{self._hint()}")
             if fault is not None:
                 silent.append(f"{endpoint.url} does not answer ({fault})")
@@ -102,8 +102,7 @@ class OpenaiBackend:
             reply = await self._send(endpoint, request)
         except SendingError as fault:
             await self._judge(endpoint, fault)
-            is_death = fault.standing is Standing.CUT_OFF and not endpoint.is_up
-            raise self._error(endpoint, fault, is_death=is_death) from fault
+            raise self._error(endpoint, fault, request.conversation) from fault
         self._endpoints.answered(endpoint)
         return reply
 
@@ -123,19 +122,23 @@ class OpenaiBackend:
             )
         except asyncio.CancelledError:
             # Given up from outside, at the request's deadline more often than not: that counts against the endpoint.
-            self._endpoints.strike(endpoint, self._clock.monotonic_s())
+            if self._endpoints.strike(endpoint):
+                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
             raise
         finally:
             endpoint.in_flight -= 1
         return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
-        """What is wrong with an endpoint at the start; None when it serves the model."""
+        """What is wrong with an endpoint at the start; None when it serves the model.
+
+        Not every server lists its models, and not for every key: then a canary has the word.
+        """
         try:
             answer = await self._running.get(_url(endpoint, "/models"), deadline_s=CANARY_S_MAX)
             names = model_names(answer, self._clock.utc_now())
         except SendingError as fault:
-            return fault
+            return fault if fault.verdict is Verdict.RETRY else await self._canary(endpoint)
         if self._config.model in names:
             return None
         known = printable(", ".join(sorted(names)[:CONFIG_NAMES_MAX])) or "none"
@@ -149,7 +152,11 @@ class OpenaiBackend:
             case Standing.SOUND:
                 self._endpoints.answered(endpoint)
             case Standing.SHAKY:
-                self._endpoints.strike(endpoint, now_s)
+                if self._endpoints.strike(endpoint):
+                    self._endpoints.set_aside(endpoint, now_s, pause_s=fault.retry_after_s)
+            case Standing.FAILING | Standing.REFUSING:
+                if self._endpoints.strike(endpoint):
+                    await self._probe(endpoint)
             case Standing.GONE:
                 self._endpoints.set_aside(endpoint, now_s)
             case Standing.DOUBTFUL:
@@ -167,11 +174,20 @@ class OpenaiBackend:
                 return
             fault = await self._canary(endpoint)
             endpoint.probes += 1
-            if fault is None or fault.standing is Standing.SOUND:
+            if fault is None or self._is_alive(endpoint, fault):
                 self._endpoints.answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
-            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s())
+            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+
+    @staticmethod
+    def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:
+        """Whether a server that did not answer the canary works. One that refuses it may want longer replies than one
+        token: only where it refuses what it is asked, too, it refuses everybody.
+        """
+        if fault.standing is Standing.REFUSING:
+            return endpoint.strikes < ENDPOINT_STRIKES_MAX
+        return fault.standing is Standing.SOUND
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
         """One token from the endpoint; None when it comes."""
@@ -184,8 +200,8 @@ class OpenaiBackend:
             return fault
         return None
 
-    def _error(self, endpoint: Endpoint, fault: SendingError, *, is_death: bool) -> BackendError:
-        """What the scheduler is told."""
+    def _error(self, endpoint: Endpoint, fault: SendingError, conversation: str) -> BackendError:
+        """What the scheduler is told. The pause that an endpoint asks for is none for a request that goes elsewhere."""
         text = f"{endpoint.url}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN:
             return EngineDeadError(f"model {self._name}: {text}")
@@ -193,11 +209,12 @@ class OpenaiBackend:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
+        goes_elsewhere = self._endpoints.leave(conversation, endpoint)
         return TransientBackendError(
             text,
-            retry_after_s=fault.retry_after_s,
+            retry_after_s=None if goes_elsewhere else fault.retry_after_s,
             is_unreachable=not self._endpoints.is_any_up,
-            is_engine_death=is_death,
+            is_engine_death=fault.standing is Standing.CUT_OFF and not endpoint.is_up,
         )
 
     def _nobody(self) -> BackendError:
@@ -217,7 +234,7 @@ class OpenaiBackend:
 
     def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
         index = self._config.base_urls.index(endpoint.url)
-        text = f"model {self._name}: {endpoint.url}/models: {text}"
+        text = f"model {self._name}: {endpoint.url}: {text}"
         return ConfigError(text, key=("model_definitions", self._name, "openai_config", "base_urls", index))
 
     @property

@@ -8,27 +8,33 @@ from __future__ import annotations
 from typing import Final, cast
 
 from mac_runner.backends.chat import OPEN_THOUGHT
-from mac_runner.backends.foreign import scalars_only
+from mac_runner.backends.complaint import complaint
+from mac_runner.backends.foreign import clipped, scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
 from mac_runner.errors import Verdict
+from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
 
 _REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 _CUT_OFF: Final = frozenset({"abort", "error"})
-_COUNT_MAX: Final = 1 << 40
+_ASIDE: Final = {"reasoning": OPEN_THOUGHT, "reasoning_content": OPEN_THOUGHT, "refusal": ""}
+"""What a server may set apart from the text, and the mark it gets where it stands for the text."""
 _LOGPROB_MAX: Final = 1e6
-"""What no count and no log-probability comes near; 1e999 is an infinity to the decoder."""
+"""What no log-probability comes near; 1e999 is an infinity to the decoder."""
 
 
 def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
     """The reply in `body`. Raises SendingError."""
     choices = body.get("choices")
+    if choices is None and body.get("error"):
+        raise malformed(f"an error with status 200: {complaint(body).text}")
     if not isinstance(choices, list) or len(choices) != 1:
         raise malformed("it does not hold exactly one choice")
     choice = _object(choices[0], "choices[0]")
     finish_reason = _finish_reason(choice.get("finish_reason"))
-    text = scalars_only(_text(choice))
     tokens = _usage(body.get("usage"))
+    is_hidden = finish_reason is FinishReason.LENGTH and _has_hidden_thought(choice, body.get("usage"))
+    text = OPEN_THOUGHT if is_hidden else scalars_only(_text(choice))
     if not has_tokens:
         return Reply(text=text, finish_reason=finish_reason, tokens=tokens)
     prompt_ids = choice.get("prompt_token_ids", body.get("prompt_token_ids"))
@@ -52,7 +58,8 @@ def _finish_reason(reason: JsonValue) -> FinishReason:
             raise _refused("the server took the reply for a call of its own tools; start it without tool parsing")
         case str() if reason in _CUT_OFF:
             raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.SHAKY)
-    raise malformed("finish_reason is none of stop, length, content_filter")
+    found = clipped(str(reason)) if isinstance(reason, str) else type(reason).__name__
+    raise malformed(f"finish_reason is {found!r}, none of stop, length, content_filter")
 
 
 def _text(choice: JsonObject) -> str:
@@ -66,10 +73,20 @@ def _text(choice: JsonObject) -> str:
         raise malformed("content is no text")
     # A server that takes the thought out of the text leaves no text when the thought never came to an end; one that
     # sets a refusal apart leaves none beside it.
-    for key, mark in (("reasoning", OPEN_THOUGHT), ("reasoning_content", OPEN_THOUGHT), ("refusal", "")):
+    for key, mark in _ASIDE.items():
         if message.get(key):
             return mark + _string(message[key], key)
     return _string(content, "content")
+
+
+def _has_hidden_thought(choice: JsonObject, usage: JsonValue) -> bool:
+    """Whether a reply without a word was cut off in a thought that the server keeps to itself, as hosted models do."""
+    message = choice.get("message")
+    if not isinstance(message, dict) or any(message.get(key) for key in ("content", *_ASIDE)):
+        return False
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    thought = details.get("reasoning_tokens") if isinstance(details, dict) else None
+    return message.get("content") is None or bool(thought)
 
 
 def _usage(usage: JsonValue) -> TokenCount:
@@ -124,7 +141,7 @@ def _string(value: JsonValue, name: str) -> str:
 def _count(value: JsonValue, name: str) -> int:
     if value is None:
         return 0
-    if type(value) is not int or not 0 <= value <= _COUNT_MAX:
+    if type(value) is not int or not 0 <= value <= ENGINE_TOKENS_MAX:
         raise malformed(f"{name} is no count")
     return value
 

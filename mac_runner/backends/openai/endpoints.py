@@ -1,8 +1,9 @@
 """Which server the next request goes to. Pure: whoever calls tells the time.
 
 A conversation stays with its endpoint, where its prefix is cached; a new one goes to the endpoint with the least in
-flight. An endpoint that fails is set aside, and its conversations go on elsewhere. After a rest, which doubles each
-time, it is due: one small request (the canary) then decides whether it is up again.
+flight. A request that was not answered is sent again elsewhere where there is an elsewhere: an endpoint that fails at
+once always has the least in flight. An endpoint that fails is set aside, and its conversations go on at the others.
+After a rest, which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
 """
 
 from __future__ import annotations
@@ -93,26 +94,34 @@ class Endpoints:
         endpoint.rest_until_s = None
         endpoint.denial = None
 
-    def strike(self, endpoint: Endpoint, now_s: float) -> None:
-        """It failed once more; enough of these in a row set it aside."""
-        endpoint.strikes += 1
-        if endpoint.strikes >= ENDPOINT_STRIKES_MAX:
-            self.set_aside(endpoint, now_s)
+    def leave(self, conversation: str, endpoint: Endpoint) -> bool:
+        """A request of `conversation` had no luck at `endpoint`: whether the next one goes to another."""
+        others = [other for other in self.all if other.is_up and other is not endpoint]
+        if others and self._homes.get(conversation) is endpoint:
+            self._settle(conversation, min(others, key=_load))
+        return bool(others)
 
     @staticmethod
-    def set_aside(endpoint: Endpoint, now_s: float) -> None:
-        """Send it nothing until it has rested. What was under way when it went down comes back later, one by one, and
-        does not make the rest of an endpoint that rests already any longer.
+    def strike(endpoint: Endpoint) -> bool:
+        """It failed once more: whether that makes enough of these in a row to act upon."""
+        endpoint.strikes += 1
+        return endpoint.strikes >= ENDPOINT_STRIKES_MAX
+
+    @staticmethod
+    def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
+        """Send it nothing until it has rested, for `pause_s` at least where it has asked for a pause. What was under
+        way when it went down comes back later, one by one, and does not make the rest of an endpoint that rests
+        already any longer.
         """
         if endpoint.rest_until_s is None:
             endpoint.rest_s = ENDPOINT_REST_S
-            endpoint.rest_until_s = now_s + endpoint.rest_s
+            endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
 
     @staticmethod
-    def rest_longer(endpoint: Endpoint, now_s: float) -> None:
-        """It failed its canary: have it rest, twice as long as the last time."""
+    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
+        """It failed its canary: have it rest, twice as long as the last time, and for `pause_s` at least."""
         endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
-        endpoint.rest_until_s = now_s + endpoint.rest_s
+        endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
 
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)

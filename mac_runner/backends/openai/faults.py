@@ -19,6 +19,12 @@ class Standing(Enum):
     """It works: this request, or this moment, was at fault."""
     SHAKY = "shaky"
     """It may be gone: several of these in a row set it aside."""
+    FAILING = "failing"
+    """It is there, and failed at this: after several in a row a small request of our own tells whether it fails at
+    everything."""
+    REFUSING = "refusing"
+    """It works, and will not have this: after several in a row a small request of our own tells whether it will have
+    anything."""
     GONE = "gone"
     """Nobody is there: it is set aside at once."""
     DOUBTFUL = "doubtful"

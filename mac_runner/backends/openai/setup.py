@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from yarl import URL
-
+from mac_runner.backends.addresses import flaw_of
 from mac_runner.backends.base import Lacks
+from mac_runner.backends.keys import key_in
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition, OpenaiConfig
@@ -30,8 +30,8 @@ def check(name: str, definition: ModelDefinition) -> None:
     config = _config(definition)
     section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
     for index, url in enumerate(config.base_urls):
-        if URL(url).query_string or URL(url).fragment:
-            raise _error((*section, "base_urls", index), f"found {url!r}; a base URL ends with its path")
+        if (flaw := flaw_of(url)) is not None:
+            raise _error((*section, "base_urls", index), f"found {url!r}; {flaw}")
         if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
             raise _error((*section, "base_urls", index), f"{url!r} stands here twice")
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
@@ -55,16 +55,16 @@ def build(
 
 
 def _key(name: str, config: OpenaiConfig, environ: Mapping[str, str]) -> str | None:
-    """The key; no error about it ever quotes it."""
     variable = config.api_key_env
     if variable is None:
         return None
     path = ("model_definitions", name, "openai_config", "api_key_env")
-    key = environ.get(variable, "").strip()
-    if not key:
+    try:
+        key = key_in(environ, variable)
+    except ConfigError as error:
+        raise _error(path, str(error)) from None
+    if key is None:
         raise _error(path, f"the environment variable {variable} is not set; set it to the key of the server")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise _error(path, f"the environment variable {variable} holds characters that no key has")
     return key
 
 

@@ -1,7 +1,7 @@
 """HTTP: bytes out, an Answer in, over one pool of connections. The only file that knows aiohttp.
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
-says), and the key is blotted out of whatever a server says of a request it refuses.
+says), and the key is blotted out of whatever a server says.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from mac_runner.backends.foreign import clipped
+from mac_runner.backends.keys import bearer, blotted
 from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
@@ -26,17 +27,15 @@ class Wire:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
     def __init__(self, key: str | None) -> None:
-        self._key = None if key is None else key.encode("ascii")
+        self._key = key
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
         self._session = aiohttp.ClientSession(
             # The scheduler bounds what is in flight; a second bound here could only hold up what it let go.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=HTTP_KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_S_MAX),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            headers=headers,
+            headers=headers | bearer(key),
         )
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
@@ -70,11 +69,9 @@ class Wire:
 
     async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
         body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))
-        if response.status != 200 and self._key is not None:
-            body = body.replace(self._key, b"***")
         return Answer(
             status=response.status,
-            body=body,
+            body=blotted(body, self._key),
             retry_after=response.headers.get("Retry-After"),
         )
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.backends.ollama import OllamaBackend, watching
+from mac_runner.backends.ollama import backend as module
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
@@ -160,6 +161,26 @@ def test_prompt_longer_than_the_context_is_an_overflow_and_never_shortened(stub:
     assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input length exceeds maximum context length",
+        "prompt too long; exceeded max context length by 3 tokens",
+        "the request exceeds the available context size (4096 tokens), try increasing it",
+        "the prompt is longer than the context",
+        "the request exceeds the context: the prompt has 8198 tokens, longer than the context of 4096 allows",
+        "context length exceeded",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 500])
+def test_server_that_finds_the_prompt_too_long_in_any_words_is_understood(
+    stub: OllamaStub, text: str, status: int
+) -> None:
+    stub.faults.append(said(text, status))
+
+    assert ask(backend_at(stub.host)).finish_reason is FinishReason.OVERFLOW
+
+
 def test_prompt_that_a_server_shortened_all_the_same_is_an_overflow(stub: OllamaStub) -> None:
     stub.faults.append(answering({**RESPONSE, "prompt_eval_count": 4096, "eval_count": 1}))
 
@@ -220,11 +241,11 @@ def test_busy_server_that_says_how_long_it_wants_to_be_left_alone_is(
     busy = answering({"error": "slow down"}, status=status, content_type=f"{JSON}\r\nRetry-After: {header}")
     stub.faults.append(busy)
 
-    with pytest.raises(TransientBackendError, match=rf"slow down.*{status}") as raised:
+    with pytest.raises(TransientBackendError, match=rf"status {status}: slow down") as raised:
         ask(backend_at(stub.host))
 
     assert raised.value.retry_after_s == delay_s
-    assert not raised.value.is_unreachable or delay_s is None
+    assert raised.value.is_unreachable == (status == 503)
 
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -235,6 +256,10 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
     [
         said(BUSY, 503),
         said("slow down", 429),
+        said("conflict", 409),
+        said('Post "http://127.0.0.1:41/completion": context deadline exceeded', 500),
+        said("context deadline exceeded (Client.Timeout exceeded while awaiting headers)", 500),
+        said("timeout exceeded: context deadline exceeded", 500),
         said("llama runner process has terminated", 500),
         answering(b"", status=500),
         answering(b'"boom"', status=500),
@@ -248,6 +273,8 @@ BUSY = "server busy, please try again.  maximum pending requests exceeded"
         answering(b"\xff\xfe"),
         answering({**RESPONSE, "message": {"role": "assistant", "content": 7}}),
         answering({**RESPONSE, "eval_count": "many"}),
+        answering({**RESPONSE, "eval_count": -5}),
+        answering({**RESPONSE, "eval_count": 10**30}),
         answering({**RESPONSE, "eval_count": float("nan")}),
         answering({**RESPONSE, "done": False}),
         answering({**RESPONSE, "done_reason": "load"}),
@@ -269,6 +296,7 @@ def test_answer_that_is_none_is_asked_for_again(stub: OllamaStub, broken: Fault)
         (said("llama runner process has terminated: signal: killed", 500), True),
         (said("out of memory", 500), False),
         (said("draining", 503), False),
+        (said('Post "http://127.0.0.1:41/completion": context deadline exceeded', 500), False),
         # The connection broke, and the server is there.
         (reset, False),
         (cut_off(20), False),
@@ -285,15 +313,53 @@ def test_request_that_is_refused_is_not_sent_again(stub: OllamaStub) -> None:
     error = fault(stub, said("invalid format", 400))
 
     assert isinstance(error, RequestRefusedError)
-    assert str(error) == f"Ollama at {stub.host}: invalid format (status 400)"
+    assert str(error) == f"Ollama at {stub.host}: status 400: invalid format"
 
 
-@pytest.mark.parametrize(("status", "text"), [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (403, "no")])
-def test_server_that_would_refuse_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+DENIALS = [(404, "model 'qwen3:4b' not found"), (401, "unauthorized"), (402, "pay"), (403, "no")]
+
+
+@pytest.mark.parametrize(("status", "text"), DENIALS)
+def test_server_that_denies_everybody_ends_the_run(stub: OllamaStub, status: int, text: str) -> None:
+    stub.faults.append(said(text, status))  # The request, and the canary after it.
+
     error = fault(stub, said(text, status))
 
     assert isinstance(error, EngineDeadError)
-    assert str(error) == f"Ollama at {stub.host}: {text} (status {status})"
+    assert str(error) == f"Ollama at {stub.host}: status {status}: {text}"
+
+
+@pytest.mark.parametrize("canary", [None, hang, said("invalid", 400)])
+def test_denied_request_fails_alone_where_a_word_is_not_denied(
+    stub: OllamaStub, monkeypatch: pytest.MonkeyPatch, canary: Fault | None
+) -> None:
+    monkeypatch.setattr(module, "CANARY_S_MAX", 0.2)
+    stub.faults.extend([said("not with these words", 403), *([] if canary is None else [canary])])
+
+    async def program(backend: OllamaBackend) -> str:
+        with pytest.raises(RequestRefusedError, match=r"status 403: not with these words"):
+            await backend.generate(request())
+        return (await backend.generate(request())).text
+
+    assert using(backend_at(stub.host), program) == "Hello."
+
+
+def test_denied_request_is_sent_again_when_the_server_is_gone_by_then(stub: OllamaStub) -> None:
+    stub.faults.extend([said("no", 403), reset])
+
+    async def program(backend: OllamaBackend) -> None:
+        with pytest.raises(TransientBackendError):
+            await backend.generate(request())
+
+    using(backend_at(stub.host), program)
+
+
+def test_key_is_blotted_out_of_what_a_server_says(stub: OllamaStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "sk-canary-0123456789")
+
+    error = fault(stub, said("bad header: Bearer sk-canary-0123456789", 400))
+
+    assert str(error) == f"Ollama at {stub.host}: status 400: bad header: Bearer ***"
 
 
 def test_error_of_the_server_is_quoted_short_and_harmless(stub: OllamaStub) -> None:
@@ -319,6 +385,27 @@ def test_request_that_hangs_can_be_given_up(stub: OllamaStub) -> None:
         return (await backend.generate(request())).text
 
     assert using(backend_at(stub.host), program) == "Hello."
+
+
+def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "OLLAMA_LOOK_INTERVAL_S", 0.05)
+    with OllamaStub() as stub:
+        backend = backend_at(stub.host)
+
+        async def fall_silent(_writer: asyncio.StreamWriter) -> bool:
+            stub.is_hung = True
+            return await asyncio.Event().wait()
+
+        async def program(backend: OllamaBackend) -> TransientBackendError:
+            stub.faults.append(fall_silent)
+            monkeypatch.setattr(module, "OLLAMA_ANSWER_S_MAX", 0.1)
+            with pytest.raises(TransientBackendError, match="hangs: it answers nobody") as raised:
+                await backend.generate(request())
+            return raised.value
+
+        error = using(backend, program)
+
+    assert (error.is_unreachable, error.is_engine_death) == (True, False)
 
 
 def test_server_that_went_away_is_unreachable() -> None:

@@ -29,7 +29,7 @@ def test_model_is_loaded_at_the_start_with_the_context_it_will_be_used_with() ->
 
 def test_missing_model_is_refused_with_what_to_do() -> None:
     with OllamaStub() as stub:
-        told = rf"model_definitions\.m\.ollama_config\.model: .*{NEW}.*run `ollama pull {NEW}`, or give --pull"
+        told = rf"m\.ollama_config\.model: .*{NEW}.*run `ollama pull {NEW}`, or start the run with --pull"
         with pytest.raises(ConfigError, match=told):
             started(backend_at(stub.host, model=NEW))
 
@@ -143,13 +143,29 @@ def test_server_that_is_no_ollama_is_told_as_such() -> None:
 
 
 def test_key_of_the_environment_goes_with_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_API_KEY", "secret")
+    monkeypatch.setenv("OLLAMA_API_KEY", "secret\n")
     with OllamaStub(api_key="secret") as stub:
         assert ask(backend_at(stub.host)).text == "Hello."
 
-    monkeypatch.delenv("OLLAMA_API_KEY")
-    with OllamaStub(api_key="secret") as stub, pytest.raises(EngineDeadError, match=r"unauthorized \(status 401\)"):
+
+@pytest.mark.parametrize("key", [None, "secreta"])
+def test_wrong_key_is_bad_input(monkeypatch: pytest.MonkeyPatch, key: str | None) -> None:
+    if key:
+        monkeypatch.setenv("OLLAMA_API_KEY", key)
+    with (
+        OllamaStub(api_key="secret") as stub,
+        pytest.raises(ConfigError, match=r"status 401: unauthorized; set OLLAMA_API_KEY"),
+    ):
         started(backend_at(stub.host))
+
+
+@pytest.mark.parametrize("key", ["sk-se cret", "sk-sécret", "sk-se\ncret"])
+def test_key_that_cannot_be_one_is_refused_and_not_quoted(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", key)
+    with pytest.raises(ConfigError, match="OLLAMA_API_KEY") as caught:
+        backend_at("http://127.0.0.1:1")
+
+    assert "sk-" not in str(caught.value)
 
 
 class _Striding(SimulatedClock):

@@ -167,6 +167,56 @@ def test_retry_after_reaches_the_scheduler() -> None:
     assert (error.retry_after_s, error.is_unreachable) == (7.0, False)
 
 
+def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
+    busy = OpenaiServer(script=lambda received: failure(429, "slow down", headers=(("Retry-After", "60"),)))
+
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(TransientBackendError) as caught:
+            await backend.generate(request())
+
+        assert caught.value.retry_after_s is None
+        assert (await backend.generate(request())).text
+
+    run(program, busy, OpenaiServer())
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_asks_for_a_pause_is_sent_nothing_before_it_is_over() -> None:
+    server = OpenaiServer(script=lambda received: failure(503, "loading", headers=(("Retry-After", "30"),)))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(3):
+            with pytest.raises(TransientBackendError, match="loading"):
+                await backend.generate(request(conversation=f"c-{number}"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(TransientBackendError, match="none of") as caught:
+            await backend.generate(request())
+
+        assert caught.value.retry_after_s is not None
+        assert caught.value.retry_after_s > 25
+        assert server.requests == 3
+
+    run(program, server)
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_server_that_fails_in_a_row_is_found_out_by_a_canary(is_well: bool) -> None:
+    broken = failure(500, "CUDA error")
+    server = OpenaiServer(script=only(broken) if is_well else lambda received: broken)
+
+    async def program(backend: OpenaiBackend) -> None:
+        told: list[bool] = []
+        for number in range(3):
+            with pytest.raises(TransientBackendError, match="CUDA error") as caught:
+                await backend.generate(request(conversation=f"c-{number}"))
+            told.append(caught.value.is_unreachable)
+
+        assert told == [False, False, not is_well]
+        assert [received.is_canary for received in server.received] == [False, False, False, True]
+
+    run(program, server)
+
+
 def test_overflow_is_a_reply() -> None:
     reply = reply_of(OpenaiServer(script=lambda received: failure(400, "", code="context_length_exceeded")))
 
@@ -325,6 +375,50 @@ def test_server_that_refuses_everybody_ends_the_run(status: int) -> None:
     assert "check the key in $STUB_KEY" in str(error)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_server_that_refuses_whatever_it_is_asked_costs_two_conversations_at_most(others: int) -> None:
+    server = OpenaiServer(script=lambda received: failure(400, "no chat template"), latency_s=0.01)
+    kinds: list[type[BackendError]] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(ask(backend, f"c-{number}"))
+
+    async def ask(backend: OpenaiBackend, conversation: str) -> None:
+        try:
+            await backend.generate(request(conversation=conversation))
+        except BackendError as error:
+            kinds.append(type(error))
+
+    run(program, server, *(OpenaiServer() for _ in range(others)))
+    assert kinds.count(RequestRefusedError) == 2
+    assert set(kinds) == {RequestRefusedError, TransientBackendError if others else EngineDeadError}
+
+
+def test_server_that_refuses_some_in_a_row_and_answers_a_canary_serves_on() -> None:
+    server = OpenaiServer(script=only(failure(400, "not with these words")))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(7):
+            with pytest.raises(RequestRefusedError):
+                await backend.generate(request(conversation=f"c-{number}"))
+
+    run(program, server)
+    assert [received.is_canary for received in server.received].count(True) == 2
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_refuses_the_canary_alone_is_alive() -> None:
+    def script(received: Received) -> Behaviour:
+        return failure(400, "at least 16 tokens") if received.is_canary else Hang()
+
+    error = error_of(OpenaiServer(script=script), settings={"timeout_s": 0.2})
+
+    assert isinstance(error, TransientBackendError)
+    assert not error.is_unreachable
+
+
 def test_requests_refused_together_all_end_the_run() -> None:
     """None of them fails its conversation while the canary is under way."""
     server = OpenaiServer(script=lambda received: failure(401, "expired"), latency_s=0.01)
@@ -394,19 +488,33 @@ def test_start_needs_one_server_that_answers() -> None:
     assert said[0].startswith(f"model m: {NOBODY} does not answer (no connection: ")
 
 
-def test_start_with_a_wrong_key_is_told_as_such() -> None:
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (failure(401, "who are you?"), r"status 401: who are you\?; check the key in \$STUB_KEY"),
+        (failure(400, "use max_completion_tokens"), "status 400: use max_completion_tokens"),
+    ],
+)
+def test_start_with_a_wrong_setting_is_told_as_such(said: Send, text: str) -> None:
     async def program() -> None:
-        async with OpenaiServer(page=failure(401, "who are you?")) as server:
+        async with OpenaiServer(page=said, script=lambda received: said) as server:
             backend = backend_for(server.url, settings={"api_key_env": "STUB_KEY"})
             try:
-                with pytest.raises(
-                    ConfigError, match=r"/models: status 401: who are you\?; check the key in \$STUB_KEY"
-                ):
+                with pytest.raises(ConfigError, match=text) as caught:
                     await backend.start()
+                assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 0)
             finally:
                 await backend.close()
 
     asyncio.run(program())
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_server_that_does_not_list_its_models_is_known_by_a_completion(status: int) -> None:
+    server = OpenaiServer(page=failure(status, "not for you"))
+
+    assert reply_of(server).text
+    assert [received.is_canary for received in server.received] == [True, False]
 
 
 @pytest.mark.usefixtures("hurried")

@@ -36,6 +36,19 @@ def test_reasoning_beside_a_text_is_left_out() -> None:
     assert read(chat("Aye.", reasoning="Hm.")).text == "Aye."
 
 
+@pytest.mark.parametrize(
+    ("content", "reasoning_tokens", "text"),
+    [(None, 512, "<think>"), ("", 512, "<think>"), (None, 0, "<think>"), ("", 0, "")],
+)
+def test_thought_that_is_kept_back_and_was_cut_off_is_told_from_an_empty_reply(
+    content: str | None, reasoning_tokens: int, text: str
+) -> None:
+    usage: JsonObject = {"completion_tokens_details": {"reasoning_tokens": reasoning_tokens}}
+    body = {**chat(content, finish_reason="length"), "usage": usage}
+
+    assert (read(body).text, read(body).finish_reason) == (text, FinishReason.LENGTH)
+
+
 def test_refusal_is_the_text_where_there_is_no_other() -> None:
     assert read(chat(None, refusal="I cannot help with that.")).text == "I cannot help with that."
 
@@ -99,3 +112,13 @@ def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
         read(chat("So be", finish_reason=reason))
 
     assert caught.value.verdict is Verdict.RETRY
+
+
+def test_error_in_the_place_of_a_completion_is_quoted() -> None:
+    with pytest.raises(SendingError, match="malformed reply: an error with status 200: overloaded"):
+        read({"error": {"message": "overloaded", "code": 429}})
+
+
+def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:
+    with pytest.raises(SendingError, match="finish_reason is 'end_turn', none of"):
+        read(chat("Aye.", finish_reason="end_turn"))

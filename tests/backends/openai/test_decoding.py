@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.backends.openai.answer import Answer, complaint_of, read_answer
+from mac_runner.backends.openai.answer import Answer, read_answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError
 from mac_runner.limits import HTTP_BODY_BYTES_MAX
@@ -187,12 +187,3 @@ def test_compressed_body_is_unpacked(encoding: str) -> None:
 def test_body_that_cannot_be_unpacked_is_malformed(body: bytes, encoding: str, what: str) -> None:
     with pytest.raises(SendingError, match=f"malformed reply: .*{what}"):
         unpacked(body, encoding)
-
-
-def test_complaint_quotes_a_page_on_one_short_line() -> None:
-    page = b"<html>\n<h1>\x1b[31m" + b"Bad Gateway " * 100 + b"</html>"
-
-    text = complaint_of(Answer(status=502, body=page)).text
-    assert text.startswith("<html> <h1>")
-    assert text.isprintable()
-    assert len(text) <= 400

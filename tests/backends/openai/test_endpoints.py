@@ -55,20 +55,49 @@ def test_conversation_of_an_endpoint_set_aside_moves_for_good() -> None:
     assert home.conversations == 0
 
 
-def test_endpoint_is_set_aside_by_strikes_in_a_row() -> None:
+def test_strikes_count_in_a_row() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    for _ in range(ENDPOINT_STRIKES_MAX - 1):
-        endpoints.strike(endpoint, 0.0)
+    row = [endpoints.strike(endpoint) for _ in range(ENDPOINT_STRIKES_MAX - 1)]
     endpoints.answered(endpoint)
-    for _ in range(ENDPOINT_STRIKES_MAX - 1):
-        endpoints.strike(endpoint, 0.0)
-    was_up = endpoint.is_up
-    endpoints.strike(endpoint, 0.0)
+    row += [endpoints.strike(endpoint) for _ in range(ENDPOINT_STRIKES_MAX)]
 
-    assert was_up
+    assert row == [False] * (len(row) - 1) + [True]
+
+
+def test_endpoint_set_aside_is_not_chosen() -> None:
+    endpoints = Endpoints(URLS[:1])
+    endpoints.set_aside(endpoints.all[0], 0.0)
+
     assert endpoints.choose("x") is None
     assert not endpoints.is_any_up
+
+
+def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() -> None:
+    endpoints = Endpoints(URLS[:2])
+    home, other = (endpoints.choose("a"), endpoints.all[1])
+    assert home is endpoints.all[0]
+    other.in_flight = 100
+
+    left = endpoints.leave("a", home)
+    moved_to = endpoints.choose("a")
+    endpoints.leave("a", home)  # A second request of it, sent when that was still its home.
+    endpoints.set_aside(home, 0.0)
+    left_the_last = endpoints.leave("a", other)
+
+    assert (left, left_the_last) == (True, False)
+    assert moved_to is endpoints.choose("a") is other
+    assert (home.conversations, other.conversations) == (0, 1)
+
+
+def test_endpoint_rests_for_as_long_as_it_asks() -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    endpoints.set_aside(endpoint, 0.0, pause_s=45.0)
+    at_first = endpoint.rest_until_s
+    endpoints.rest_longer(endpoint, 45.0, pause_s=0.5)
+
+    assert (at_first, endpoint.rest_until_s) == (45.0, 47.0)
 
 
 def test_requests_that_fail_together_set_aside_once() -> None:

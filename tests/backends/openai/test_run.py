@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from mac_runner.errors import EngineDeadError
-from mac_runner.scheduler import RunResult
+from mac_runner.scheduler import RetryPolicy, RunResult
 from mac_runner.types import JsonValue, RecordedReply, Task
 from tests.sim.behaviour import Behaviour, Flood, Received, Reset, Say, Send, echo, failure
 from tests.sim.openai_run import Settings, backend_for, play, processes
@@ -21,6 +21,8 @@ from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import tasks
 
 WORK = tasks(30, models=1)
+
+FEW_ATTEMPTS = RetryPolicy(max_attempts=3, backoff_s=0.01, backoff_s_max=0.05)
 
 
 def played(server: OpenaiServer, recorder: MemoryRecorder, settings: Settings = MappingProxyType({})) -> RunResult:
@@ -118,6 +120,23 @@ def test_every_kind_of_fault_is_survived(undisturbed: dict[str, JsonValue]) -> N
     result = played(OpenaiServer(script=script), recorder)
 
     assert result.failed == 0
+    assert recorder.results() == undisturbed
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_server_that_fails_at_everything_at_once_draws_nobody_in(
+    status: int, undisturbed: dict[str, JsonValue]
+) -> None:
+    """What fails quickly always has the least in flight; its conversations go on at the other server all the same."""
+    bad = OpenaiServer(script=lambda received: failure(status, "no", headers=(("Retry-After", "60"),)))
+    good, recorder = OpenaiServer(script=echo, slots=8, latency_s=0.005), MemoryRecorder()
+
+    async def program() -> RunResult:
+        async with asyncio.timeout(50), bad, good:
+            return await play(backend_for(bad.url, good.url), WORK, recorder, retry=FEW_ATTEMPTS)
+
+    assert asyncio.run(program()).failed == 0
     assert recorder.results() == undisturbed
 
 

@@ -1,0 +1,45 @@
+"""What the body of an error says, in any of the usual forms. Pure, and total: no body makes a second error."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from mac_runner.backends.foreign import clipped
+from mac_runner.types import JsonObject, JsonValue
+
+_PAGE_BYTES_MAX: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What an error body says, on one short line; empty where it says nothing that can be read."""
+
+    text: str = ""
+    codes: frozenset[str] = frozenset()
+
+
+def complaint_of(body: bytes) -> Complaint:
+    """The complaint in the bytes of a body."""
+    try:
+        said: JsonValue = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        said = None
+    if isinstance(said, dict):
+        return complaint(said)
+    # Most likely a page of some proxy: its beginning tells a person more than nothing does.
+    return Complaint(text=clipped(body[:_PAGE_BYTES_MAX].decode("utf-8", "replace")))
+
+
+def complaint(said: JsonObject) -> Complaint:
+    """OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`."""
+    error = said.get("error", said)
+    if not isinstance(error, dict):
+        return Complaint(text=_words(error))
+    codes = frozenset(str(code) for key in ("code", "type") if (code := error.get(key)) is not None)
+    return Complaint(text=_words(error.get("message", said.get("detail"))), codes=codes)
+
+
+def _words(said: JsonValue) -> str:
+    return "" if said is None else clipped(str(said))
