@@ -38,8 +38,10 @@ def load_torch() -> None:
     with _while_loading(_SETTINGS):
         try:
             importlib.import_module("torch")
-        except ImportError as error:
-            raise ImportError("nano computes with torch: pip install 'mac_runner[nano]'") from error
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "nano computes with torch: pip install 'mac_runner[nano]'", name="torch"
+            ) from error
 
 
 class ThreadPin:
