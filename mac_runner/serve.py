@@ -13,9 +13,6 @@ from typing import Any, Literal
 
 import click
 
-_NO_BOUND_TOKENS = 1 << 24
-"""A context that no model has: the model's own is the bound."""
-
 
 class _NotInstalledError(click.ClickException):
     exit_code = 2
@@ -87,9 +84,8 @@ def main(
             model_path=model,
             cache_type=cache_type,
             max_batch_size=max_num_seqs,
-            # A step that is full of running requests must still have room for a piece of a prompt.
-            max_tokens_per_batch=max(max_num_batched_tokens, max_num_seqs + 1),
-            max_model_len=max_model_len or _NO_BOUND_TOKENS,
+            max_tokens_per_batch=max_num_batched_tokens,
+            max_model_len=max_model_len,
             max_waiting=max_waiting,
             dtype=dtype,
             device=device,
