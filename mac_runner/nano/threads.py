@@ -59,20 +59,16 @@ class ThreadPin:
         import torch
 
         self.count = num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
-        self._actual, self._change = torch.get_num_threads, torch.set_num_threads
+        self._actual = torch.get_num_threads
         with _HOLDING:
             self._require_alone()
-        self._change(self.count)
+        torch.set_num_threads(self.count)
 
     def hold(self) -> None:
-        """Keep others from any other number until `release`, or until this object is gone.
-
-        Libraries that were loaded meanwhile may have set a number of their own, for OpenMP has one for all of them.
-        """
+        """Keep others from any other number until `release`, or until this object is gone."""
         with _HOLDING:
             self._require_alone()
             _HELD.add(self)
-        self._change(self.count)
 
     def release(self) -> None:
         """Leave the number to others; may be called twice."""
