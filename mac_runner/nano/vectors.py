@@ -57,9 +57,7 @@ def zeros(typing: Any) -> Any:
 @intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
     """`array[index : index + 16]`, as float32."""
-    return _vector(array, _index), lambda context, builder, signature, arguments: _load(
-        context, builder, array, _FLOATS, *arguments
-    )
+    return _vector(array, _index), _reading(array, _FLOATS)
 
 
 @intrinsic
@@ -77,9 +75,7 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
 @intrinsic
 def get(typing: Any, array: Any, index: Any) -> Any:
     """`array[index]`, as float32."""
-    return _float(array, _index), lambda context, builder, signature, arguments: _load(
-        context, builder, array, _FLOAT, *arguments
-    )
+    return _float(array, _index), _reading(array, _FLOAT)
 
 
 @intrinsic
@@ -271,6 +267,10 @@ def _llvm(builder: Any, name: str, *arguments: Any, returns: Any = _FLOATS) -> A
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, element: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
+
+
+def _reading(array_type: Any, wanted: Any) -> Callable[..., Any]:
+    return lambda context, builder, signature, arguments: _load(context, builder, array_type, wanted, *arguments)
 
 
 def _load(context: Any, builder: Any, array_type: Any, wanted: Any, array: Any, index: Any) -> Any:
