@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,11 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=_dotted)
 def test_public_names_of_a_room_are_those_listed(room: Path) -> None:
     """What the `__init__` of a room holds and does not list is a submodule, which Python puts there by itself.
@@ -57,9 +63,14 @@ def test_module_can_be_imported_and_says_what_it_is(path: Path) -> None:
 
 
 def test_version_is_the_one_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert _project()["version"] == mac_runner.__version__
 
-    assert project["version"] == mac_runner.__version__
+
+@pytest.mark.parametrize("command", ["mac-run", "mac-serve"])
+def test_command_that_is_installed_is_there_without_any_extra(command: str) -> None:
+    module, _, function = _project()["scripts"][command].partition(":")
+
+    assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_there_are_examples() -> None:

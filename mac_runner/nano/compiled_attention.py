@@ -44,21 +44,23 @@ class CompiledKVStore:
         shape = (config.num_layers, 2, config.num_kv_heads * self.num_slots * config.head_dim)
         # Numpy's, which asks the system for large pages. Not zeroed: nothing is read that was not written before.
         self.memory = np.empty(shape, dtype=np.int16 if dtype == torch.bfloat16 else np.float32)
-        self._compile(dtype)
+        self._start_threads(dtype)
 
     def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> CompiledAttention:
         """Prepare for a batch."""
         return CompiledAttention(self, batch, cosine, sine)
 
-    def _compile(self, dtype: torch.dtype) -> None:
-        """Have the kernels ready, so that no request waits for them: from numba's own cache, all but the first time."""
+    def _start_threads(self, dtype: torch.dtype) -> None:
+        """Have the kernel for several threads ready, which the first batches of an engine may be too small for."""
         num_threads = torch.get_num_threads()
+        if num_threads == 1:
+            return
         batch = make_batch([Piece([0], 0, 1, [0])], self.block_size)
         rotation = torch.ones(1, self.config.head_dim)
         width = (self.config.num_heads + 2 * self.config.num_kv_heads) * self.config.head_dim
         attention = self.attention(batch, rotation, rotation)
-        for attention.num_threads in {1, num_threads}:
-            attention.attend(0, torch.zeros(1, width, dtype=dtype), None)
+        attention.num_threads = num_threads
+        attention.attend(0, torch.zeros(1, width, dtype=dtype), None)
         if torch.get_num_threads() != num_threads:
             # Numba sets this thread's number when it first starts its own, and torch's products depend on it.
             torch.set_num_threads(num_threads)

@@ -27,7 +27,7 @@ _COUNTS: dict[str, float] = {
     "tensor_parallel_size": RANKS_MAX,
 }
 """What counts something, and the most it may be."""
-_OPTIONAL = ("num_blocks", "num_threads")
+_OPTIONAL = ("max_model_len", "num_blocks", "num_threads")
 _KNOWN = {
     "cache_type": ("paged", "radix"),
     "admission": ("reserve", "preempt"),
@@ -53,6 +53,10 @@ class SchedulerConfig:
 class EngineConfig:
     """Everything about one engine.
 
+    `max_tokens_per_batch` bounds what a step computes; one that is full of running requests still has room for a token
+    of a prompt, whatever it says. `max_model_len` is the longest context; None, or more than the model's own, is the
+    model's own.
+
     `admission` says what is done for requests whose length is not known beforehand: `reserve` admits a request when the
     KV cache holds all it may need, `preempt` admits more and, when the cache is full, starts the latest anew. `dtype`
     "auto" is the checkpoint's, or float32 on a CPU that has no instructions for it. `attention` "auto" is that of
@@ -67,7 +71,7 @@ class EngineConfig:
     block_size: int = 16
     max_batch_size: int = 256
     max_tokens_per_batch: int = 512
-    max_model_len: int = 8192
+    max_model_len: int | None = 8192
     max_waiting: int = WAITING_MAX
     prefix_caching: bool = True
     admission: Literal["reserve", "preempt"] = "reserve"
@@ -93,19 +97,21 @@ class EngineConfig:
             self._require(getattr(self, name) in known, name, f"is one of {', '.join(map(repr, known))}")
         share = self.gpu_memory_utilization
         self._require(is_number(share) and 0.0 < share <= 1.0, "gpu_memory_utilization", "is in (0, 1]")
-        # A step that is full of running requests must still have room for a piece of a prompt.
-        needed = self.max_batch_size + 1
-        self._require(self.max_tokens_per_batch >= needed, "max_tokens_per_batch", f"must be at least {needed}")
 
     def _require(self, is_met: bool, name: str, rule: str) -> None:
         if not is_met:
             raise ConfigError(f"EngineConfig.{name} = {getattr(self, name)!r}: {name} {rule}")
 
+    @property
+    def tokens_per_step(self) -> int:
+        """The most that one step computes."""
+        return max(self.max_tokens_per_batch, self.max_batch_size + 1)
+
     def scheduling(self) -> SchedulerConfig:
         """What of this concerns `schedule()`."""
         return SchedulerConfig(
             max_batch_size=self.max_batch_size,
-            max_tokens_per_batch=self.max_tokens_per_batch,
+            max_tokens_per_batch=self.tokens_per_step,
             block_size=self.block_size,
             admission=self.admission,
             prefix_caching=self.prefix_caching,

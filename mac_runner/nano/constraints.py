@@ -131,7 +131,7 @@ class GrammarCompiler:
         if schema is not None:
             grammar = _schema_grammar(schema, LLMatcher)
         else:
-            grammar = LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(text) for text in choices))
+            grammar = LLMatcher.grammar_from_lark(_one_of(choices))
         matcher = LLMatcher(self._known, grammar, log_level=0)
         if matcher.is_error():
             raise ConstraintError(f"this constraint cannot be followed: {matcher.get_error()}")
@@ -145,6 +145,11 @@ class GrammarCompiler:
         from llguidance import LLTokenizer
 
         return LLTokenizer(self._tokenizer.definition, eos_token=sorted(self._eos_token_ids) or None)
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    """As one terminal, which is an automaton; as many rules they would all be open at once where they begin alike."""
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(text) for text in choices)
 
 
 def _schema_grammar(schema: str, matcher: type[LLMatcher]) -> str:

@@ -25,6 +25,7 @@ from mac_runner.nano.vectors import (
     max_of,
     maximum,
     put,
+    rows_at_once,
     store,
     sum_of,
     zeros,
@@ -63,9 +64,8 @@ class Work(NamedTuple):
 
 
 # Two sums each, the even numbers' and the odd ones': a head has an even number of them.
-_score_4, _score_2, _score_1 = make_panel(4, 1, 2), make_panel(2, 1, 2), make_panel(1, 1, 2)
-_mix_4x4, _mix_2x4, _mix_1x4 = make_panel(4, 4, 1), make_panel(2, 4, 1), make_panel(1, 4, 1)
-_mix_4x1, _mix_2x1, _mix_1x1 = make_panel(4, 1, 1), make_panel(2, 1, 1), make_panel(1, 1, 1)
+_score_panel = make_panel(1, 2)
+_mix_narrow, _mix_wide = make_panel(1, 1), make_panel(4, 1)
 
 
 @compiled()
@@ -182,16 +182,9 @@ def _score(
         key = begin + tiles[tile] * dim * TILE
         row = 0
         while row < num:
-            x, y = query + row * dim, row * width + tile * TILE
-            if row + 4 <= num:
-                _score_4(queries, x, dim, keys, key, TILE, dim, scores, y, width)
-                row += 4
-            elif row + 2 <= num:
-                _score_2(queries, x, dim, keys, key, TILE, dim, scores, y, width)
-                row += 2
-            else:
-                _score_1(queries, x, dim, keys, key, TILE, dim, scores, y, width)
-                row += 1
+            rows, place = rows_at_once(num - row), row * width + tile * TILE
+            _score_panel(rows, queries, query + row * dim, dim, keys, key, TILE, dim, scores, place, width)
+            row += rows
 
 
 @compiled()
@@ -221,7 +214,7 @@ def _mix(
         value = begin + tiles[tile] * dim * TILE
         row = 0
         while row < num:
-            rows = 4 if row + 4 <= num else 2 if row + 2 <= num else 1
+            rows = rows_at_once(num - row)
             # No value is touched that a row may not see: what lies there may be no number.
             common = _within(seen + row // group - tile * TILE)
             _mix_rows(weights, row * width + tile * TILE, width, rows, values, value, common, dim, mixed, row * dim)
@@ -243,22 +236,12 @@ def _within(count: int) -> int:
 def _mix_rows(
     weights: Floats, x: int, width: int, num: int, values: Floats, y: int, count: int, dim: int, mixed: Floats, out: int
 ) -> None:
-    """Add `count` values by weight to `num` rows, which are 4, 2 or 1."""
+    """Add `count` values by weight to `num` rows, which are as many as a panel takes."""
     column = 0
     while column < dim:
         if column + 4 * LANES <= dim:
-            if num == 4:
-                _mix_4x4(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
-            elif num == 2:
-                _mix_2x4(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
-            else:
-                _mix_1x4(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
+            _mix_wide(num, weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
             column += 4 * LANES
         else:
-            if num == 4:
-                _mix_4x1(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
-            elif num == 2:
-                _mix_2x1(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
-            else:
-                _mix_1x1(weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
+            _mix_narrow(num, weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
             column += LANES

@@ -98,7 +98,7 @@ class ModelRunner:
         self.group: Group = ALONE
         self.device = _device(config, shard)
         self.dtype = _dtype(config, model_config, self.device)
-        self.max_model_len = min(config.max_model_len, model_config.max_model_len)
+        self.max_model_len = min(config.max_model_len or model_config.max_model_len, model_config.max_model_len)
         self.num_blocks = 0
         self._config = config
         self._model_config = model_config

@@ -38,8 +38,10 @@ def load_torch() -> None:
     with _while_loading(_SETTINGS):
         try:
             importlib.import_module("torch")
-        except ImportError as error:
-            raise ImportError("nano computes with torch: pip install 'mac_runner[nano]'") from error
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "nano computes with torch: pip install 'mac_runner[nano]'", name="torch"
+            ) from error
 
 
 class ThreadPin:
@@ -57,20 +59,16 @@ class ThreadPin:
         import torch
 
         self.count = num_threads or min(max(_num_cores() // num_processes, 1), THREADS_MAX)
-        self._actual, self._change = torch.get_num_threads, torch.set_num_threads
+        self._actual = torch.get_num_threads
         with _HOLDING:
             self._require_alone()
-        self._change(self.count)
+        torch.set_num_threads(self.count)
 
     def hold(self) -> None:
-        """Keep others from any other number until `release`, or until this object is gone.
-
-        Libraries that were loaded meanwhile may have set a number of their own, for OpenMP has one for all of them.
-        """
+        """Keep others from any other number until `release`, or until this object is gone."""
         with _HOLDING:
             self._require_alone()
             _HELD.add(self)
-        self._change(self.count)
 
     def release(self) -> None:
         """Leave the number to others; may be called twice."""

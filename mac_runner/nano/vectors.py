@@ -20,6 +20,7 @@ from numba.extending import intrinsic, models, register_model
 from mac_runner.nano.compiling import Floats, compiled
 
 LANES = 16
+_ROWS = (4, 2, 1)
 
 _FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
@@ -56,12 +57,7 @@ def zeros(typing: Any) -> Any:
 @intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
     """`array[index : index + 16]`, as float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, start = arguments
-        return _load(context, builder, array, source, start, _FLOATS)
-
-    return _vector(array, _index), generate
+    return _vector(array, _index), _reading(array, _FLOATS)
 
 
 @intrinsic
@@ -79,12 +75,7 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
 @intrinsic
 def get(typing: Any, array: Any, index: Any) -> Any:
     """`array[index]`, as float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, place = arguments
-        return _load(context, builder, array, source, place, _FLOAT)
-
-    return _float(array, _index), generate
+    return _float(array, _index), _reading(array, _FLOAT)
 
 
 @intrinsic
@@ -148,21 +139,22 @@ def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
     return _vector(_vector, _float), generate
 
 
-def make_panel(rows: int, columns: int, sums: int) -> Any:
+def make_panel(columns: int, sums: int) -> Any:
     """Make a function that adds to `out[row, column]` the sum of `x[row, i] * y[i, column]` over `count` values of `i`.
 
-    Rows are numbers, columns are vectors of 16. `x_row`, `y_step` and `out_row` say how far apart rows lie. Products
-    go to `sums` sums in turn, which are added in the end; `count` is a multiple of it. A processor keeps that many
-    times `rows * columns` products under way. What is computed for one row and column does not depend on the others.
+    Rows are numbers, as many as `rows_at_once` says; columns are vectors of 16. `x_row`, `y_step` and `out_row` say how
+    far apart rows lie. Products go to `sums` sums in turn, which are added in the end; `count` is a multiple of it. A
+    processor keeps that many times rows times columns products under way. What is computed for one row and column does
+    not depend on the others.
     """
 
     @intrinsic
     def panel(
-        typing: Any, x: Any, x0: Any, x_row: Any, y: Any, y0: Any, y_step: Any, count: Any, out: Any, out0: Any,
-        out_row: Any,
+        typing: Any, rows: Any, x: Any, x0: Any, x_row: Any, y: Any, y0: Any, y_step: Any, count: Any, out: Any,
+        out0: Any, out_row: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            x_, x0_, x_row_, y_, y0_, y_step_, count_, out_, out0_, out_row_ = arguments
+            rows_, x_, x0_, x_row_, y_, y0_, y_step_, count_, out_, out0_, out_row_ = arguments
 
             def at(start: Any, step: Any, times: int) -> Any:
                 return builder.add(start, builder.mul(step, ir.Constant(start.type, times)))
@@ -171,41 +163,54 @@ def make_panel(rows: int, columns: int, sums: int) -> Any:
                 index = at(at(out0_, out_row_, row), ir.Constant(out0_.type, LANES), column)
                 return _address(context, builder, out, out_, index, _FLOATS)
 
-            cells = [(row, column) for row in range(rows) for column in range(columns)]
-            totals = {
-                (cell, turn): cgutils.alloca_once_value(
-                    builder, _same(0.0) if turn else builder.load(place(*cell), align=4)
-                )
-                for cell in cells
-                for turn in range(sums)
-            }
-            turns = ir.Constant(count_.type, sums)
-            with cgutils.for_range(builder, builder.udiv(count_, turns)) as loop:
-                for turn in range(sums):
-                    i = builder.add(builder.mul(loop.index, turns), ir.Constant(count_.type, turn))
-                    first = builder.add(y0_, builder.mul(i, y_step_))
-                    lanes = ir.Constant(first.type, LANES)
-                    vectors = [
-                        _load(context, builder, y, y_, at(first, lanes, column), _FLOATS) for column in range(columns)
-                    ]
-                    numbers = [
-                        _load(context, builder, x, x_, builder.add(at(x0_, x_row_, row), i), _FLOAT)
-                        for row in range(rows)
-                    ]
-                    for row, column in cells:
-                        total = totals[(row, column), turn]
-                        number = _spread(builder, numbers[row])
-                        builder.store(_fma(builder, number, vectors[column], builder.load(total)), total)
-            for cell in cells:
-                result = builder.load(totals[cell, 0])
-                for turn in range(1, sums):
-                    result = builder.fadd(result, builder.load(totals[cell, turn]))
-                builder.store(result, place(*cell), align=4)
+            def generate_for(num_rows: int) -> None:
+                cells = [(row, column) for row in range(num_rows) for column in range(columns)]
+                totals = {
+                    (cell, turn): cgutils.alloca_once_value(
+                        builder, _same(0.0) if turn else builder.load(place(*cell), align=4)
+                    )
+                    for cell in cells
+                    for turn in range(sums)
+                }
+                turns = ir.Constant(count_.type, sums)
+                with cgutils.for_range(builder, builder.udiv(count_, turns)) as loop:
+                    for turn in range(sums):
+                        i = builder.add(builder.mul(loop.index, turns), ir.Constant(count_.type, turn))
+                        first = builder.add(y0_, builder.mul(i, y_step_))
+                        lanes = ir.Constant(first.type, LANES)
+                        vectors = [
+                            _load(context, builder, y, _FLOATS, y_, at(first, lanes, column))
+                            for column in range(columns)
+                        ]
+                        numbers = [
+                            _load(context, builder, x, _FLOAT, x_, builder.add(at(x0_, x_row_, row), i))
+                            for row in range(num_rows)
+                        ]
+                        for row, column in cells:
+                            total = totals[(row, column), turn]
+                            number = _spread(builder, numbers[row])
+                            builder.store(_fma(builder, number, vectors[column], builder.load(total)), total)
+                for cell in cells:
+                    result = builder.load(totals[cell, 0])
+                    for turn in range(1, sums):
+                        result = builder.fadd(result, builder.load(totals[cell, turn]))
+                    builder.store(result, place(*cell), align=4)
+
+            for num_rows in _ROWS:
+                with builder.if_then(builder.icmp_signed("==", rows_, ir.Constant(rows_.type, num_rows))):
+                    generate_for(num_rows)
             return context.get_dummy_value()
 
-        return types.void(x, _index, _index, y, _index, _index, _index, out, _index, _index), generate
+        signature = types.void(_index, x, _index, _index, y, _index, _index, _index, out, _index, _index)
+        return signature, generate
 
     return panel
+
+
+@compiled()
+def rows_at_once(most: int) -> int:
+    """How many rows, of at most so many, a panel takes: 4, 2 or 1."""
+    return 4 if most >= 4 else 2 if most >= 2 else 1
 
 
 @compiled()
@@ -264,7 +269,11 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
 
 
-def _load(context: Any, builder: Any, array_type: Any, array: Any, index: Any, wanted: Any) -> Any:
+def _reading(array_type: Any, wanted: Any) -> Callable[..., Any]:
+    return lambda context, builder, signature, arguments: _load(context, builder, array_type, wanted, *arguments)
+
+
+def _load(context: Any, builder: Any, array_type: Any, wanted: Any, array: Any, index: Any) -> Any:
     """A float32, or 16 of them; bfloat16 is the upper half of one."""
     if array_type.dtype != types.int16:
         return builder.load(_address(context, builder, array_type, array, index, wanted), align=4)

@@ -19,6 +19,7 @@ from mac_runner.nano import (
     Tokenizer,
 )
 from mac_runner.nano.constraints import GRAMMARS_MAX, Constraint, GrammarCompiler, knows_bounds
+from mac_runner.nano.sampling_params import CHOICES_MAX
 from tests.nano.tiny_models import EOS, VOCAB_SIZE, ModelMaker
 
 pytest.importorskip("llguidance")
@@ -82,6 +83,16 @@ def test_choices_are_all_that_is_said(engine: InferenceEngine) -> None:
 
     assert set(said) <= set(choices)
     assert len(set(said)) >= 3
+
+
+def test_choices_are_followed_however_many_begin_alike(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
+    choices = tuple(f"the player in seat {seat:05}" for seat in range(CHOICES_MAX))
+    constraint = begun(compiler, choices=choices)
+    for token_id in tokenizer.encode(choices[-1]):
+        assert constraint.allowed(VOCAB_SIZE)[token_id]
+        constraint.accept(token_id)
+
+    assert constraint.is_complete
 
 
 def test_schema_is_followed(engine: InferenceEngine) -> None:

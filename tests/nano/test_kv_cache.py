@@ -251,12 +251,18 @@ def test_generated_tokens_fill_blocks_too(make: CacheMaker) -> None:
     assert cache.lookup([1, 2, 3, 4, 5, 6, 7]).num_tokens == 6
 
 
-@CACHES
-def test_longest_unused_goes_first_and_of_a_prefix_its_end(make: CacheMaker) -> None:
+def full_of_two(make: CacheMaker) -> KVCache:
+    """Of two sequences, which have ended one after the other."""
     cache = make(4, 2)
     for seq_id, tokens in enumerate(([1, 1, 1, 1], [2, 2, 2, 2])):
         filled(cache, seq_id, tokens)
         cache.release(seq_id)
+    return cache
+
+
+@CACHES
+def test_longest_unused_goes_first_and_of_a_prefix_its_end(make: CacheMaker) -> None:
+    cache = full_of_two(make)
     cache.acquire(2, [9, 9], 2)
 
     assert cache.lookup([1] * 5).num_tokens == 2
@@ -265,10 +271,7 @@ def test_longest_unused_goes_first_and_of_a_prefix_its_end(make: CacheMaker) -> 
 
 @CACHES
 def test_found_again_is_used_again(make: CacheMaker) -> None:
-    cache = make(4, 2)
-    for seq_id, tokens in enumerate(([1, 1, 1, 1], [2, 2, 2, 2])):
-        filled(cache, seq_id, tokens)
-        cache.release(seq_id)
+    cache = full_of_two(make)
     cache.acquire(2, [1, 1, 1, 1, 1], 4)
     cache.release(2)
     cache.acquire(3, [9, 9], 4)

@@ -159,7 +159,7 @@ def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> N
     [
         {"block_size": 0},
         {"cache_type": "tree"},
-        {"max_tokens_per_batch": 100},
+        {"max_tokens_per_batch": 0},
         {"admission": "swap"},
         {"attention": "flash"},
         {"num_threads": 0},
@@ -182,6 +182,25 @@ def test_model_without_a_tokenizer_is_served_with_token_ids(tmp_path: Path) -> N
 def test_setting_that_cannot_be_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         EngineConfig(model_path="x", **wrong)  # type: ignore[arg-type]
+
+
+def test_context_is_the_shorter_of_the_models_and_what_is_asked_for(tmp_path: Path) -> None:
+    directory = str(make_model(tmp_path, "qwen2", max_position_embeddings=10_000))
+    contexts = []
+    for asked in (None, 64, 1 << 24):
+        with InferenceEngine(EngineConfig(model_path=directory, max_model_len=asked, num_threads=1)) as engine:
+            contexts.append(engine.max_model_len)
+
+    assert contexts == [10_000, 64, 10_000]
+
+
+@pytest.mark.parametrize(("max_batch_size", "expected"), [(99, 100), (100, 101), (300, 301)])
+def test_step_that_is_full_of_running_requests_has_room_for_a_token_of_a_prompt(
+    max_batch_size: int, expected: int
+) -> None:
+    config = EngineConfig(model_path="x", max_tokens_per_batch=100, max_batch_size=max_batch_size)
+
+    assert config.scheduling().max_tokens_per_batch == expected
 
 
 def test_too_little_memory_for_one_block_is_refused(tmp_path: Path) -> None:

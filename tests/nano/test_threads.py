@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,6 @@ from mac_runner.nano import (
     ModelNotFoundError,
     SamplingParams,
 )
-from mac_runner.nano import engine as engine_module
 from tests.nano.tiny_models import ModelMaker
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
@@ -78,15 +80,17 @@ def test_engine_that_could_not_be_made_stands_in_nobodys_way(path: Path) -> None
     assert kept.value is not None
 
 
-def test_number_that_something_sets_while_the_engine_is_made_does_not_count(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the runtime of compiled kernels does when it starts its threads."""
-    monkeypatch.setattr(engine_module, "load_tokenizer", lambda directory: torch.set_num_threads(2))
+def test_threads_of_the_compiled_kernels_leave_the_number_alone(path: Path) -> None:
+    """In a process of its own: they are started once, and OpenMP then has their number for torch as well."""
+    program = (
+        "import sys, torch; from mac_runner.nano import EngineConfig, InferenceEngine\n"
+        "with InferenceEngine(EngineConfig(model_path=sys.argv[1], num_threads=2)):\n"
+        "    print(torch.get_num_threads())"
+    )
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    command = (sys.executable, "-c", program, str(path))
 
-    with engine(path, 1) as made:
-        assert torch.get_num_threads() == 1
-        assert len(made.generate([[1, 2, 3]], GREEDY)) == 1
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "2\n"
 
 
 def test_engines_loaded_side_by_side_do_not_slip_in_with_two_numbers(path: Path) -> None:

@@ -34,8 +34,6 @@ from mac_runner.nano import (
 from mac_runner.types import FinishReason, JsonValue, Reply, Request, TokenCount, TokenTrace
 
 _REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
-_NO_BOUND_TOKENS: Final = 1 << 24
-"""A context that no model has: the model's own is the bound."""
 
 
 class LoadedEngine:
@@ -129,13 +127,11 @@ def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Re
 
 def engine_config(config: NanoConfig) -> EngineConfig:
     """What the engine is told."""
-    seats = config.max_num_seqs_upper_bound
     return EngineConfig(
         model_path=config.model,
-        max_batch_size=seats,
-        # A step that is full of running requests must still have room for a piece of a prompt.
-        max_tokens_per_batch=max(config.max_num_batched_tokens, seats + 1),
-        max_model_len=config.max_model_len or _NO_BOUND_TOKENS,
+        max_batch_size=config.max_num_seqs_upper_bound,
+        max_tokens_per_batch=config.max_num_batched_tokens,
+        max_model_len=config.max_model_len,
         dtype=config.dtype,
         device=config.device,
         num_threads=config.num_threads,

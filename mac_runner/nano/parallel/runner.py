@@ -198,5 +198,5 @@ def _gathers_in_memory(config: EngineConfig, device: torch.device) -> bool:
 def _layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> GatherMemory:
     """Room for the largest piece there can be. Of memory only what is used is ever taken."""
     widest = max(model.num_heads * model.head_dim, model.hidden_size, model.intermediate_size)
-    most = max(config.max_tokens_per_batch * widest, max(config.max_batch_size, MIN_ROWS) * model.vocab_size)
+    most = max(config.tokens_per_step * widest, max(config.max_batch_size, MIN_ROWS) * model.vocab_size)
     return GatherMemory(config.tensor_parallel_size, most // config.tensor_parallel_size * dtype.itemsize)

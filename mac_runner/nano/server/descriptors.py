@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import resource
+import socket
 from contextlib import suppress
+from typing import Any
 
-from mac_runner.nano.server.limits import DESCRIPTORS_KEPT
+from mac_runner.nano.server.limits import DESCRIPTORS_KEPT, DESCRIPTORS_LAST
 
 
 def raise_limit() -> int | None:
@@ -14,10 +16,31 @@ def raise_limit() -> int | None:
     # Where the system has a lower bound of its own, which it does not tell, the limit stays as it is.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    return _limit()
 
 
 def connections_within(wanted: int, limit: int | None) -> int:
     """So many connections, or what `limit` descriptors leave when files and pipes have theirs; at least one."""
     return wanted if limit is None else max(min(wanted, limit - DESCRIPTORS_KEPT), 1)
+
+
+class Listener(socket.socket):
+    """A socket that hangs up on who would take one of the last descriptors.
+
+    Were there none left, this process could open nothing, and asyncio would log thousands of lines a second.
+    """
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Let somebody in. Raises ConnectionAbortedError when there is no room."""
+        connection, address = super().accept()
+        limit = _limit()
+        # The number of a descriptor is the lowest that is free.
+        if limit is not None and connection.fileno() >= limit - DESCRIPTORS_LAST:
+            connection.close()
+            raise ConnectionAbortedError(f"{limit} file descriptors leave no room for more connections")
+        return connection, address
+
+
+def _limit() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -31,5 +31,9 @@ CONNECTIONS_SPARE = 1_000
 """Connections beyond those whose requests the engine works on or keeps waiting."""
 DESCRIPTORS_KEPT = 128
 """File descriptors that connections leave to the model's files, pipes and libraries."""
+DESCRIPTORS_LAST = 32
+"""Of those, the ones that are not even taken to tell somebody that there are too many connections."""
+IDLE_S_MAX = 30.0
+"""How long a connection may be without a request; one begins when all its headers are there."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""

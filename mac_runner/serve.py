@@ -1,38 +1,21 @@
-"""`mac-serve MODEL`: the command line. It ends with 1 when the model or the address cannot be had."""
+"""`mac-serve MODEL`: the command line of nano's server.
+
+It ends with 1 when the model or the address cannot be had, and with 2 on bad usage or where `[nano]` is not installed.
+The island is imported when there is something to serve, for it brings torch, which `--help` can do without.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import time
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
 import click
 
-from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import NanoError
-from mac_runner.nano.server.app import build_app
-from mac_runner.nano.server.descriptors import connections_within, raise_limit
-from mac_runner.nano.server.limits import CONNECTIONS_SPARE
-from mac_runner.nano.server.opening import open_service
-from mac_runner.nano.server.service import Times
-from mac_runner.nano.server.serving import bound, serving
 
-_NO_BOUND_TOKENS = 1 << 24
-"""A context that no model has: the model's own is the bound."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen, under which name, and who may administrate."""
-
-    host: str
-    port: int
-    name: str | None
-    admin_key: str | None
+class _NotInstalledError(click.ClickException):
+    exit_code = 2
 
 
 class _FiniteRange(click.FloatRange):
@@ -87,15 +70,22 @@ def main(
     seed: int,
 ) -> None:
     """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
-    address = Address(host=host, port=port, name=name, admin_key=_key(admin_key_env))
+    admin_key = _key(admin_key_env)
+    try:
+        from mac_runner.nano import EngineConfig, NanoError
+        from mac_runner.nano.server.process import Address, serve
+    except ModuleNotFoundError as error:
+        raise _NotInstalledError(
+            f"mac-serve needs {error.name}, not installed here; `pip install 'mac_runner[nano]'` installs it"
+        ) from error
+    address = Address(host=host, port=port, name=name, admin_key=admin_key)
     try:
         config = EngineConfig(
             model_path=model,
             cache_type=cache_type,
             max_batch_size=max_num_seqs,
-            # A step that is full of running requests must still have room for a piece of a prompt.
-            max_tokens_per_batch=max(max_num_batched_tokens, max_num_seqs + 1),
-            max_model_len=max_model_len or _NO_BOUND_TOKENS,
+            max_tokens_per_batch=max_num_batched_tokens,
+            max_model_len=max_model_len,
             max_waiting=max_waiting,
             dtype=dtype,
             device=device,
@@ -105,49 +95,9 @@ def main(
             gpu_memory_utilization=gpu_memory_utilization,
             seed=seed,
         )
-        asyncio.run(_serve(config, address))
+        asyncio.run(serve(config, address))
     except (NanoError, OSError) as error:
         raise click.ClickException(str(error)) from error
-
-
-async def _serve(config: EngineConfig, address: Address) -> None:
-    """Load the model, then listen, until a signal comes: nobody is let in before there is an answer to be had."""
-    times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
-    with bound(address.host, address.port) as listener:
-        async with open_service(config, times=times, name=address.name) as service:
-            app = build_app(service, admin_key=address.admin_key)
-            give_up = service.engine.shutdown
-            async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
-                click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
-                await _told_to_stop()
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _connections_max(config: EngineConfig) -> int:
-    """As many as the queue makes sense of, or as this process may hold."""
-    wanted, limit = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE, raise_limit()
-    allowed = connections_within(wanted, limit)
-    if allowed < wanted:
-        click.echo(
-            f"{allowed} connections at most: {limit} file descriptors allow no {wanted} (`ulimit -Hn`)", err=True
-        )
-    return allowed
-
-
-async def _told_to_stop() -> None:
-    """Wait for SIGINT or SIGTERM."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for each in signals:
-        loop.add_signal_handler(each, stop.set)
-    try:
-        await stop.wait()
-    finally:
-        for each in signals:
-            loop.remove_signal_handler(each)
 
 
 def _key(variable: str | None) -> str | None:

@@ -1,0 +1,167 @@
+"""An application on a socket, and clients that ask for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+
+import pytest
+from fastapi import FastAPI
+
+from mac_runner.nano.server import bound, serving
+
+REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
+ANSWERED = b"HTTP/1.1 200 OK\r\n"
+PATIENCE_S = 60.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+# Uvicorn has two parsers of HTTP, of which it takes the quicker one if that is installed.
+PROGRAM = """
+import asyncio, resource, sys
+if sys.argv[1] == "h11":
+    sys.modules["httptools"] = None
+from fastapi import FastAPI
+from mac_runner.nano.server import bound, serving
+
+async def main():
+    app = FastAPI()
+    app.add_api_route("/health", lambda: "well")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+    with bound("127.0.0.1", 0) as listener:
+        async with serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0), idle_s_max=0.5):
+            print(listener.getsockname()[1], flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+def test_more_silent_clients_than_descriptors_do_not_keep_others_out(parser: str) -> None:
+    command = (sys.executable, "-c", PROGRAM, parser)
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as server,
+        ExitStack() as clients,
+    ):
+        try:
+            assert server.stdout is not None
+            address = ("127.0.0.1", int(server.stdout.readline()))
+            for index in range(300):
+                client = clients.enter_context(socket.create_connection(address))
+                with suppress(ConnectionError):  # By those that found no room.
+                    client.sendall(REQUEST[: index % len(REQUEST)])
+            deadline = time.monotonic() + PATIENCE_S
+            while not said_by(address).startswith(ANSWERED):
+                assert time.monotonic() < deadline
+
+            _, log = server.communicate(timeout=PATIENCE_S)
+            assert (server.returncode, "Traceback" in log) == (0, False)
+        finally:
+            server.kill()
+
+
+def said_by(address: tuple[str, int]) -> bytes:
+    """The first words of an answer; none where we are turned away."""
+    with suppress(ConnectionError), socket.create_connection(address, PATIENCE_S) as client:
+        client.sendall(REQUEST)
+        return client.recv(1000)
+    return b""
+
+
+def play(scene: Callable[[int, asyncio.Event], Awaitable[None]], *, idle_s_max: float) -> None:
+    """A scene with a server, at a port, one of whose answers waits for an event."""
+
+    async def on_stage() -> None:
+        may_answer, app = asyncio.Event(), FastAPI()
+        app.add_api_route("/health", lambda: "well")
+        app.add_api_route("/wait", may_answer.wait)
+        with bound("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                serving(app, listener, connections_max=50, give_up=lambda: asyncio.sleep(0), idle_s_max=idle_s_max),
+            ):
+                await scene(port, may_answer)
+
+    asyncio.run(on_stage())
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Streams]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def ask(streams: Streams) -> None:
+    """Ask and be answered."""
+    reader, writer = streams
+    writer.write(REQUEST)
+    assert (await reader.readuntil(b'"well"')).startswith(ANSWERED)
+
+
+@pytest.mark.parametrize("num_answered", [0, 1])
+@pytest.mark.parametrize("sent", [b"", b"G", REQUEST[:-2]])
+def test_client_that_does_not_come_to_the_end_of_a_request_is_hung_up_on(sent: bytes, num_answered: int) -> None:
+    async def scene(port: int, _: asyncio.Event) -> None:
+        async with connected(port) as (reader, writer):
+            for _number in range(num_answered):
+                await ask((reader, writer))
+            writer.write(sent)
+
+            assert await reader.read() == b""
+
+    play(scene, idle_s_max=0.1)
+
+
+def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on() -> None:
+    async def scene(port: int, _: asyncio.Event) -> None:
+        async with connected(port) as (reader, writer):
+            ended = asyncio.create_task(reader.read())
+            with suppress(ConnectionError):
+                writer.write(REQUEST[:-2])
+                while not ended.done():
+                    writer.write(b"x")
+                    await asyncio.sleep(0.01)
+            with suppress(ConnectionError):
+                await ended
+
+    play(scene, idle_s_max=0.1)
+
+
+def test_client_that_waits_for_its_answer_is_left_alone() -> None:
+    async def scene(port: int, may_answer: asyncio.Event) -> None:
+        async with connected(port) as patient, connected(port) as silent:
+            patient[1].write(REQUEST.replace(b"/health", b"/wait"))
+            await silent[0].read()
+            may_answer.set()
+
+            assert (await patient[0].readuntil(b"true")).startswith(ANSWERED)
+            await ask(patient)
+
+    play(scene, idle_s_max=0.1)
+
+
+def test_client_that_asks_now_and_then_is_left_alone() -> None:
+    """Whenever it is looked at it has nothing under way."""
+
+    async def scene(port: int, _: asyncio.Event) -> None:
+        async with connected(port) as busy, connected(port) as silent:
+            ended = asyncio.create_task(silent[0].read())
+            while not ended.done():
+                await ask(busy)
+                await asyncio.sleep(0.01)
+            await ask(busy)
+
+    play(scene, idle_s_max=0.1)
