@@ -77,12 +77,14 @@ HTTP_BODY_BYTES_MAX = 8 << 20
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
 HTTP_KEEP_ALIVE_S = 4.0
-# backends: when an endpoint is set aside, for how long, and how many conversations are remembered to live at one.
+# backends: when an endpoint is set aside, for how long, how many conversations are remembered to live at one, and
+# how often it is told that one comes and goes.
 CANARY_S_MAX = 10.0
 ENDPOINT_STRIKES_MAX = 3
 ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
+ENDPOINT_SAY_INTERVAL_S = 60.0
 # ollama: how long the server may take to answer a question and to load a model, how often it is looked at while it
 # takes its time over a reply, how long a pull may bring nothing and how often it is told of, and what one answer may
 # weigh.

@@ -17,6 +17,7 @@ from mac_runner.backends.openai.answer import model_names, read_answer
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.openai.news import News
 from mac_runner.backends.openai.wire import Wire
 from mac_runner.clock import Clock
 from mac_runner.config import OpenaiConfig
@@ -56,7 +57,7 @@ class OpenaiBackend:
         self._key = key
         self._has_tokens = has_tokens
         self._clock = clock
-        self._say = say
+        self._news = News(name, clock, say)
         self._writer = BodyWriter(config=config, has_tokens=has_tokens)
         self._endpoints = Endpoints(config.base_urls)
         self._targets = {endpoint: _url(endpoint, _PATHS[config.endpoint]) for endpoint in self._endpoints.all}
@@ -74,21 +75,21 @@ class OpenaiBackend:
         self._wire = Wire(self._key)
         async with asyncio.TaskGroup() as group:
             looks = [(endpoint, group.create_task(self._look(endpoint))) for endpoint in self._endpoints.all]
-        silent: list[str] = []
+        silent: dict[Endpoint, str] = {}
         for endpoint, look in looks:
             fault = look.result()
             if fault is not None and fault.verdict is not Verdict.RETRY:
                 raise self._misconfigured(endpoint, f"{fault}{self._hint()}")
             if fault is not None:
-                silent.append(f"{endpoint.url} does not answer ({fault})")
+                silent[endpoint] = str(fault)
                 self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
         if len(silent) == len(looks):
+            told = "; ".join(f"{endpoint.url} does not answer ({why})" for endpoint, why in silent.items())
             raise EngineDeadError(
-                f"model {self._name}: {'; '.join(silent)}; start the server, or correct base_urls, and run the same "
-                "command again"
+                f"model {self._name}: {told}; start the server, or correct base_urls, and run the same command again"
             )
-        for line in silent:
-            self._say(f"model {self._name}: {line}; it is tried again while the others serve")
+        for endpoint, why in silent.items():
+            self._news.silent(endpoint, why)
 
     async def generate(self, request: Request) -> Reply:
         """Send the request to one endpoint. Raises a BackendError."""
@@ -103,7 +104,7 @@ class OpenaiBackend:
         except SendingError as fault:
             await self._judge(endpoint, fault)
             raise self._error(endpoint, fault, request.conversation) from fault
-        self._endpoints.answered(endpoint)
+        self._answered(endpoint)
         return reply
 
     async def close(self) -> None:
@@ -123,7 +124,7 @@ class OpenaiBackend:
         except asyncio.CancelledError:
             # Given up from outside, at the request's deadline more often than not: that counts against the endpoint.
             if self._endpoints.strike(endpoint):
-                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
+                self._set_aside(endpoint, "it answers too late")
             raise
         finally:
             endpoint.in_flight -= 1
@@ -147,18 +148,17 @@ class OpenaiBackend:
 
     async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
         """What a fault changes for the endpoint it happened at."""
-        now_s = self._clock.monotonic_s()
         match fault.standing:
             case Standing.SOUND:
-                self._endpoints.answered(endpoint)
+                self._answered(endpoint)
             case Standing.SHAKY:
                 if self._endpoints.strike(endpoint):
-                    self._endpoints.set_aside(endpoint, now_s, pause_s=fault.retry_after_s)
+                    self._set_aside(endpoint, str(fault), pause_s=fault.retry_after_s)
             case Standing.FAILING | Standing.REFUSING:
                 if self._endpoints.strike(endpoint):
                     await self._probe(endpoint)
             case Standing.GONE:
-                self._endpoints.set_aside(endpoint, now_s)
+                self._set_aside(endpoint, str(fault))
             case Standing.DOUBTFUL:
                 await self._probe(endpoint)
             case Standing.CUT_OFF:
@@ -175,10 +175,19 @@ class OpenaiBackend:
             fault = await self._canary(endpoint)
             endpoint.probes += 1
             if fault is None or self._is_alive(endpoint, fault):
-                self._endpoints.answered(endpoint)
+                self._answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
-            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+            if self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s):
+                self._news.down(endpoint, str(fault))
+
+    def _answered(self, endpoint: Endpoint) -> None:
+        if self._endpoints.answered(endpoint):
+            self._news.up(endpoint)
+
+    def _set_aside(self, endpoint: Endpoint, why: str, *, pause_s: float | None = None) -> None:
+        if self._endpoints.set_aside(endpoint, self._clock.monotonic_s(), pause_s=pause_s):
+            self._news.down(endpoint, why)
 
     @staticmethod
     def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:

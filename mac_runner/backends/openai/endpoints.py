@@ -87,12 +87,14 @@ class Endpoints:
         return denials if len(denials) == len(self.all) else None
 
     @staticmethod
-    def answered(endpoint: Endpoint) -> None:
-        """It answered: whatever was held against it is forgotten."""
+    def answered(endpoint: Endpoint) -> bool:
+        """It answered: whatever was held against it is forgotten. Whether it had been set aside."""
+        was_aside = not endpoint.is_up
         endpoint.strikes = 0
         endpoint.rest_s = 0.0
         endpoint.rest_until_s = None
         endpoint.denial = None
+        return was_aside
 
     def leave(self, conversation: str, endpoint: Endpoint) -> bool:
         """A request of `conversation` had no luck at `endpoint`: whether the next one goes to another."""
@@ -108,20 +110,26 @@ class Endpoints:
         return endpoint.strikes >= ENDPOINT_STRIKES_MAX
 
     @staticmethod
-    def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
+    def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
         """Send it nothing until it has rested, for `pause_s` at least where it has asked for a pause. What was under
         way when it went down comes back later, one by one, and does not make the rest of an endpoint that rests
-        already any longer.
+        already any longer. Whether it was up until now.
         """
-        if endpoint.rest_until_s is None:
+        was_up = endpoint.is_up
+        if was_up:
             endpoint.rest_s = ENDPOINT_REST_S
             endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
+        return was_up
 
     @staticmethod
-    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
-        """It failed its canary: have it rest, twice as long as the last time, and for `pause_s` at least."""
+    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
+        """It failed its canary: have it rest, twice as long as the last time, and for `pause_s` at least. Whether it
+        was up until now.
+        """
+        was_up = endpoint.is_up
         endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
         endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
+        return was_up
 
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)

@@ -36,14 +36,15 @@ def run(
     *servers: OpenaiServer,
     key: str | None = None,
     settings: Settings = MappingProxyType({}),
+    said: list[str] | None = None,
 ) -> None:
-    """A program with a started backend for these servers."""
+    """A program with a started backend for these servers, which puts what it tells into `said`."""
 
     async def main() -> None:
         async with asyncio.TaskGroup():
             for server in servers:
                 await server.__aenter__()
-            backend = backend_for(*(server.url for server in servers), key=key, settings=settings)
+            backend = backend_for(*(server.url for server in servers), key=key, settings=settings, said=said)
             try:
                 await backend.start()
                 await program(backend)
@@ -273,6 +274,7 @@ def test_requests_that_time_out_together_share_one_canary() -> None:
 @pytest.mark.usefixtures("hurried")
 def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
     first, second = OpenaiServer(), OpenaiServer()
+    said: list[str] = []
 
     async def program(backend: OpenaiBackend) -> None:
         await first.die()
@@ -291,7 +293,11 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
         assert [received.is_canary for received in first.received].count(True) == 1
         assert first.requests > 1
 
-    run(program, first, second)
+    run(program, first, second, said=said)
+    assert [line.removeprefix(f"model m: {first.url} ").split(" (")[0] for line in said] == [
+        "is set aside",
+        "serves again",
+    ]
 
 
 @pytest.mark.parametrize("others", [0, 1])

@@ -1,0 +1,41 @@
+"""What a user is told of servers that come and go while a run lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mac_runner.backends.openai.endpoints import Endpoint
+from mac_runner.clock import Clock
+from mac_runner.limits import ENDPOINT_SAY_INTERVAL_S
+
+
+class News:
+    """Tells when a server is set aside and when it is back; of one that comes and goes all the time, now and then."""
+
+    def __init__(self, name: str, clock: Clock, say: Callable[[str], None]) -> None:
+        self._name = name
+        self._clock = clock
+        self._say = say
+        self._told_at_s: dict[Endpoint, float] = {}
+        self._down: set[Endpoint] = set()
+
+    def silent(self, endpoint: Endpoint, why: str) -> None:
+        """It is set aside from the start."""
+        self._tell_down(endpoint, f"does not answer ({why}); it is tried again while the others serve")
+
+    def down(self, endpoint: Endpoint, why: str) -> None:
+        """It was up, and is set aside."""
+        told_at_s = self._told_at_s.get(endpoint)
+        if told_at_s is None or self._clock.monotonic_s() - told_at_s >= ENDPOINT_SAY_INTERVAL_S:
+            self._tell_down(endpoint, f"is set aside ({why}); it is tried again now and then")
+
+    def up(self, endpoint: Endpoint) -> None:
+        """It was set aside, and serves again: told where the other was told."""
+        if endpoint in self._down:
+            self._down.remove(endpoint)
+            self._say(f"model {self._name}: {endpoint.url} serves again")
+
+    def _tell_down(self, endpoint: Endpoint, text: str) -> None:
+        self._down.add(endpoint)
+        self._told_at_s[endpoint] = self._clock.monotonic_s()
+        self._say(f"model {self._name}: {endpoint.url} {text}")
