@@ -81,7 +81,7 @@ async def killed(table: Table, victim: str) -> tuple[int, list[Reply | BaseExcep
 
 
 def test_budget_is_the_kv_cache_of_all_workers(split: Life, copied: Life) -> None:
-    # 2048 bytes for each token of a whole model; a worker of a split one keeps half of each, in a cache of the same size.
+    # 2048 bytes for each token of a whole model; a worker of a split one keeps half of each, in as large a cache.
     cache_bytes = int(os.environ["VLLM_CPU_KVCACHE_SPACE"]) << 30
 
     assert split.capacity == copied.capacity == BOUND

@@ -17,8 +17,8 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 OF_A_PROCESS = "--multiprocessing-fork"
-"""In the command of all that `multiprocessing` starts but its tracker of shared memory. The tracker ends by itself after
-the last process, and removes from memory what processes that were killed have left there."""
+"""In the command of all that `multiprocessing` starts but its tracker of shared memory. The tracker ends by itself
+after the last process, and removes from memory what processes that were killed have left there."""
 
 
 def become(starter: str, command: list[str]) -> None:

@@ -46,19 +46,19 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
         assert run.stdout is not None
         engine, worker, memory = run.stdout.readline().split()
         try:
-            assert Path("/dev/shm", memory).exists()  # noqa: S108
+            assert Path("/dev/shm", memory).exists()
             os.kill({"mac-run": run.pid, "engine": int(engine)}[victim], signal.SIGKILL)
             wait_for(lambda: not is_running(engine) and not is_running(worker))
         finally:
             run.kill()
 
-    wait_for(lambda: not Path("/dev/shm", memory).exists())  # noqa: S108
+    wait_for(lambda: not Path("/dev/shm", memory).exists())
 
 
 def test_what_else_a_command_says_is_handed_on_as_it_is() -> None:
     command = ["/usr/bin/python3", "-B", "-c", "spawn_main(7)", OF_A_PROCESS]
 
-    told = handing_on("/tmp/it's/python", command)  # noqa: S108
+    told = handing_on("/tmp/it's/python", command)
 
     assert told[:3] == command[:3]
     assert told[3] == ('from multiprocessing import set_executable; set_executable("/tmp/it\'s/python"); spawn_main(7)')
