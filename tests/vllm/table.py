@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from mac_runner.types import Reply, Request, Sampling
 
 BLOCK_SIZE = 32
 BOUND = 32
+THREADS = "VLLM_CPU_OMP_THREADS_BIND"
+"""Which cores each worker of a split model computes on; left alone, vLLM wants a NUMA node for each."""
 
 
 class Table:
@@ -35,6 +38,18 @@ class Table:
         """How many requests the engine still works at."""
         count: Callable[[], int] = self.backend.running.engine.output_processor.get_num_unfinished_requests  # type: ignore[attr-defined]
         return count()
+
+    def copies_at_work(self) -> int:
+        """How many copies of the model have requests to work at."""
+        core = self.backend.running.engine.engine_core  # type: ignore[attr-defined]
+        copies: Mapping[str, bytes] = getattr(core, "reqs_in_flight", {})
+        return len(set(copies.values())) or 1
+
+
+def two_cores() -> str:
+    """A core for each of two workers, or the one there is for both."""
+    cores = sorted(os.sched_getaffinity(0))
+    return f"{cores[0]}|{cores[-1]}"
 
 
 def config(model: Path, **more: object) -> VllmConfig:

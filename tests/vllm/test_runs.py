@@ -18,6 +18,7 @@ from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
 from tests.vllm.processes import all_processes, engine_processes
+from tests.vllm.table import THREADS, two_cores
 
 GAMES = 3
 REPLIES = 6
@@ -96,7 +97,9 @@ def without_chance(value: JsonValue) -> JsonValue:
     return [without_chance(part) for part in value] if isinstance(value, list) else value
 
 
-def test_run_stopped_in_every_way_ends_like_one_that_was_not(lab: Lab, tiny_model: Path) -> None:
+def test_run_stopped_in_every_way_ends_like_one_that_was_not(
+    lab: Lab, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = lab.write(games(tiny_model))
     run, undisturbed = lab.run_dir(), RunDir(path=lab.path / "undisturbed")
 
@@ -106,13 +109,14 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(lab: Lab, tiny_mode
     assert "model m: ready after" in errors
     assert all(line.startswith(("small: ", "model m: ", "written to ")) for line in errors.splitlines()), errors
 
-    # The engine dies: the run ends, and can be gone on with.
-    first = MacRun(lab, file)
+    # One process of an engine of two copies dies: the run ends with all of them, and can be gone on with.
+    first = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.data_parallel_size=2")
     first.wait_for_replies(run, REPLIES)
-    for process in engine_processes(first.process.pid):
-        os.kill(process.pid, signal.SIGKILL)
+    engines = engine_processes(first.process.pid)
+    os.kill(engines[-1].pid, signal.SIGKILL)
     code, _, errors = first.ended()
     assert code == Exit.INTERRUPTED
+    assert not alive(engine.pid for engine in engines)
     assert "vLLM's engine process has ended; what it printed is in" in errors
 
     # Ctrl-C reaches the whole group: what is in flight is finished, and nothing is left running.
@@ -128,15 +132,17 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(lab: Lab, tiny_mode
     assert engines
     assert not alive(engine.pid for engine in engines)
 
-    # mac-run is killed: its engine goes with it.
+    # mac-run is killed: its engine goes with it, all workers of a model that is split too.
     recorded = len(run.events("EVENT_INFER_DONE"))
-    third = MacRun(lab, file)
+    monkeypatch.setenv(THREADS, two_cores())
+    third = MacRun(lab, file, "--set", "model_definitions.m.vllm_config.tensor_parallel_size=2")
     third.wait_for_replies(run, recorded + REPLIES)
     engines = engine_processes(third.process.pid)
     third.process.send_signal(signal.SIGKILL)
     assert third.ended()[0] == -signal.SIGKILL
     assert engines
     wait_for(lambda: not alive(engine.pid for engine in engines), "the engine's end")
+    monkeypatch.delenv(THREADS)
 
     code, _, errors = MacRun(lab, file).ended()
     assert code == Exit.OK, errors

@@ -2,7 +2,8 @@
 
 vLLM starts its processes with `multiprocessing`, which has one program to start them with for the whole process. That
 setting points to a small program here, which sends their output to a log, so that no line of theirs breaks into the
-status view, and hands over to `child`. vLLM's lines from this process go to the same log.
+status view, and hands over to `child`; the processes they start in turn come the same way. vLLM's lines from this
+process go to the same log.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _furnish(directory: Path) -> frozenset[str]:
     """Returns the variables it has set in the environment."""
     log = _log(directory)
     program = directory / "python"
-    command = shlex.join([sys.executable, "-S", "-E", child.__file__, sys.executable])
+    command = shlex.join([sys.executable, "-S", "-E", child.__file__, str(program), sys.executable])
     program.write_text(f'#!/bin/sh\nexec {command} "$@" >>{shlex.quote(str(log))} 2>&1\n', encoding="utf-8")
     program.chmod(0o700)
     multiprocessing.set_executable(str(program))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
+
+PATIENCE_S = 60.0
+NEST = """
+import multiprocessing, os, time
+from multiprocessing.shared_memory import SharedMemory
+from mac_runner.backends.vllm.housing import HOUSING
+
+def worker(pipe, memory):
+    pipe.send((os.getppid(), os.getpid(), memory))
+    time.sleep(600)
+
+def engine(pipe):
+    memory = SharedMemory(create=True, size=64)
+    multiprocessing.get_context("spawn").Process(target=worker, args=(pipe, memory.name)).start()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    HOUSING.enter()
+    ours, theirs = multiprocessing.Pipe()
+    multiprocessing.get_context("spawn").Process(target=engine, args=(theirs,)).start()
+    print(*ours.recv(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@pytest.mark.parametrize("victim", ["mac-run", "engine"])
+def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str, tmp_path: Path) -> None:
+    script = tmp_path / "nest.py"
+    script.write_text(NEST)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        engine, worker, memory = run.stdout.readline().split()
+        try:
+            assert Path("/dev/shm", memory).exists()
+            os.kill({"mac-run": run.pid, "engine": int(engine)}[victim], signal.SIGKILL)
+            wait_for(lambda: not is_running(engine) and not is_running(worker))
+        finally:
+            run.kill()
+
+    wait_for(lambda: not Path("/dev/shm", memory).exists())
+
+
+def test_what_else_a_command_says_is_handed_on_as_it_is() -> None:
+    command = ["/usr/bin/python3", "-B", "-c", "spawn_main(7)", OF_A_PROCESS]
+
+    told = handing_on("/tmp/it's/python", command)
+
+    assert told[:3] == command[:3]
+    assert told[3] == ('from multiprocessing import set_executable; set_executable("/tmp/it\'s/python"); spawn_main(7)')
+    assert told[4:] == command[4:]
+
+
+def is_running(pid: str) -> bool:
+    try:
+        state = Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
