@@ -52,8 +52,18 @@ def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
     assert engine_processes() == []
 
 
+def test_template_that_can_never_work_is_told_of_before_the_model_is_loaded(tiny_model: Path) -> None:
+    broken = config(tiny_model, chat_template_kwargs={"chat_template": "{{ broken"})
+    with pytest.raises(ConfigError, match="chat_template_kwargs: the chat template does not work") as told:
+        with started(broken):
+            pass
+
+    assert told.value.key == ("model_definitions", "m", "vllm_config", "chat_template_kwargs")
+    assert engine_processes() == []
+
+
 def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
-    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock())
+    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock(), say=lambda line: None)
 
     async def program() -> None:
         task = asyncio.create_task(backend.start())
