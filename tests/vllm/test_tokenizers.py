@@ -13,8 +13,7 @@ from mac_runner.backends.vllm.prompting import renderer_for
 from mac_runner.backends.vllm.releases import Tokenizer
 from mac_runner.types import JsonValue, Message
 
-ASK = Message(role="user", content="ask")
-PROMPT = (Message(role="system", content="rules"), ASK, ASK)
+PROMPT = (Message(role="system", content="rules"), Message(role="user", content="ask"))
 
 
 def rendered(tokenizer: Tokenizer, **settings: JsonValue) -> Rendered:
@@ -26,7 +25,7 @@ def test_deepseek_prompt_is_written_by_its_code(tiny_model: Path) -> None:
     plain.chat_template = None
     tokenizer = import_module("vllm.tokenizers.deepseek_v32").get_deepseek_v32_tokenizer(plain)
 
-    assert rendered(tokenizer).text.endswith("rules<｜User｜>ask<｜User｜>ask<｜Assistant｜></think>")
+    assert rendered(tokenizer).text.endswith("rules<｜User｜>ask<｜Assistant｜></think>")
     assert rendered(tokenizer, thinking=True).text.endswith("<｜Assistant｜><think>")
 
 

@@ -10,7 +10,8 @@ CONTEXT_TOKENS = 8192
 VOCABULARY = 1024
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking or '/think' in messages[-1].content %}<think>\n{% endif %}{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking or '/think' in messages[-1].content %}<think>\n{% endif %}{% endif %}"
 )
 
 

@@ -162,7 +162,7 @@ class Library:
     """The parts of an imported vLLM."""
 
     is_cpu: bool
-    engine_config: Callable[[Mapping[str, JsonValue]], EngineConfig]
+    engine_config: Callable[[dict[str, JsonValue]], EngineConfig]
     engine: Callable[[EngineConfig, bool], Engine]
     tokenizer: Callable[[EngineConfig], Tokenizer]
     reasoning_parser: Callable[[EngineConfig, Mapping[str, object]], ReasoningParser | None]
@@ -225,6 +225,7 @@ def load_library() -> Library:
     arguments = import_module("vllm.engine.arg_utils")
     engine = import_module("vllm.v1.engine.async_llm")
     inputs = import_module("vllm.inputs")
+    outputs_class = import_module("vllm.config").StructuredOutputsConfig
     reasoning = import_module("vllm.reasoning")
     sampling = import_module("vllm.sampling_params")
     tokenizers = import_module("vllm.tokenizers")
@@ -236,10 +237,13 @@ def load_library() -> Library:
         found: Tokenizer = tokenizers.cached_tokenizer_from_config(config.model_config)
         return found
 
-    def engine_config(settings: Mapping[str, JsonValue]) -> EngineConfig:
+    def engine_config(settings: dict[str, JsonValue]) -> EngineConfig:
         if plugin := settings.get("reasoning_parser_plugin"):
             reasoning.ReasoningParserManager.import_reasoning_parser(plugin)
-        config: EngineConfig = arguments.AsyncEngineArgs(**settings).create_engine_config(usage)
+        # vLLM makes most sections of mappings itself; into this one it writes the reasoning parser first.
+        outputs = settings.get("structured_outputs_config")
+        made = {"structured_outputs_config": outputs_class(**outputs)} if isinstance(outputs, dict) else {}
+        config: EngineConfig = arguments.AsyncEngineArgs(**settings | made).create_engine_config(usage)
         return config
 
     def reasoning_parser(config: EngineConfig, settings: Mapping[str, object]) -> ReasoningParser | None:
