@@ -163,8 +163,8 @@ class VllmBackend:
         with boundary(ConfigError, f"{'.'.join(key)}: vLLM {self._version} refuses it"):
             config = library.engine_config(arguments)
             parser = library.reasoning_parser(config, self._parser_settings)
-        # A template that cannot work is told of before the model is loaded.
-        renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
+            # A template that cannot work is told of before the model is loaded.
+            renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start; what it printed is in {self._log}"):
             # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
             silent = bool(arguments["disable_log_stats"])
