@@ -155,7 +155,7 @@ async def measure(loaded: Loaded, directory: Path, times: int) -> tuple[Phase, P
     config = loaded.experiment.model_definitions["m"].vllm_config
     if config is None:
         raise ValueError("the experiment has no vLLM")
-    backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock())
+    backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock(), say=print)
     played, fed, requests = Phase(), Phase(), list[Request]()
     await backend.start()
     try:

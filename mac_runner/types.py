@@ -143,6 +143,11 @@ class Prompt:
     schema: Mapping[str, JsonValue] | None = None
 
     @property
+    def is_constrained(self) -> bool:
+        """Whether an engine that can constrain decoding holds the reply to a form."""
+        return self.schema is not None or self.choices is not None
+
+    @property
     def size_chars(self) -> int:
         """Characters of all messages together."""
         return sum(len(message.content) for message in self.messages)

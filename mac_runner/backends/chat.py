@@ -3,6 +3,10 @@
 Chat templates differ in what they take: some have no system role, some insist that user and assistant alternate, and a
 base model has no template at all. `ChatShape` says which of these holds, `probe_shape` finds it out by trying, and
 what a model cannot take is rewritten without losing a word: nothing an environment wrote is ever left out.
+
+Some templates end a prompt inside a thought. A reply then has the end of its thought alone, and `OPEN_THOUGHT` is given
+back to it, for without the tag reasoning that was cut off would look like an answer. Not so to a reply that the engine
+holds to a schema or to choices from its first token: it has no thought.
 """
 
 from __future__ import annotations
@@ -20,16 +24,18 @@ Render: TypeAlias = Callable[[Sequence[Message]], str]
 
 OPEN_THOUGHT: Final = "<think>"
 _BETWEEN: Final = "\n\n"
-_SYSTEM: Final = Message(role="system", content="probe of the system role")
-_USER: Final = Message(role="user", content="probe of the user")
+# One word each: some tokenizers write a blank as another character.
+_SYSTEM: Final = Message(role="system", content="system-probe")
+_USER: Final = Message(role="user", content="user-probe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatShape:
-    """What a model's chat template takes."""
+    """What a model's chat template takes, and whether it ends a prompt inside a thought."""
 
     has_system: bool = True
     must_alternate: bool = False
+    opens_thought: bool = False
 
     def fit(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """`messages` as this template takes them."""
@@ -38,10 +44,18 @@ class ChatShape:
 
 
 def probe_shape(render: Render) -> ChatShape:
-    """What `render` takes. A system message that it leaves out without a word counts as one it does not take."""
+    """What `render` takes. A system message that it leaves out without a word counts as one it does not take.
+
+    Raises RequestRefusedError when not even a user's message comes through: no conversation could be held.
+    """
+    with boundary(RequestRefusedError, "it cannot write a user's message"):
+        text = render((_USER,))
+    if _USER.content not in text:
+        raise RequestRefusedError("it leaves out what a user says")
     return ChatShape(
         has_system=_takes(render, _SYSTEM, _USER),
         must_alternate=not _takes(render, _USER, _USER),
+        opens_thought=ends_in_thought(text),
     )
 
 
@@ -72,12 +86,9 @@ def plain_text(messages: Sequence[Message]) -> str:
     return f"{_BETWEEN.join(paragraphs)}{_BETWEEN}### Assistant\n"
 
 
-def with_thought(prompt: str, reply: str) -> str:
-    """`reply` from the beginning of its reasoning, which some templates open at the end of the prompt.
-
-    Without the tag, reasoning that was cut off would look like an answer.
-    """
-    return f"{OPEN_THOUGHT}{reply}" if prompt.rstrip().endswith(OPEN_THOUGHT) else reply
+def ends_in_thought(prompt: str) -> bool:
+    """Whether `prompt` leaves a thought open for the reply to go on with."""
+    return prompt.rstrip().endswith(OPEN_THOUGHT)
 
 
 def _takes(render: Render, *messages: Message) -> bool:

@@ -128,7 +128,9 @@ def _vllm(order: _Order) -> Backend:
     assert config is not None
     from mac_runner.backends import vllm
 
-    return vllm.VllmBackend(name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock)
+    return vllm.VllmBackend(
+        name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock, say=order.say
+    )
 
 
 def _nano(order: _Order) -> Backend:
@@ -137,7 +139,7 @@ def _nano(order: _Order) -> Backend:
     from mac_runner.backends import nano
 
     nano.check_installed(order.name)
-    return nano.NanoBackend(name=order.name, config=config, traces=order.definition.record_tokens)
+    return nano.NanoBackend(name=order.name, config=config, traces=order.definition.record_tokens, say=order.say)
 
 
 _BUILDERS: dict[str, Callable[[_Order], Backend]] = {

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from mac_runner.backends.chat import ChatShape, plain_text, probe_shape
-from mac_runner.errors import RequestRefusedError, boundary
+from mac_runner.errors import ConfigError, RequestRefusedError, boundary
 from mac_runner.types import Message
-
-Write: TypeAlias = Callable[[list[dict[str, str]]], str]
-"""The model's chat template: messages, each with `role` and `content`, as the text that the model continues."""
 
 
 class Encode(Protocol):
@@ -32,6 +29,13 @@ class Rendered(NamedTuple):
     ids: list[int]
 
 
+Conversation: TypeAlias = list[dict[str, str]]
+"""Messages as chat templates take them, each with `role` and `content`."""
+
+Write: TypeAlias = Callable[[Conversation], Rendered]
+"""The model's chat template, which writes the special tokens itself: a conversation as what the model continues."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renderer:
     """Renders the prompts of one model. A model without a chat template has no `write`."""
@@ -43,20 +47,30 @@ class Renderer:
     def render(self, messages: Sequence[Message]) -> Rendered:
         """Raises RequestRefusedError when the template does not take the messages even as rewritten for it."""
         if self.write is None:
-            text = plain_text(messages)
-        else:
-            with boundary(RequestRefusedError, "the model's chat template refuses the prompt"):
-                text = self.write(_conversation(self.shape.fit(messages)))
-        # Half a surrogate pair has no bytes to make tokens of. A template writes the special tokens itself.
-        text = text.encode("utf-8", "replace").decode()
-        return Rendered(text, self.encode(text, add_special_tokens=self.write is None))
+            text = _encodable(plain_text(messages))
+            return Rendered(text, self.encode(text, add_special_tokens=True))
+        with boundary(RequestRefusedError, "the model's chat template refuses the prompt"):
+            return self.write(_conversation(self.shape.fit(messages)))
 
 
-def renderer_of(write: Write | None, encode: Encode) -> Renderer:
-    """The renderer of a model, once it is found out what its template takes."""
-    shape = ChatShape() if write is None else probe_shape(lambda messages: write(_conversation(messages)))
+def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) -> Renderer:
+    """The renderer of a model, once it is found out what its template takes.
+
+    Raises ConfigError for the setting `key`, which the template comes from, when no prompt can be written with it.
+    """
+    if write is None:
+        return Renderer(write=None, encode=encode, shape=ChatShape())
+    try:
+        shape = probe_shape(lambda messages: write(_conversation(messages)).text)
+    except RequestRefusedError as fault:
+        raise ConfigError(f"{'.'.join(key)}: the chat template does not work: {fault}", key=key) from fault
     return Renderer(write=write, encode=encode, shape=shape)
 
 
-def _conversation(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+def _conversation(messages: Sequence[Message]) -> Conversation:
+    return [{"role": message.role, "content": _encodable(message.content)} for message in messages]
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair has no bytes to make tokens of, and goes as a question mark."""
+    return text.encode("utf-8", "replace").decode()

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from mac_runner.backends.chat import (
     ChatShape,
+    ends_in_thought,
     merge_neighbours,
     merge_system,
     plain_text,
     probe_shape,
-    with_thought,
 )
+from mac_runner.errors import RequestRefusedError
 from mac_runner.types import Message
 
 Role = Literal["system", "user", "assistant"]
@@ -104,12 +105,22 @@ def test_plain_text_ends_where_the_reply_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "reply", "whole"),
-    [
-        ("...<assistant>\n<think>\n", "so</think>yes", "<think>so</think>yes"),
-        ("...<assistant>\n<think>\n\n</think>\n", "yes", "yes"),
-        ("...<assistant>\n", "<think>so</think>yes", "<think>so</think>yes"),
-    ],
+    ("prompt", "is_open"),
+    [("ask<think>", True), ("ask<think>\n\n", True), ("ask<think></think>", False), ("say <think> first. ask", False)],
 )
-def test_thought_opened_by_the_prompt_belongs_to_the_reply(prompt: str, reply: str, whole: str) -> None:
-    assert with_thought(prompt, reply) == whole
+def test_prompt_that_ends_with_the_tag_leaves_a_thought_open(prompt: str, is_open: bool) -> None:
+    assert ends_in_thought(prompt) is is_open
+    assert probe_shape(lambda messages: tagged(messages) + prompt).opens_thought is is_open
+
+
+def test_template_that_takes_no_user_or_loses_what_one_says_has_no_shape() -> None:
+    def silent(messages: Sequence[Message]) -> str:
+        return ""
+
+    def closed(messages: Sequence[Message]) -> str:
+        raise KeyError("tools")
+
+    with pytest.raises(RequestRefusedError, match="it leaves out what a user says"):
+        probe_shape(silent)
+    with pytest.raises(RequestRefusedError, match="it cannot write a user's message: KeyError: 'tools'"):
+        probe_shape(closed)

@@ -20,11 +20,12 @@ THREADS = "VLLM_CPU_OMP_THREADS_BIND"
 
 
 class Table:
-    """A started backend, and the event loop it was started on."""
+    """A started backend, the event loop it was started on, and what it told at its start."""
 
-    def __init__(self, runner: asyncio.Runner, backend: VllmBackend) -> None:
+    def __init__(self, runner: asyncio.Runner, backend: VllmBackend, told: list[str]) -> None:
         self.runner = runner
         self.backend = backend
+        self.told = told
 
     def ask(self, *requests: Request) -> list[Reply]:
         """The replies to requests that are all sent at once."""
@@ -66,11 +67,12 @@ def config(model: Path, **more: object) -> VllmConfig:
 
 @contextmanager
 def started(settings: VllmConfig) -> Iterator[Table]:
-    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock())
+    told: list[str] = []
+    backend = VllmBackend(name="m", config=settings, traces=True, clock=SystemClock(), say=told.append)
     with asyncio.Runner() as runner:
         try:
             runner.run(backend.start())
-            yield Table(runner, backend)
+            yield Table(runner, backend, told)
         finally:
             runner.run(backend.close())
 

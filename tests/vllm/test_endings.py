@@ -52,8 +52,25 @@ def test_settings_vllm_refuses_are_the_users_error(tiny_model: Path) -> None:
     assert engine_processes() == []
 
 
+def test_template_that_can_never_work_is_told_of_before_the_model_is_loaded(tiny_model: Path) -> None:
+    broken = config(tiny_model, chat_template_kwargs={"chat_template": "{{ broken"})
+    with pytest.raises(ConfigError, match="kwargs: the chat template does not work") as told, started(broken):
+        pass
+
+    assert told.value.key == ("model_definitions", "m", "vllm_config", "chat_template_kwargs")
+    assert engine_processes() == []
+
+
+def test_reasoning_parser_that_there_is_not_is_the_users_error(tiny_model: Path) -> None:
+    unknown = config(tiny_model, reasoning_parser="deepseek_r9")
+    with pytest.raises(ConfigError, match="Reasoning parser 'deepseek_r9' not found"), started(unknown):
+        pass
+
+    assert engine_processes() == []
+
+
 def test_start_that_is_given_up_leaves_nothing(tiny_model: Path) -> None:
-    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock())
+    backend = VllmBackend(name="m", config=config(tiny_model), traces=False, clock=SystemClock(), say=lambda line: None)
 
     async def program() -> None:
         task = asyncio.create_task(backend.start())

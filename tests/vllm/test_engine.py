@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.environments.discussion.answers.reading import Found, read_fields
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, until
@@ -99,6 +100,25 @@ def test_schema_and_choices_leave_no_other_reply(table: Table) -> None:
         assert told.keys() == {"target", "why"}
         assert told["target"] in {"Ann", "Bob"}
     assert {reply.text for reply in replies[4:]} <= {"Ann", "Bob"}
+
+
+def test_reply_held_to_a_form_has_no_thought_though_the_template_opens_one(table: Table) -> None:
+    messages = (Message(role="user", content="Whom? /think"),)
+    free, by_choice, *by_schema = table.ask(
+        request(prompt=Prompt(messages=messages), sampling=sampling()),
+        request(prompt=Prompt(messages=messages, choices=("Ann", "Bob")), sampling=sampling()),
+        *(
+            request(prompt=Prompt(messages=messages, schema=SCHEMA), sampling=sampling(seed, max_tokens=100))
+            for seed in range(4)
+        ),
+    )
+
+    assert free.text.startswith("<think>")
+    assert by_choice.text in {"Ann", "Bob"}
+    for reply in by_schema:
+        found = read_fields(reply, ["target"])
+        assert isinstance(found, Found)
+        assert found.get("target") in {"Ann", "Bob"}
 
 
 def test_stop_text_ends_the_reply_before_it(table: Table) -> None:

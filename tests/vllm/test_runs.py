@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,13 +35,17 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def games(model: Path) -> JsonObject:
-    """Short games whose every reply the engine is made to give in the form the game asks for."""
+    """Short games whose every reply the engine is made to give in the form the game asks for.
+
+    The chat template opens a thought, for which the form leaves no room.
+    """
     vllm_config: JsonObject = {
         "model": str(model),
         "dtype": "float32",
         "enforce_eager": True,
         "block_size": 32,
         "max_num_seqs_upper_bound": 4,
+        "chat_template_kwargs": {"enable_thinking": True},
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     content = experiment(conversations=GAMES, models={"m": {"backend": "vllm", "vllm_config": vllm_config}})
@@ -107,6 +112,8 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     assert code == Exit.OK, errors
     assert f"{GAMES} finished, 0 failed" in out
     assert "model m: ready after" in errors
+    assert "model m: its chat template opens a thought" in errors
+    assert "<think>" not in json.dumps(results(undisturbed))
     assert all(line.startswith(("small: ", "model m: ", "written to ")) for line in errors.splitlines()), errors
 
     # One process of an engine of two copies dies: the run ends with all of them, and can be gone on with.

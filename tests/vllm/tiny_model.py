@@ -10,12 +10,17 @@ CONTEXT_TOKENS = 8192
 VOCABULARY = 1024
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking or '/think' in messages[-1].content %}<think>\n{% endif %}{% endif %}"
 )
 
 
-def make_tiny_model(directory: Path) -> Path:
-    """Write the model, which is the same each time, to `directory`."""
+THOUGHT = ("<think>", "</think>")
+"""The last two tokens."""
+
+
+def make_tiny_model(directory: Path, *, is_brief: bool = False) -> Path:
+    """Write the model, which is the same each time, to `directory`; a brief one soon ends a thought."""
     _make_tokenizer(directory)
     torch, transformers = import_module("torch"), import_module("transformers")
     torch.manual_seed(0)
@@ -32,7 +37,11 @@ def make_tiny_model(directory: Path) -> Path:
         eos_token_id=2,
         tie_word_embeddings=False,
     )
-    transformers.Qwen2ForCausalLM(config).save_pretrained(directory)
+    model = transformers.Qwen2ForCausalLM(config)
+    if is_brief:
+        # What it makes of the end of a thought depends on the text as of any token, and is by far more extreme.
+        model.lm_head.weight.data[-1] *= 25
+    model.save_pretrained(directory)
     return directory
 
 
@@ -42,13 +51,14 @@ def _make_tokenizer(directory: Path) -> None:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=VOCABULARY - len(THOUGHT),
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     pages = sorted((ROOT / "docs").glob("*.md"))
     tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
+    tokenizer.add_tokens(list(THOUGHT))
     wrapped = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )

@@ -8,6 +8,7 @@ rendering and tokenising prompts. The engine itself takes its steps on a thread 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +25,11 @@ SLOTS_PER_LOOKAHEAD: Final = 8
 class NanoBackend:
     """Serves model `name`."""
 
-    def __init__(self, *, name: str, config: NanoConfig, traces: bool) -> None:
+    def __init__(self, *, name: str, config: NanoConfig, traces: bool, say: Callable[[str], None]) -> None:
         self._name = name
         self._config = config
         self._traces = traces
+        self._say = say
         self._thread: ThreadPoolExecutor | None = None
         self._engine: LoadedEngine | None = None
 
@@ -52,6 +54,11 @@ class NanoBackend:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._name}")
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
         self._engine = await engine_class.open(self._name, self._config, self._thread)
+        if self._engine.opens_thought:
+            self._say(
+                f"model {self._name}: its chat template opens a thought, but a reply that is held to a schema or to "
+                "choices is given without one"
+            )
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not given to the engine."""

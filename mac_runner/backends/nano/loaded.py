@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, Self
 
-from mac_runner.backends.chat import with_thought
+from mac_runner.backends.chat import OPEN_THOUGHT, ends_in_thought
 from mac_runner.backends.nano.sampling import params_of
-from mac_runner.backends.rendering import Renderer, renderer_of
+from mac_runner.backends.rendering import Conversation, Rendered, Renderer, renderer_of
 from mac_runner.config import NanoConfig
 from mac_runner.errors import (
     ConfigError,
@@ -89,11 +89,16 @@ class LoadedEngine:
         stats = await engine.stats()
         return cls(
             engine,
-            _renderer_for(tokenizer, config.chat_template_kwargs),
+            _renderer_for(tokenizer, config.chat_template_kwargs, key),
             defaults,
             cache_tokens=stats.num_blocks * engine.config.block_size,
             thread=thread,
         )
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether the model's chat template ends a prompt inside a thought."""
+        return self._renderer.shape.opens_thought
 
     async def generate(self, request: Request, *, traces: bool) -> Reply:
         """The reply to `request`; cancelled, it leaves the engine. Raises a BackendError."""
@@ -105,7 +110,9 @@ class LoadedEngine:
         with verdicts():
             params = params_of(request.sampling, request.prompt, defaults=self._defaults, room_tokens=room)
             (sample,) = await self._engine.generate(ids, params)
-        return reply_of(sample, text, traces=traces)
+        # A grammar holds from the first token on, and leaves no room for a thought.
+        is_thinking = ends_in_thought(text) and not params.is_constrained
+        return reply_of(sample, is_thinking=is_thinking, traces=traces)
 
     async def close(self) -> None:
         """End the engine."""
@@ -118,11 +125,15 @@ def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) 
         raise ConfigError(f"{'.'.join(key)}.{name}: the name means something else in every template", key=(*key, name))
 
 
-def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
-    def write(conversation: list[dict[str, str]]) -> str:
-        return tokenizer.chat_text(conversation, settings)
+def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> Renderer:
+    """Raises ConfigError for a template that no prompt can be written with."""
 
-    return renderer_of(None if tokenizer.chat_template is None else write, tokenizer.encode)
+    def write(conversation: Conversation) -> Rendered:
+        text = tokenizer.chat_text(conversation, settings)
+        return Rendered(text, tokenizer.encode(text, add_special_tokens=False))
+
+    origin = (*key, "chat_template_kwargs" if settings else "model")
+    return renderer_of(None if tokenizer.chat_template is None else write, tokenizer.encode, key=origin)
 
 
 def engine_config(config: NanoConfig) -> EngineConfig:
@@ -154,8 +165,12 @@ def verdicts() -> Iterator[None]:
         raise RequestRefusedError(f"nano: {error}") from error
 
 
-def reply_of(sample: TrainingSample, prompt_text: str, *, traces: bool) -> Reply:
-    """The reply. Raises TransientBackendError when the engine ended the request without finishing it."""
+def reply_of(sample: TrainingSample, *, is_thinking: bool, traces: bool) -> Reply:
+    """The reply, which goes on with a thought that the prompt opened if it `is_thinking`.
+
+    Raises TransientBackendError when the engine ended the request without finishing it.
+    """
+    text = sample.text or ""
     reason = _REASONS.get(sample.finish_reason)
     if reason is None:
         raise TransientBackendError(f"nano ended the request unfinished: {sample.finish_reason}")
@@ -163,7 +178,7 @@ def reply_of(sample: TrainingSample, prompt_text: str, *, traces: bool) -> Reply
         prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
     )
     return Reply(
-        text=with_thought(prompt_text, sample.text or ""),
+        text=f"{OPEN_THOUGHT}{text}" if is_thinking else text,
         finish_reason=reason,
         tokens=TokenCount(
             prompt=len(sample.prompt_tokens),

@@ -13,9 +13,33 @@ from mac_runner.types import JsonValue
 OURS: Final = frozenset({"max_num_seqs_upper_bound", "admission", "chat_template_kwargs"})
 """The keys of `vllm_config` that are not vLLM's."""
 
+RESERVED: Final = frozenset(
+    {
+        "conversation",
+        "messages",
+        "tokenize",
+        "tokenizer_kwargs",
+        "add_generation_prompt",
+        "continue_final_message",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+    }
+)
+"""What a tokenizer that applies a template is told besides the template's variables: how, and what to make of it."""
+
 
 def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
-    """Refuse a key of model `name` that vLLM does not know. Raises ConfigError."""
+    """Refuse a key of model `name` that vLLM does not know, or its template cannot be given. Raises ConfigError."""
+    for variable in RESERVED & config.chat_template_kwargs.keys():
+        raise ConfigError(
+            f"model_definitions.{name}.vllm_config.chat_template_kwargs.{variable}: the name means something else to "
+            "every tokenizer",
+            key=("model_definitions", name, "vllm_config", "chat_template_kwargs", variable),
+        )
     allowed = frozenset(known)
     for key in engine_arguments(config, is_cpu=False):
         if key not in allowed:

@@ -10,24 +10,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mac_runner.backends.rendering import Renderer, renderer_of
+from mac_runner.backends.chat import ends_in_thought
+from mac_runner.backends.rendering import Rendered, Renderer
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
 from mac_runner.backends.vllm.housing import HOUSING
-from mac_runner.backends.vllm.releases import Engine, Library, Output, Tokenizer, find_release, load_library
+from mac_runner.backends.vllm.prompting import is_free_to_think, renderer_for
+from mac_runner.backends.vllm.releases import Engine, Library, Output, ReasoningParser, find_release, load_library
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.backends.vllm.sampling import sampling_settings
 from mac_runner.clock import Clock
 from mac_runner.config import VllmConfig
 from mac_runner.errors import ConfigError, EngineDeadError, boundary
-from mac_runner.types import FinishReason, JsonValue, Reply, Request
+from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request
 
 _KILL_INTERVAL_S: Final = 0.1
 _TOKENISERS_MAX: Final = 4
@@ -36,11 +38,15 @@ _TOKENISERS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Everything there is once the engine runs. `defaults` are the model's own sampling settings."""
+    """Everything there is once the engine runs.
+
+    `defaults` are the model's own sampling settings; `parser` is what the engine finds the end of a thought with.
+    """
 
     library: Library
     engine: Engine
     renderer: Renderer
+    parser: ReasoningParser | None
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
 
@@ -49,11 +55,17 @@ class Running:
         settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
         return self.library.sampling_params(settings)
 
+    def is_thinking(self, rendered: Rendered, prompt: Prompt) -> bool:
+        """Whether the reply to `prompt` goes on with a thought that the template opened."""
+        return ends_in_thought(rendered.text) and is_free_to_think(prompt, rendered.ids, self.parser)
+
 
 class VllmBackend:
     """Serves model `name`. Building it checks its settings against the installed vLLM, and imports nothing of it."""
 
-    def __init__(self, *, name: str, config: VllmConfig, traces: bool, clock: Clock) -> None:
+    def __init__(
+        self, *, name: str, config: VllmConfig, traces: bool, clock: Clock, say: Callable[[str], None]
+    ) -> None:
         try:
             release = find_release()
         except ConfigError as error:
@@ -64,6 +76,7 @@ class VllmBackend:
         self._config = config
         self._traces = traces
         self._clock = clock
+        self._say = say
         self._version = release.version
         self._running: Running | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -106,6 +119,11 @@ class VllmBackend:
         except EngineDeadError:
             self._is_broken = True
             raise
+        if self.running.renderer.shape.opens_thought and self.running.parser is None:
+            self._say(
+                f"model {self._name}: its chat template opens a thought, but a reply that is held to a schema or to "
+                "choices is given without one; the model's reasoning_parser in vllm_config lets it think first"
+            )
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not sent."""
@@ -117,11 +135,12 @@ class VllmBackend:
         try:
             with running.library.verdicts(self._log):
                 sampling = running.sampling_of(request, traces=self._traces)
-                output = await _finished(running, rendered.ids, sampling, request.request_id)
+                output = await self._finished(running, rendered.ids, sampling, request.request_id)
         except EngineDeadError:
             self._is_broken = True
             raise
-        return reply_of(output, rendered, traces=self._traces)
+        is_thinking = running.is_thinking(rendered, request.prompt)
+        return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces)
 
     async def close(self) -> None:
         """End the engine and its processes."""
@@ -143,18 +162,43 @@ class VllmBackend:
         key = ("model_definitions", self._name, "vllm_config")
         with boundary(ConfigError, f"{'.'.join(key)}: vLLM {self._version} refuses it"):
             config = library.engine_config(arguments)
+            parser = library.reasoning_parser(config, self._parser_settings)
+            # A template that cannot work is told of before the model is loaded.
+            renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start; what it printed is in {self._log}"):
             # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
-            self._running = self._equipped(library, library.engine(config, bool(arguments["disable_log_stats"])))
+            silent = bool(arguments["disable_log_stats"])
+            self._running = self._equipped(library, library.engine(config, silent), parser, key)
 
-    def _equipped(self, library: Library, engine: Engine) -> Running:
+    def _equipped(
+        self, library: Library, engine: Engine, parser: ReasoningParser | None, key: tuple[str, ...]
+    ) -> Running:
         return Running(
             library=library,
             engine=engine,
-            renderer=renderer_for(engine.get_tokenizer(), self._config.chat_template_kwargs),
+            # The engine's own tokenizer may be used on several threads.
+            renderer=renderer_for(engine.get_tokenizer(), self._config.chat_template_kwargs, section=key),
+            parser=parser,
             capacity=capacity_of(self._config, engine.vllm_config),
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
         )
+
+    @property
+    def _parser_settings(self) -> dict[str, object]:
+        """What a reasoning parser is told, here and in the engine: some go by what the template is told."""
+        return {"chat_template_kwargs": dict(self._config.chat_template_kwargs)}
+
+    async def _finished(self, running: Running, ids: list[int], sampling: object, request_id: str) -> Output:
+        """The output of a request. Cancelling it takes the request out of the engine."""
+        outputs = running.engine.generate(
+            running.library.token_prompt(ids),
+            sampling,
+            request_id,
+            reasoning_parser_kwargs=None if running.parser is None else self._parser_settings,
+        )
+        async with aclosing(outputs):
+            last = [output async for output in outputs][-1]
+        return last
 
     async def _abandon(self, starting: asyncio.Future[None]) -> None:
         """End an engine that is not wanted any more, wherever in its start it is."""
@@ -164,21 +208,3 @@ class VllmBackend:
                 process.kill()
             await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.
-
-
-def renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> Renderer:
-    """The renderer of vLLM's model; an experiment's `settings` may bring the template that the model lacks."""
-
-    def write(conversation: list[dict[str, str]]) -> str:
-        return tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True, **settings)
-
-    has_template = tokenizer.chat_template is not None or "chat_template" in settings
-    return renderer_of(write if has_template else None, tokenizer.encode)
-
-
-async def _finished(running: Running, ids: list[int], sampling: object, request_id: str) -> Output:
-    """The output of a request. Cancelling it takes the request out of the engine."""
-    outputs = running.engine.generate(running.library.token_prompt(ids), sampling, request_id)
-    async with aclosing(outputs):
-        last = [output async for output in outputs][-1]
-    return last

@@ -28,16 +28,26 @@ _ARGUMENT_CLASSES: Final = frozenset({"EngineArgs", "AsyncEngineArgs"})
 class Tokenizer(Protocol):
     """What is asked of the model's own tokenizer."""
 
-    chat_template: str | None
-
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, **kwargs: JsonValue
-    ) -> str:
-        """The text of a conversation, ending where the reply begins."""
+        self, conversation: list[dict[str, str]], /, *, tokenize: bool, add_generation_prompt: bool, **kwargs: JsonValue
+    ) -> str | list[int]:
+        """A conversation as text or as tokens, ending where the reply begins."""
         ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """The text's token ids."""
+        ...
+
+    def decode(self, ids: list[int], /) -> str:
+        """The text of token ids, special tokens and all."""
+        ...
+
+
+class ReasoningParser(Protocol):
+    """What tells vLLM's engine where a thought ends, and the form of a constrained reply begins."""
+
+    def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
+        """Whether a prompt leaves no thought open, so that the reply is held to its form from its first token."""
         ...
 
 
@@ -93,6 +103,13 @@ class SchedulerConfig(Protocol):
     max_num_seqs: int
 
 
+class StructuredOutputsConfig(Protocol):
+    """How replies are held to a form. Without a `reasoning_parser` its name is empty."""
+
+    reasoning_parser: str
+    enable_in_reasoning: bool
+
+
 class EngineConfig(Protocol):
     """The engine's configuration."""
 
@@ -100,6 +117,7 @@ class EngineConfig(Protocol):
     model_config: ModelConfig
     parallel_config: ParallelConfig
     scheduler_config: SchedulerConfig
+    structured_outputs_config: StructuredOutputsConfig
 
 
 class Engine(Protocol):
@@ -107,7 +125,14 @@ class Engine(Protocol):
 
     vllm_config: EngineConfig
 
-    def generate(self, prompt: object, sampling_params: object, request_id: str) -> AsyncGenerator[Output, None]:
+    def generate(
+        self,
+        prompt: object,
+        sampling_params: object,
+        request_id: str,
+        *,
+        reasoning_parser_kwargs: Mapping[str, object] | None = None,
+    ) -> AsyncGenerator[Output, None]:
         """The outputs of one request; closing or cancelling it takes the request out of the engine."""
         ...
 
@@ -137,8 +162,10 @@ class Library:
     """The parts of an imported vLLM."""
 
     is_cpu: bool
-    engine_config: Callable[[Mapping[str, JsonValue]], EngineConfig]
+    engine_config: Callable[[dict[str, JsonValue]], EngineConfig]
     engine: Callable[[EngineConfig, bool], Engine]
+    tokenizer: Callable[[EngineConfig], Tokenizer]
+    reasoning_parser: Callable[[EngineConfig, Mapping[str, object]], ReasoningParser | None]
     token_prompt: Callable[[list[int]], object]
     sampling_params: Callable[[Mapping[str, object]], object]
     error: type[Exception]
@@ -198,10 +225,34 @@ def load_library() -> Library:
     arguments = import_module("vllm.engine.arg_utils")
     engine = import_module("vllm.v1.engine.async_llm")
     inputs = import_module("vllm.inputs")
+    outputs_class = import_module("vllm.config").StructuredOutputsConfig
+    reasoning = import_module("vllm.reasoning")
     sampling = import_module("vllm.sampling_params")
+    tokenizers = import_module("vllm.tokenizers")
     errors = import_module("vllm.exceptions")
     # The defaults of vLLM's own offline class are meant for throughput, not for the first token.
     usage = import_module("vllm.usage.usage_lib").UsageContext.LLM_CLASS
+
+    def tokenizer(config: EngineConfig) -> Tokenizer:
+        found: Tokenizer = tokenizers.cached_tokenizer_from_config(config.model_config)
+        return found
+
+    def engine_config(settings: dict[str, JsonValue]) -> EngineConfig:
+        if plugin := settings.get("reasoning_parser_plugin"):
+            reasoning.ReasoningParserManager.import_reasoning_parser(plugin)
+        # vLLM makes most sections of mappings itself; into this one it writes the reasoning parser first.
+        outputs = settings.get("structured_outputs_config")
+        made = {"structured_outputs_config": outputs_class(**outputs)} if isinstance(outputs, dict) else {}
+        config: EngineConfig = arguments.AsyncEngineArgs(**settings | made).create_engine_config(usage)
+        return config
+
+    def reasoning_parser(config: EngineConfig, settings: Mapping[str, object]) -> ReasoningParser | None:
+        outputs = config.structured_outputs_config
+        if not outputs.reasoning_parser or outputs.enable_in_reasoning:
+            return None
+        parser_class = reasoning.ReasoningParserManager.get_reasoning_parser(outputs.reasoning_parser)
+        parser: ReasoningParser = parser_class(tokenizer=tokenizer(config), **settings)
+        return parser
 
     def sampling_params(settings: Mapping[str, object]) -> object:
         constraint = {"json": settings.get("json"), "choice": settings.get("choice")}
@@ -212,8 +263,10 @@ def load_library() -> Library:
 
     return Library(
         is_cpu=import_module("vllm.platforms").current_platform.is_cpu(),
-        engine_config=lambda settings: arguments.AsyncEngineArgs(**settings).create_engine_config(usage),
+        engine_config=engine_config,
         engine=lambda config, is_silent: engine.AsyncLLM.from_vllm_config(config, disable_log_stats=is_silent),
+        tokenizer=tokenizer,
+        reasoning_parser=reasoning_parser,
         token_prompt=lambda ids: inputs.tokens_input(prompt_token_ids=ids),
         sampling_params=sampling_params,
         error=errors.VLLMError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mac_runner.backends.chat import with_thought
+from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.rendering import Rendered
 from mac_runner.backends.vllm.releases import Completion, Output
 from mac_runner.errors import TransientBackendError
@@ -14,14 +14,17 @@ from mac_runner.types import FinishReason, Reply, TokenCount, TokenTrace
 _REASONS: Final[Mapping[str | None, FinishReason]] = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
-def reply_of(output: Output, rendered: Rendered, *, traces: bool) -> Reply:
-    """The reply. Raises TransientBackendError when the engine ended the request without finishing it."""
+def reply_of(output: Output, rendered: Rendered, *, is_thinking: bool, traces: bool) -> Reply:
+    """The reply, which goes on with a thought that the prompt opened if it `is_thinking`.
+
+    Raises TransientBackendError when the engine ended the request without finishing it.
+    """
     completion = output.outputs[0]
     reason = _REASONS.get(completion.finish_reason)
     if reason is None:
         raise TransientBackendError(f"vLLM ended the request unfinished: {completion.finish_reason}")
     return Reply(
-        text=with_thought(rendered.text, completion.text),
+        text=f"{OPEN_THOUGHT}{completion.text}" if is_thinking else completion.text,
         finish_reason=reason,
         tokens=TokenCount(
             prompt=len(rendered.ids), cached=output.num_cached_tokens or 0, completion=len(completion.token_ids)

@@ -12,6 +12,8 @@ import pytest
 
 from mac_runner.backends.nano import NanoBackend
 from mac_runner.config import NanoConfig
+from mac_runner.environments.discussion.answers.reading import Found, read_fields
+from mac_runner.environments.town_of_salem.structured import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model
@@ -23,8 +25,10 @@ def config(model: Path, **more: object) -> NanoConfig:
 
 
 @asynccontextmanager
-async def running(section: NanoConfig, *, traces: bool = False) -> AsyncIterator[NanoBackend]:
-    backend = NanoBackend(name="m", config=section, traces=traces)
+async def running(
+    section: NanoConfig, *, traces: bool = False, told: list[str] | None = None
+) -> AsyncIterator[NanoBackend]:
+    backend = NanoBackend(name="m", config=section, traces=traces, say=([] if told is None else told).append)
     try:
         await backend.start()
         yield backend
@@ -134,18 +138,20 @@ def test_prompt_that_fills_the_window_to_the_last_token_overflows(model_director
     play(config(model_directory, max_model_len=found[0]), scene)
 
 
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"vote": {"enum": ["Ann", "Bob"]}},
+    "required": ["vote"],
+    "additionalProperties": False,
+}
+
+
 def test_reply_keeps_to_schema_and_choices(model_directory: Path) -> None:
-    schema: JsonObject = {
-        "type": "object",
-        "properties": {"vote": {"enum": ["Ann", "Bob"]}},
-        "required": ["vote"],
-        "additionalProperties": False,
-    }
     messages = (Message(role="user", content="vote"),)
 
     async def scene(backend: NanoBackend) -> None:
         held = await backend.generate(
-            request(prompt=Prompt(messages=messages, schema=schema), sampling=Sampling(seed=1, max_tokens=2000))
+            request(prompt=Prompt(messages=messages, schema=SCHEMA), sampling=Sampling(seed=1, max_tokens=2000))
         )
         chosen = await backend.generate(request(prompt=Prompt(messages=messages, choices=("guilty", "innocent"))))
 
@@ -162,6 +168,60 @@ def test_reasoning_that_the_template_opens_keeps_its_tag(model_directory: Path) 
         assert reply.text.startswith("<think>")
 
     play(config(model_directory, chat_template_kwargs={"enable_thinking": True}), scene)
+
+
+def test_reply_held_to_a_form_has_no_thought_though_the_template_opens_one(model_directory: Path) -> None:
+    messages = (Message(role="user", content="vote"),)
+    form = Prompt(messages=messages, schema=SCHEMA)
+    acts = Prompt(messages=messages, schema={"const": {"act": "wait"}})
+    choice = Prompt(messages=messages, choices=("guilty", "innocent"))
+
+    async def scene(backend: NanoBackend) -> None:
+        held, acted, chosen = [
+            await backend.generate(request(prompt=prompt, sampling=Sampling(seed=1, max_tokens=2000)))
+            for prompt in (form, acts, choice)
+        ]
+
+        found = read_fields(held, ["vote"])
+        assert isinstance(found, Found)
+        assert found.get("vote") in ("Ann", "Bob")
+        assert read_object(acted.text) == {"act": "wait"}
+        assert chosen.text in ("guilty", "innocent")
+
+    play(config(model_directory, chat_template_kwargs={"enable_thinking": True}), scene)
+
+
+@pytest.mark.parametrize("is_thinking", [True, False])
+def test_it_is_told_that_forms_leave_no_room_for_the_thought_of_the_template(
+    model_directory: Path, is_thinking: bool
+) -> None:
+    told: list[str] = []
+
+    async def on_stage() -> None:
+        async with running(config(model_directory, chat_template_kwargs={"enable_thinking": is_thinking}), told=told):
+            pass
+
+    asyncio.run(on_stage())
+
+    assert len(told) == is_thinking
+    assert all(line.startswith("model m: its chat template opens a thought") for line in told)
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [("{{ broken", "it cannot write a user's message"), ("hello", "it leaves out what a user says")],
+)
+def test_template_that_can_never_work_is_bad_input(tmp_path: Path, template: str, why: str) -> None:
+    model = make_nano_model(tmp_path / "tiny")
+    (model / "chat_template.jinja").write_text(template)
+
+    async def scene(backend: NanoBackend) -> None:
+        raise AssertionError("it started")
+
+    with pytest.raises(ConfigError, match=f"nano_config.model: the chat template does not work: {why}") as caught:
+        play(config(model), scene)
+
+    assert caught.value.key == ("model_definitions", "m", "nano_config", "model")
 
 
 def test_request_that_is_given_up_leaves_the_engine_serving(model_directory: Path) -> None:

@@ -29,8 +29,9 @@ class Output:
     num_cached_tokens: int | None = 2
 
 
-def reply(completion: Completion, *, prompt: str = "ask", cached: int | None = 2, traces: bool = False) -> Reply:
-    return reply_of(Output([completion], cached), Rendered(prompt, [1, 2, 3]), traces=traces)  # type: ignore[arg-type]
+def reply(completion: Completion, *, is_thinking: bool = False, cached: int | None = 2, traces: bool = False) -> Reply:
+    output = Output([completion], cached)
+    return reply_of(output, Rendered("ask", [1, 2, 3]), is_thinking=is_thinking, traces=traces)  # type: ignore[arg-type]
 
 
 def test_reply_carries_text_reason_and_tokens() -> None:
@@ -47,7 +48,7 @@ def test_cut_reply_says_so_and_nothing_cached_counts_as_zero() -> None:
 
 
 def test_reasoning_that_the_prompt_opened_stays_reasoning_when_it_is_cut_off() -> None:
-    assert reply(Completion(text="so", finish_reason="length"), prompt="ask<think>\n").text == "<think>so"
+    assert reply(Completion(text="so", finish_reason="length"), is_thinking=True).text == "<think>so"
 
 
 def test_trace_holds_the_drawn_tokens_likelihoods_and_no_others() -> None:

@@ -61,7 +61,7 @@ def ollama_backend(server: Served, **more: object) -> Backend:
 def nano_backend(model: Path, **template: object) -> Backend:
     section = {"model": str(model), "num_threads": 1, "kv_cache_gib": 0.02, "chat_template_kwargs": template}
     config = NanoConfig.model_validate(section)
-    return NanoBackend(name="m", config=config, traces=True)
+    return NanoBackend(name="m", config=config, traces=True, say=lambda line: None)
 
 
 def play(model: Path, of: Callable[[Served], Backend], scene: Callable[[Backend], Awaitable[None]]) -> None:

@@ -1,0 +1,69 @@
+"""A thinking model whose engine is told by a reasoning parser where a thought ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mac_runner.environments.discussion.answers.problems import Problem
+from mac_runner.environments.discussion.answers.reading import Found, read_fields
+from mac_runner.environments.town_of_salem.structured import read_object
+from mac_runner.types import JsonObject, Message, Prompt
+from tests.sim.requests import request
+from tests.vllm.processes import engine_processes
+from tests.vllm.table import Table, config, sampling, started
+from tests.vllm.tiny_model import make_tiny_model
+
+MESSAGES = (Message(role="user", content="Whom do you vote for?"),)
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"act": {"const": "vote"}, "target": {"enum": ["Ann", "Bob"]}},
+    "required": ["act", "target"],
+    "additionalProperties": False,
+}
+REPLIES = 12
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    model = make_tiny_model(tmp_path_factory.mktemp("brief"), is_brief=True)
+    settings = config(model, reasoning_parser="deepseek_r1", chat_template_kwargs={"enable_thinking": True})
+    with started(settings) as table:
+        yield table
+    assert engine_processes() == []
+
+
+def test_form_begins_behind_a_thought_that_is_free(table: Table) -> None:
+    """The model's words are chance: what it thinks is no JSON, and what it says behind it nothing but the form."""
+    prompt = Prompt(messages=MESSAGES, schema=SCHEMA)
+    replies = table.ask(*(request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES)))
+
+    thoughts = []
+    for reply in replies:
+        thought, end, form = reply.text.partition("</think>")
+        assert thought.startswith("<think>")
+        found = read_fields(reply, ["target"])
+        if not end:  # It was cut off, or stopped, in the thought.
+            assert isinstance(found, Problem)
+            continue
+        thoughts.append(thought)
+        assert isinstance(found, Found)
+        assert found.get("target") in {"Ann", "Bob"}
+        assert read_object(reply.text) == {"act": "vote", "target": found.get("target")}
+        assert form.strip().startswith('{"act":"vote","target":"')
+    assert any(len(thought) > len("<think>") for thought in thoughts)
+
+
+def test_choice_comes_behind_a_thought_too(table: Table) -> None:
+    prompt = Prompt(messages=MESSAGES, choices=("Ann", "Bob"))
+    replies = table.ask(*(request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES)))
+
+    said = {form for _, end, form in (reply.text.partition("</think>") for reply in replies) if end}
+    assert said
+    assert said <= {"Ann", "Bob"}
+    assert all(reply.text.startswith("<think>") for reply in replies)
+
+
+def test_nothing_is_told_at_the_start_of_an_engine_that_lets_its_model_think(table: Table) -> None:
+    assert not table.told
