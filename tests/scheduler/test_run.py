@@ -227,7 +227,9 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     stage.play()
 
     assert len(engine.sent) == 3
-    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: TransientBackendError: model model-0: connection reset"]
+    assert failures(stage.recorder) == [
+        "turn 0/a0/0/0 got no answer: TransientBackendError: model model-0: connection reset"
+    ]
     assert stage.recorder.named("EVENT_GIVE_UP")[0]["sending"] == 3
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
 
