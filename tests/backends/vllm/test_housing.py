@@ -50,7 +50,8 @@ from pathlib import Path
 from mac_runner.backends.vllm.housing import Housing
 
 def work(name):
-    print(f"{name}, {Path(os.environ['VLLM_LOGGING_CONFIG_PATH']).name}, leads: {os.getsid(0) == os.getpid()}", flush=True)
+    configured = Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).name
+    print(f"{name}, {configured}, leads: {os.getsid(0) == os.getpid()}", flush=True)
     os.write(2, b"an error\\n")
 
 def start(log, name):
