@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.vllm import child
+from mac_runner.backends.vllm.logs import LOG_VARIABLE, log_handler
 from mac_runner.backends.vllm.telling import cause_in
 from mac_runner.types import JsonObject
 
 _FORMAT: Final = "%(levelname)s %(asctime)s %(process)d %(name)s %(message)s"
-_LOGGING: Final = "VLLM_LOGGING_CONFIG_PATH"
 _TAIL_BYTES: Final = 1 << 18
 """How much of a log is looked through for an error: a traceback of many processes, and what they said meanwhile."""
 
@@ -89,7 +89,7 @@ class Housing:
             self._variables = _furnish(self._directory)
             self._is_kept = False
         self._tenants += 1
-        return _room(self._directory, f"{self._tenants}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}", self._variables)
+        return _room(self._directory, f"{self._tenants}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
 
     def leave(self, *, is_kept: bool) -> None:
         """After an engine has ended; `is_kept` when somebody will want to read the log."""
@@ -109,24 +109,28 @@ def _furnish(directory: Path) -> frozenset[str]:
     """Returns the variables it has set in the environment."""
     # The module asks itself this whenever it starts a process. What `set_executable` sets is for all threads.
     vars(spawn).update(get_executable=_executable)
-    settings = _logging(directory / "mac_runner.log")
-    dictConfig(settings)  # vLLM does so with the file, but not before it has begun to talk.
-    variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", _LOGGING: str(_written(directory / "logging.json", settings))}
+    logging_file = directory / "logging.json"
+    logging_file.write_text(json.dumps(_logging()), encoding="utf-8")
+    variables = {
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_LOGGING_CONFIG_PATH": str(logging_file),
+        LOG_VARIABLE: str(directory / "mac_runner.log"),
+    }
     ours = frozenset(variables.keys() - os.environ.keys())  # What the user has set stands.
     os.environ.update({name: variables[name] for name in ours})
+    dictConfig(_logging())  # vLLM does so with the file, but not before it has begun to talk.
     return ours
 
 
-def _room(directory: Path, name: str, variables: frozenset[str]) -> EngineLog:
+def _room(directory: Path, name: str) -> EngineLog:
     """An engine's own log, and the program that starts its processes."""
     log = directory / f"{name}.log"
     log.touch()
     program = directory / f"{name}-python"
     command = shlex.join([sys.executable, "-S", "-E", child.__file__, sys.executable])
-    settings = _written(directory / f"{name}-logging.json", _logging(log))
-    setting = f"export {_LOGGING}={shlex.quote(str(settings))}\n" if _LOGGING in variables else ""
-    redirected = f'exec {command} "$@" >>{shlex.quote(str(log))} 2>&1\n'
-    program.write_text(f"#!/bin/sh\n{setting}{redirected}", encoding="utf-8")
+    setting = f"export {LOG_VARIABLE}={shlex.quote(str(log))}"
+    redirected = f'exec {command} "$@" >>"${LOG_VARIABLE}" 2>&1'
+    program.write_text(f"#!/bin/sh\n{setting}\n{redirected}\n", encoding="utf-8")
     program.chmod(0o700)
     return EngineLog(log, program)
 
@@ -141,13 +145,9 @@ def _clear(variables: Iterable[str]) -> None:
         handler.close()
 
 
-def _written(path: Path, record: JsonObject) -> Path:
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return path
-
-
-def _logging(log: Path) -> JsonObject:
-    handler: JsonObject = {"class": "logging.FileHandler", "filename": str(log), "formatter": "line"}
+def _logging() -> JsonObject:
+    """The same for every process: an engine's configuration carries the file into those that it starts."""
+    handler: JsonObject = {"()": f"{log_handler.__module__}.{log_handler.__name__}", "formatter": "line"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
