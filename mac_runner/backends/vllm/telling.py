@@ -19,17 +19,20 @@ _FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadE
 def cause_in(log: str) -> str | None:
     """The last error in an engine's log that is no consequence of another one; None when there is none.
 
-    Of a traceback that is the line with the exception, of any other error its message.
+    Of a traceback that is the line with the exception; an error without one is taken when there is no traceback.
     """
-    errors: list[str] = []
+    raised: list[str] = []
+    messages: list[str] = []
     is_error = False
     for line in log.splitlines():
         if record := _RECORD.match(line):
             is_error = record[1] in {"ERROR", "CRITICAL"}
-            errors += [record[2]] if is_error else []
+            messages += [record[2]] if is_error else []
         elif is_error and _RAISED.match(line):
-            errors[-1] = line
-    return next((clipped(error) for error in reversed(errors) if not _FOLLOWING.search(error)), None)
+            raised.append(line)
+            messages.clear()
+    found = (*reversed(raised), *reversed(messages))
+    return next((clipped(error) for error in found if not _FOLLOWING.search(error)), None)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ def error(message: str, raised: str) -> str:
         (f"ERROR {LINE}.core No room is left.\nINFO {LINE}.core bye\nValueError: not of it\n", "No room is left."),
         (error("EngineCore failed to start.", TOO_SMALL), TOO_SMALL),
         (error("An early one.", "KeyError: 'a'") + error("EngineCore failed to start.", TOO_SMALL), TOO_SMALL),
+        (error("EngineCore failed to start.", TOO_SMALL) + f"ERROR {LINE}.core Worker died unexpectedly.\n", TOO_SMALL),
         (error("A worker failed.", "torch.OutOfMemoryError: no more\n  of it"), "torch.OutOfMemoryError: no more"),
     ],
 )
