@@ -37,7 +37,22 @@ class Verdict(StrEnum):
 
 
 class MacRunnerError(Exception):
-    """Base of the tree; its text is written for the user: what, where, what to do."""
+    """Base of the tree; its text is written for the user: what, where, what to do.
+
+    `model` names the model whose engine it is about. An engine speaks of itself alone, and whoever asked it knows which
+    one it was; the name then stands in front of the text.
+    """
+
+    model: str | None = None
+
+    def __str__(self) -> str:
+        """The text, behind the model's name."""
+        return self.words if self.model is None else f"model {self.model}: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The text alone."""
+        return super().__str__()
 
 
 class ConfigError(MacRunnerError):
@@ -143,13 +158,17 @@ class boundary:  # noqa: N801 - it reads as the verb that it is
     Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on: it guards the
     calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python. It is a class
     because a turn passes several boundaries, and a generator would cost each of them three times as much.
+
+    Around a call of an engine, `model` says whose: whatever passes is told as an error of it, but for a ConfigError,
+    which names its key.
     """
 
-    __slots__ = ("_error", "_what")
+    __slots__ = ("_error", "_model", "_what")
 
-    def __init__(self, error: type[MacRunnerError], what: str) -> None:
+    def __init__(self, error: type[MacRunnerError], what: str, *, model: str | None = None) -> None:
         self._error = error
         self._what = what
+        self._model = model
 
     def __enter__(self) -> None:
         pass
@@ -157,7 +176,17 @@ class boundary:  # noqa: N801 - it reads as the verb that it is
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not isinstance(fault, Exception):
+            return
+        ours = self._ours(fault)
+        if self._model is not None and not isinstance(ours, ConfigError):
+            ours.model = self._model
+        if ours is not fault:
+            raise ours from fault
+
+    def _ours(self, fault: Exception) -> MacRunnerError:
+        if isinstance(fault, MacRunnerError):
+            return fault
         if isinstance(fault, MemoryError):
-            raise OutOfMemoryError(self._what) from fault
-        if isinstance(fault, Exception) and not isinstance(fault, MacRunnerError):
-            raise self._error(f"{self._what}: {type(fault).__name__}: {fault}") from fault
+            return OutOfMemoryError(self._what)
+        return self._error(f"{self._what}: {type(fault).__name__}: {fault}")

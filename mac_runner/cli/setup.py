@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.backends import build_backend
 from mac_runner.backends.base import Backend
+from mac_runner.cli.locating import LocatedBackend, located
 from mac_runner.clock import Clock
 from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, load_experiment
 from mac_runner.environments.base import Environment, Policy
@@ -91,7 +91,7 @@ class Setup:
     ) -> Backend:
         """The engine of model `name`, defined by the experiment or a variant of what it says. Raises ConfigError."""
         with located(self.loaded):
-            return build_backend(
+            backend = build_backend(
                 name,
                 definition,
                 agents=self.experiment.agent_definitions,
@@ -100,6 +100,7 @@ class Setup:
                 say=say,
                 is_pulling=is_pulling,
             )
+        return LocatedBackend(backend, self.loaded)
 
     def policy(self, model: str, name: str) -> Policy:
         """The environment's scripted player called `name`; of an unknown one it is told where the file names it."""
@@ -141,14 +142,3 @@ def directory_of(invocation: Invocation, name: str) -> Path:
     shard = invocation.shard
     named = name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
     return invocation.out or Path("runs") / named
-
-
-@contextmanager
-def located(loaded: Loaded) -> Iterator[None]:
-    """Whoever refuses a setting inside the block knows its key; the file knows the place."""
-    try:
-        yield
-    except ConfigError as error:
-        if not error.key:
-            raise
-        raise ConfigError(f"{loaded.locate(error.key)}: {error}") from error

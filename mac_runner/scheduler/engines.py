@@ -29,7 +29,7 @@ async def started(
     try:
         yield await _start(backends, stop, _Herald(clock, say))
     except BaseException:
-        with suppress(EngineDeadError):  # The error under way is the one to show.
+        with suppress(MacRunnerError):  # The error under way is the one to show.
             await _close(backends)
         raise
     await _close(backends)
@@ -37,12 +37,12 @@ async def started(
 
 async def generate(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
     """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            with boundary(EngineCrashedError, f"model {request.turn.model}"):
+    with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
+        try:
+            async with asyncio.timeout(deadline_s):
                 reply = await _asked(backend, request)
-    except TimeoutError:
-        raise RequestTimeoutError("no reply before the request's deadline") from None
+        except TimeoutError:
+            raise RequestTimeoutError("no reply before the request's deadline") from None
     if len(reply.text) > REPLY_CHARS_MAX:
         return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
     return reply
@@ -53,7 +53,7 @@ async def _asked(backend: Backend, request: Request) -> Reply:
     try:
         return await backend.generate(request)
     except (ConnectionError, TimeoutError) as fault:
-        text = f"model {request.turn.model}: {type(fault).__name__}: {fault}"
+        text = f"{type(fault).__name__}: {fault}"
         raise TransientBackendError(text, is_unreachable=isinstance(fault, ConnectionError)) from fault
 
 
@@ -85,7 +85,7 @@ async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, herald: _
 
 
 async def _start_one(name: str, backend: Backend, herald: _Herald) -> None:
-    with boundary(EngineDeadError, f"model {name} did not start"):
+    with boundary(EngineDeadError, "it did not start", model=name):
         async with herald.telling(name, backend):
             await backend.start()
 
@@ -128,20 +128,20 @@ async def _close(backends: Mapping[str, Backend]) -> None:
         await asyncio.shield(closing)
     except asyncio.CancelledError:
         await asyncio.wait([closing])
-        with suppress(EngineDeadError):  # The cancellation is what is told.
+        with suppress(MacRunnerError):  # The cancellation is what is told.
             closing.result()
         raise
 
 
 async def _close_each(backends: Mapping[str, Backend]) -> None:
-    """Close one after the other, each under a deadline; the first error is raised once all have been tried."""
-    errors: list[EngineDeadError] = []
-    for name, backend in backends.items():
-        try:
-            with boundary(EngineDeadError, f"model {name} did not close"):
-                async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
-                    await backend.close()
-        except EngineDeadError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    """Close them side by side; the error of the first that has one is raised once all have been tried."""
+    closings = (_close_one(name, backend) for name, backend in backends.items())
+    for outcome in await asyncio.gather(*closings, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+
+
+async def _close_one(name: str, backend: Backend) -> None:
+    with boundary(EngineDeadError, "it did not close", model=name):
+        async with asyncio.timeout(BACKEND_CLOSE_S_MAX):
+            await backend.close()

@@ -79,6 +79,7 @@ class Exchange:
         except BackendError as fault:
             self._accounting.landed(engine, self._clock.monotonic_s(), None)
             if fault.verdict is Verdict.FAIL_RUN:
+                fault.model = engine
                 raise
             return self._unanswered(live, depart, request, fault)
         await self._pace.turn()
@@ -129,7 +130,7 @@ class Exchange:
         health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable)
         if health.is_lost(now_s):
             raise EngineDeadError(
-                f"model {engine} has answered nobody for a while, at last: {sendings.faults[-1]}"
+                f"model {engine} has answered nobody for a while, at last: {type(fault).__name__}: {fault.words}"
             ) from fault
         if fault.is_engine_death:  # Whose doing that was is for `poison` to find out, and no count of attempts.
             sendings.forgiven, sendings.answers_before = depart.sending - 1, health.answers

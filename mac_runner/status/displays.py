@@ -80,7 +80,10 @@ class SilentDisplay:
 
 
 class PlainDisplay:
-    """One line per update, without control characters: for a log file or a batch job."""
+    """One line per update, without control characters: for a log file or a batch job.
+
+    Before the engines run there is nothing to tell.
+    """
 
     interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
 
@@ -91,7 +94,8 @@ class PlainDisplay:
         pass
 
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
-        self.say(wording.line(frame))
+        if frame.reading.models:
+            self.say(wording.line(frame))
 
     def say(self, text: str) -> None:  # noqa: D102
         self._stream.write(f"{text}\n")

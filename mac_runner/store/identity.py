@@ -9,13 +9,14 @@ from typing import Final
 
 import yaml
 
-from mac_runner.config import Difference, differences
+from mac_runner.config import Difference, IdentityDiff, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import config_path, grid_path, merge_path, shard_path
+from mac_runner.store.layout import Layout, config_path, grid_path, merge_path, shard_path
 from mac_runner.store.records import entry
+from mac_runner.store.unplayed import is_unplayed
 from mac_runner.types import JsonObject, JsonValue
 
 SafeLoader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -72,12 +73,15 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     return True
 
 
-def runtime_changes(disk: Disk, directory: Path, resolved: JsonObject) -> tuple[Difference, ...]:
-    """What changed since the run was started, where it may. Raises IdentityError naming all that may not."""
-    found = differences(read_config(disk, directory), resolved)
-    if found.identity:
-        raise IdentityError(_refusal(directory, found.identity))
-    return tuple(found.runtime)
+def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
+    """What changed since the run was started: of its identity nothing, unless nothing was played.
+
+    Raises IdentityError naming all that may not change.
+    """
+    found = differences(read_config(disk, layout.directory), resolved)
+    if found.identity and not is_unplayed(disk, layout):
+        raise IdentityError(_refusal(layout.directory, found.identity))
+    return found
 
 
 def encode_shard(shard: Shard) -> bytes:

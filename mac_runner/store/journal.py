@@ -39,6 +39,8 @@ from mac_runner.types import JsonObject, RecordedReply
 
 JOURNAL_FORMAT = 1
 
+_OF_SESSIONS = frozenset({"session", "checkpoint"})
+
 # Possessive, for there is one way only to read an id: a search is over a frame in a third of the time.
 _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
 _MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
@@ -164,6 +166,16 @@ def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[s
                 del known[n:]
                 known.append(_reply(path, record))
     return found
+
+
+def is_blank(disk: Disk, layout: Layout) -> bool:
+    """Whether the journal tells of sessions alone: none of its frames, intact or damaged, is of a conversation."""
+    for path in _segments(disk, layout):
+        for line in lines(disk.chunks(path)):
+            found, is_damaged = records_of(line) if line.is_ended else ((), False)
+            if is_damaged or any(_checked(path, record)["kind"] not in _OF_SESSIONS for record in found):
+                return False
+    return True
 
 
 def begun(disk: Disk, layout: Layout) -> set[str]:

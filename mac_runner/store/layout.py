@@ -26,6 +26,8 @@ from pathlib import Path
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.transcripts import attempt_path, transcript_path
 
+INDEX_SUFFIX = "_index.jsonl"
+
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
@@ -55,7 +57,7 @@ class Layout:
     @property
     def index(self) -> Path:
         """The rows of ended conversations."""
-        return self.directory / f"{self.experiment_name}_index.jsonl"
+        return self.directory / f"{self.experiment_name}{INDEX_SUFFIX}"
 
     @property
     def summary(self) -> Path:

@@ -20,12 +20,12 @@ from mac_runner.store import journal
 from mac_runner.store.closing import Closing
 from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.identity import (
+    changes,
     check_shard,
     describe,
     encode_config,
     encode_shard,
     is_untouched,
-    runtime_changes,
 )
 from mac_runner.store.layout import Layout, merge_path, shard_path
 from mac_runner.store.lock import RunLock
@@ -48,6 +48,7 @@ from mac_runner.store.session import (
     write_manifest,
 )
 from mac_runner.store.space import Need, check_room, telling_the_need, typical_transcript_bytes
+from mac_runner.store.unplayed import forget_plan
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject, RecordedReply, Task
 
@@ -190,9 +191,9 @@ def open_run(
         lock = RunLock(disk, directory, clock=clock, machine=machine, say=say, is_guarded=is_guarded)
         try:
             is_new = is_untouched(disk, directory)
-            changes = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
+            changed = _begin(layout, resolved, shard, disk) if is_new else _go_on(layout, resolved, shard, disk)
             return _open_locked(
-                layout, changes=changes, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
+                layout, changed=changed, tasks=tasks, clock=clock, disk=disk, lock=lock, is_retried=is_retried
             )
         except BaseException:
             # What went wrong is the news; that the note of the owner stays behind as well is none.
@@ -220,19 +221,21 @@ def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk
 
 def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
     """Take over the run directory as it is, with the settings of now; what they change."""
-    changes = runtime_changes(disk, layout.directory, resolved)
+    found = changes(disk, layout, resolved)
     check_shard(disk, layout.directory, shard)
     # A merge that was killed at its very end is whole; what comes now makes it a run of its own.
     disk.remove(merge_path(layout.directory))
-    if changes:
+    if found.identity:
+        forget_plan(disk, layout)
+    if told := (*found.identity, *found.runtime):
         disk.write_atomic(layout.config, [encode_config(resolved)])
-    return changes
+    return told
 
 
 def _open_locked(
     layout: Layout,
     *,
-    changes: tuple[Difference, ...],
+    changed: tuple[Difference, ...],
     tasks: Plan,
     clock: Clock,
     disk: Disk,
@@ -275,8 +278,8 @@ def _open_locked(
         run.event(EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]})
     if lock.network_filesystem is not None:
         run.event(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
-    if changes:
-        run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changes]})
+    if changed:
+        run.event(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changed]})
     return run
 
 

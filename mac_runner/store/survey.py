@@ -13,7 +13,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
-from mac_runner.store.identity import check_shard, describe, is_untouched, runtime_changes
+from mac_runner.store.identity import changes, check_shard, describe, is_untouched
 from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.records import entry
@@ -55,9 +55,9 @@ def survey(
     """Look at a directory as `open_run` would, with the same refusals, and leave it as it is."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=experiment_name)
-    changes: tuple[Difference, ...] = ()
+    changed: tuple[Difference, ...] = ()
     if not is_untouched(disk, directory):
-        changes = runtime_changes(disk, directory, resolved)
+        changed = sum(changes(disk, layout, resolved), start=())
         check_shard(disk, directory, shard)
     present = {task_id_of(name) for name in disk.names(layout.transcripts)}
     statuses = ((entry(row, "task_id", str), entry(row, "status", str)) for row in journal.rows(disk, layout))
@@ -71,8 +71,8 @@ def survey(
         failed=found["failed"],
         half_done=len(half_done),
         recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
-        changed_settings=tuple(describe(change) for change in changes),
-        is_complete=not changes and _is_final(disk, layout, tasks),
+        changed_settings=tuple(describe(change) for change in changed),
+        is_complete=not changed and _is_final(disk, layout, tasks),
     )
 
 
@@ -90,9 +90,9 @@ def is_complete(
     layout = Layout(directory=directory, experiment_name=experiment_name)
     if is_untouched(disk, directory):
         return False
-    changes = runtime_changes(disk, directory, resolved)
+    found = changes(disk, layout, resolved)
     check_shard(disk, directory, shard)
-    return not changes and _is_final(disk, layout, tasks)
+    return not any(found) and _is_final(disk, layout, tasks)
 
 
 def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:

@@ -23,6 +23,7 @@ from tests.store import player
 CONVERSATIONS = 3
 TORN = 20
 STATES_MIN = 1_800
+CHANGING_HANDS_MIN = 50
 READS = frozenset({"open_read", "read", "last_byte", "names", "free"})
 
 
@@ -158,3 +159,17 @@ def test_model_disk_forgets_what_was_never_synced(tmp_path: Path, sync: str) -> 
     disk.fsync_directory(tmp_path)
     assert disk.crash("drop").files() == {"a": b"gold"}
     assert disk.crash(Random(1)).files() == {"a": b"gold"}
+
+
+def test_crash_while_an_unplayed_directory_changes_hands_leaves_no_plan_of_another(tmp_path: Path) -> None:
+    """The first experiment never played; the second goes on from whatever is left, with its own plan alone."""
+    disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
+    player.open_toy(run_dir, CONVERSATIONS + 2, disk=Disk(disk)).close()
+    moments, corrected = Moments(disk), player.resolved(seed=2)
+    with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk), config=corrected) as run:
+        player.play(run, turns=1)
+
+    assert len(moments.cases) >= CHANGING_HANDS_MIN
+    for crashed, _ in moments.cases.values():
+        with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(crashed), config=corrected) as run:
+            assert run.counts == (CONVERSATIONS, 0, 0)

@@ -158,7 +158,7 @@ def test_a_request_that_is_never_answered_fails_its_conversation_at_its_deadline
 
     assert result.failed == 1
     assert failures(stage.recorder) == [
-        "turn 0/a0/0/0 got no answer: RequestTimeoutError: no reply before the request's deadline"
+        "turn 0/a0/0/0 got no answer: RequestTimeoutError: model model-0: no reply before the request's deadline"
     ]
     assert stage.ended_at_s == pytest.approx(35.0)
 
@@ -211,7 +211,7 @@ def test_a_turn_whose_conversation_failed_while_it_waited_for_the_disk_is_not_se
         stage.backends = {"model-0": Raising(RequestRefusedError("too long")), "model-1": late}
         stage.play()
         started = [fields["turn"] for fields in stage.recorder.named("EVENT_INFER_START")]
-        assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: too long"]
+        assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: model model-0: too long"]
         if started[0] == "0/a0/0/0":
             looked_at += 1
             assert started == ["0/a0/0/0"]
@@ -227,7 +227,9 @@ def test_a_request_is_given_up_after_its_last_attempt() -> None:
     stage.play()
 
     assert len(engine.sent) == 3
-    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: TransientBackendError: connection reset"]
+    assert failures(stage.recorder) == [
+        "turn 0/a0/0/0 got no answer: TransientBackendError: model model-0: connection reset"
+    ]
     assert stage.recorder.named("EVENT_GIVE_UP")[0]["sending"] == 3
     assert stage.recorder.transcripts["toy-000"]["turns"] == []
 
@@ -353,7 +355,7 @@ def test_a_fault_of_a_conversation_that_has_failed_is_not_retried() -> None:
 
     assert [fields["agent"] for fields in stage.recorder.named("EVENT_GIVE_UP")] == ["a0", "a1"]
     assert len(late.sent) == 1
-    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: too long"]
+    assert failures(stage.recorder) == ["turn 0/a0/0/0 got no answer: RequestRefusedError: model model-0: too long"]
 
 
 @pytest.mark.parametrize("breaks", get_args(Break))
@@ -393,7 +395,7 @@ def test_a_dead_engine_ends_the_run_and_closes_all(error: Exception) -> None:
     first, second = Raising(error, every=7), SimulatedEngine()
     stage.backends = {"model-0": first, "model-1": second}
 
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(EngineDeadError, match=f"^model model-0: .*{error}"):
         stage.play()
 
     assert first.is_closed
@@ -486,7 +488,7 @@ def test_an_engine_that_does_not_start_ends_the_run_and_closes_all() -> None:
     dud, good = Dud(), SimulatedEngine()
     stage.backends = {"model-0": dud, "model-1": good}
 
-    with pytest.raises(EngineDeadError, match="model model-0 did not start: OSError: no such device"):
+    with pytest.raises(EngineDeadError, match="model model-0: it did not start: OSError: no such device"):
         stage.play()
 
     assert dud.is_closed
@@ -508,7 +510,7 @@ def test_an_engine_that_does_not_close_is_told_when_nothing_worse_happened() -> 
 
     stage = Stage(work=tasks(1))
     stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
-    with pytest.raises(EngineDeadError, match="did not close"):
+    with pytest.raises(EngineDeadError, match="model model-0: it did not close"):
         stage.play()
     assert len(stage.recorder.transcripts) == 1
 
@@ -516,6 +518,32 @@ def test_an_engine_that_does_not_close_is_told_when_nothing_worse_happened() -> 
     stage.backends = {"model-0": Clinging(), "model-1": SimulatedEngine()}
     with pytest.raises(StoreError):
         stage.play()
+
+
+def test_engines_close_side_by_side_and_the_first_error_is_told_once_all_have_been_tried() -> None:
+    closed: list[str] = []
+
+    class Slow(SimulatedEngine):
+        def __init__(self, name: str, closing_s: float, fault: str | None = None) -> None:
+            super().__init__()
+            self._name, self._closing_s, self._fault = name, closing_s, fault
+
+        async def close(self) -> None:
+            await asyncio.sleep(self._closing_s)
+            closed.append(self._name)
+            if self._fault is not None:
+                raise OSError(self._fault)
+
+    stage = Stage(work=[])
+    stage.backends = {
+        "model-0": Slow("model-0", 9.0, "the first"),
+        "model-1": Slow("model-1", 8.0, "the second"),
+        "model-2": Slow("model-2", 7.0),
+    }
+    with pytest.raises(EngineDeadError, match="model model-0: it did not close: OSError: the first"):
+        stage.play()
+
+    assert closed == ["model-2", "model-1", "model-0"]
 
 
 def test_a_long_reply_is_cut_and_marked() -> None:

@@ -10,7 +10,8 @@ from mac_runner.config import Experiment
 from mac_runner.config.section import RUNTIME, leaf_fields
 from mac_runner.errors import IdentityError
 from mac_runner.store import Disk
-from mac_runner.store.identity import encode_config, runtime_changes
+from mac_runner.store.identity import changes, encode_config
+from mac_runner.store.layout import Layout
 from mac_runner.types import JsonObject
 
 LEAVES = {
@@ -28,6 +29,10 @@ def config(path: str, value: str) -> JsonObject:
     return _nested(keys, value)
 
 
+def layout(directory: Path) -> Layout:
+    return Layout(directory=directory, experiment_name="toy")
+
+
 def _nested(keys: list[str], value: str) -> JsonObject:
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
@@ -36,16 +41,18 @@ def _nested(keys: list[str], value: str) -> JsonObject:
 def test_change_of_a_runtime_field_goes_on(tmp_path: Path, path: str) -> None:
     (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
 
-    (change,) = runtime_changes(Disk(), tmp_path, config(path, "new"))
+    found = changes(Disk(), layout(tmp_path), config(path, "new"))
 
-    assert (change.path, change.old, change.new) == (path, "old", "new")
+    assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
 
 
 @pytest.mark.parametrize("path", [path for path, field in LEAVES.items() if RUNTIME not in field.metadata])
 def test_change_of_an_identity_field_is_refused_by_name_with_both_values(tmp_path: Path, path: str) -> None:
     (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts/toy_00000.json").touch()
 
     with pytest.raises(IdentityError) as refusal:
-        runtime_changes(Disk(), tmp_path, config(path, "new"))
+        changes(Disk(), layout(tmp_path), config(path, "new"))
 
     assert f'{path}: "old" there, "new" now' in str(refusal.value)

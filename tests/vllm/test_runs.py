@@ -124,7 +124,8 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     code, _, errors = first.ended()
     assert code == Exit.INTERRUPTED
     assert not alive(engine.pid for engine in engines)
-    assert "vLLM's engine process has ended; what it printed is in" in errors
+    assert "model m: vLLM's engine process has ended; " in errors
+    assert "what it printed is in" in errors
 
     # Ctrl-C reaches the whole group: what is in flight is finished, and nothing is left running.
     recorded = len(run.events("EVENT_INFER_DONE"))

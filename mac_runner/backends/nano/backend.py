@@ -63,7 +63,7 @@ class NanoBackend:
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not given to the engine."""
         if self._engine is None:
-            raise EngineDeadError(f"model {self._name}: the engine is not running")
+            raise EngineDeadError("the engine is not running")
         return await self._engine.generate(request, traces=self._traces)
 
     async def close(self) -> None:

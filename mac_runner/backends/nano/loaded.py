@@ -62,7 +62,7 @@ class LoadedEngine:
         key = ("model_definitions", name, "nano_config")
         _require_variables(config.chat_template_kwargs, (*key, "chat_template_kwargs"))
         try:
-            with boundary(EngineDeadError, f"model {name}: nano did not start"):
+            with boundary(EngineDeadError, "nano did not start"):
                 engine = AsyncEngine(engine_config(config))
                 await engine.start()
         except EngineDeadError as error:

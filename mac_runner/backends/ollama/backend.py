@@ -54,7 +54,7 @@ class OllamaBackend:
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        self._key = f"model_definitions.{name}.ollama_config"
+        self._key = ("model_definitions", name, "ollama_config")
         _check_host(name, config.host)
         self._api_key = key_in(os.environ, KEY_VARIABLE)
         self._config = config
@@ -157,22 +157,20 @@ class OllamaBackend:
             async with asyncio.timeout(limit_s):
                 yield
         except TimeoutError:
-            raise EngineDeadError(
-                f"{self._key}: Ollama at {self._config.host} did not answer within {limit_s} s"
-            ) from None
+            raise EngineDeadError(f"Ollama at {self._config.host} did not answer within {limit_s} s") from None
         except TransientBackendError as error:
             advice = "; start it (`ollama serve`), or say where it is with `host`" if error.is_unreachable else ""
-            raise EngineDeadError(f"{self._key}: {error}{advice}") from error
+            raise EngineDeadError(f"{error}{advice}") from error
         except (RequestRefusedError, UnknownModelError) as error:
-            raise ConfigError(f"{self._key}: {error}") from error
+            raise self._refusal(str(error), *(["model"] if isinstance(error, UnknownModelError) else [])) from error
         except DeniedError as error:
-            raise ConfigError(f"{self._key}: {error}; set {KEY_VARIABLE} to a key that the server takes") from error
+            raise self._refusal(f"{error}; set {KEY_VARIABLE} to a key that the server takes") from error
 
     async def _check_version(self, wire: Wire) -> None:
         version = await version_of(wire)
         missing = missing_in(version, settings=self._settings)
         if missing is not None:
-            raise ConfigError(f"{self._key}: Ollama {version} at {self._config.host} will not do: {missing}")
+            raise self._refusal(f"Ollama {version} at {self._config.host} will not do: {missing}")
 
     async def _has_model(self, client: AsyncClient) -> bool:
         model = self._config.model
@@ -182,9 +180,10 @@ class OllamaBackend:
         except UnknownModelError:
             if self._is_pulling:
                 return False
-            raise ConfigError(
-                f"{self._key}.model: Ollama at {self._config.host} has no model {model!r}; "
-                f"run `ollama pull {model}`, or start the run with --pull"
+            raise self._refusal(
+                f"Ollama at {self._config.host} has no model {model!r}; run `ollama pull {model}`, or start the "
+                "run with --pull",
+                "model",
             ) from None
         return True
 
@@ -211,12 +210,18 @@ class OllamaBackend:
             self._context_tokens = context_tokens
             if context_tokens is not None:
                 told = f"Ollama gives {config.model!r} a context of {context_tokens} tokens; set num_ctx for another"
-                self._say(f"{self._key}: {told}")
+                self._say(f"{'.'.join(self._key)}: {told}")
         elif context_tokens is not None and context_tokens < config.num_ctx:
-            raise ConfigError(
-                f"{self._key}.num_ctx: found {config.num_ctx}; Ollama loads {config.model!r} with a context of "
-                f"{context_tokens} tokens at most"
+            raise self._refusal(
+                f"found {config.num_ctx}; Ollama loads {config.model!r} with a context of {context_tokens} tokens at "
+                "most",
+                "num_ctx",
             )
+
+    def _refusal(self, text: str, *setting: str) -> ConfigError:
+        """What is wrong with a setting of the section, or with all of it."""
+        key = (*self._key, *setting)
+        return ConfigError(f"{'.'.join(key)}: {text}", key=key)
 
 
 def _check_host(name: str, host: str) -> None:

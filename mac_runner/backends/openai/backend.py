@@ -85,9 +85,7 @@ class OpenaiBackend:
                 self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
         if len(silent) == len(looks):
             told = "; ".join(f"{endpoint.url} does not answer ({why})" for endpoint, why in silent.items())
-            raise EngineDeadError(
-                f"model {self._name}: {told}; start the server, or correct base_urls, and run the same command again"
-            )
+            raise EngineDeadError(f"{told}; start the server, or correct base_urls, and run the same command again")
         for endpoint, why in silent.items():
             self._news.silent(endpoint, why)
 
@@ -213,7 +211,7 @@ class OpenaiBackend:
         """What the scheduler is told. The pause that an endpoint asks for is none for a request that goes elsewhere."""
         text = f"{endpoint.url}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN:
-            return EngineDeadError(f"model {self._name}: {text}")
+            return EngineDeadError(text)
         if self._endpoints.denials is not None:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
@@ -230,7 +228,7 @@ class OpenaiBackend:
         """No endpoint is up."""
         denials = self._endpoints.denials
         if denials is not None:
-            return EngineDeadError(f"model {self._name}: {'; '.join(denials)}{self._hint()}")
+            return EngineDeadError(f"{'; '.join(denials)}{self._hint()}")
         due_in_s = self._endpoints.due_in_s(self._clock.monotonic_s())
         text = f"none of {', '.join(self._config.base_urls)} answers"
         return TransientBackendError(text, retry_after_s=due_in_s, is_unreachable=True)
@@ -243,8 +241,8 @@ class OpenaiBackend:
 
     def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
         index = self._config.base_urls.index(endpoint.url)
-        text = f"model {self._name}: {endpoint.url}: {text}"
-        return ConfigError(text, key=("model_definitions", self._name, "openai_config", "base_urls", index))
+        key = ("model_definitions", self._name, "openai_config", "base_urls", index)
+        return ConfigError(f"{'.'.join(map(str, key))}: {endpoint.url}: {text}", key=key)
 
     @property
     def _running(self) -> Wire:

@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from mac_runner.backends.chat import ends_in_thought
 from mac_runner.backends.rendering import Rendered, Renderer
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
-from mac_runner.backends.vllm.housing import HOUSING
+from mac_runner.backends.vllm.housing import HOUSING, EngineLog
 from mac_runner.backends.vllm.prompting import is_free_to_think, renderer_for
 from mac_runner.backends.vllm.releases import Engine, Library, Output, ReasoningParser, find_release, load_library
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.backends.vllm.sampling import sampling_settings
+from mac_runner.backends.vllm.telling import refusals
 from mac_runner.clock import Clock
 from mac_runner.config import VllmConfig
 from mac_runner.errors import ConfigError, EngineDeadError, boundary
@@ -81,7 +81,7 @@ class VllmBackend:
         self._running: Running | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._tokenisers = ThreadPoolExecutor(max_workers=_TOKENISERS_MAX, thread_name_prefix=f"tokens-{name}")
-        self._log: Path | None = None
+        self._log: EngineLog | None = None
         self._is_broken = False
 
     @property
@@ -103,22 +103,22 @@ class VllmBackend:
     def running(self) -> Running:
         """The engine and what belongs to it. Raises EngineDeadError before the start and after the end."""
         if self._running is None:
-            raise EngineDeadError(f"model {self._name}: the engine is not running")
+            raise EngineDeadError("the engine is not running")
         return self._running
 
     async def start(self) -> None:
         """Import vLLM and load the model. Cancelled, it gives up a model that is still loading."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
-        self._log = HOUSING.enter()
-        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launch)
+        self._log = HOUSING.enter(self._name)
+        starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launch, self._log)
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
             await self._abandon(starting)
             raise
-        except EngineDeadError:
+        except EngineDeadError as error:
             self._is_broken = True
-            raise
+            raise EngineDeadError(f"{error}; {self._told()}") from error
         if self.running.renderer.shape.opens_thought and self.running.parser is None:
             self._say(
                 f"model {self._name}: its chat template opens a thought, but a reply that is held to a schema or to "
@@ -133,7 +133,7 @@ class VllmBackend:
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
-            with running.library.verdicts(self._log):
+            with running.library.verdicts(self._told):
                 sampling = running.sampling_of(request, traces=self._traces)
                 output = await self._finished(running, rendered.ids, sampling, request.request_id)
         except EngineDeadError:
@@ -155,17 +155,22 @@ class VllmBackend:
             self._thread = None
             HOUSING.leave(is_kept=self._is_broken)
 
-    def _launch(self) -> None:
+    def _told(self) -> str:
+        assert self._log is not None, "an engine that has started has a log"
+        return self._log.told()
+
+    def _launch(self, log: EngineLog) -> None:
         """Have the engine running, which takes as long as the model takes to load."""
+        log.adopt()
         library = load_library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
         key = ("model_definitions", self._name, "vllm_config")
-        with boundary(ConfigError, f"{'.'.join(key)}: vLLM {self._version} refuses it"):
+        with refusals(key, self._config.model, self._version):
             config = library.engine_config(arguments)
             parser = library.reasoning_parser(config, self._parser_settings)
             # A template that cannot work is told of before the model is loaded.
             renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
-        with boundary(EngineDeadError, f"vLLM {self._version} did not start; what it printed is in {self._log}"):
+        with boundary(EngineDeadError, f"vLLM {self._version} did not start"):
             # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
             silent = bool(arguments["disable_log_stats"])
             self._running = self._equipped(library, library.engine(config, silent), parser, key)

@@ -173,12 +173,12 @@ class Library:
     dead_error: type[Exception]
 
     @contextmanager
-    def verdicts(self, log: Path | None) -> Iterator[None]:
-        """Turn vLLM's errors about a request into ours; others pass."""
+    def verdicts(self, told: Callable[[], str]) -> Iterator[None]:
+        """Turn vLLM's errors about a request into ours; others pass. `told` has more to say of an engine that died."""
         try:
             yield
         except self.dead_error as fault:
-            raise EngineCrashedError(f"vLLM's engine process has ended; what it printed is in {log}") from fault
+            raise EngineCrashedError(f"vLLM's engine process has ended; {told()}") from fault
         except self.client_error as fault:
             raise RequestRefusedError(f"vLLM refuses the request: {fault}") from fault
         except self.error as fault:

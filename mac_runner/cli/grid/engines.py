@@ -19,8 +19,9 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends import Backend, build_backend
 from mac_runner.cli.grid.parts import Part
+from mac_runner.cli.locating import LocatedBackend
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.environments.base import Policy
 
 HOLDS_MEMORY: Final = frozenset({"nano", "ollama", "vllm"})
@@ -36,9 +37,14 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """One engine, the models that it serves, and all agents that they speak for."""
+    """One engine, the models that it serves, and all agents that they speak for.
+
+    `model` is what the first of these models is called where it is `loaded`, and `name` what the engine is called.
+    """
 
     name: str
+    model: str
+    loaded: Loaded
     definition: ModelDefinition
     policy: Policy | None
     agents: dict[str, AgentDefinition] = field(default_factory=dict)
@@ -55,15 +61,16 @@ class Engine:
             assert self.policy is not None, "only a scripted model asks for a policy, and it has one"
             return self.policy
 
-        return build_backend(
-            self.name,
+        backend = build_backend(
+            self.model,
             self.definition,
-            agents=tuple(agent.model_copy(update={"model": self.name}) for agent in self.agents.values()),
+            agents=tuple(agent.model_copy(update={"model": self.model}) for agent in self.agents.values()),
             policy_of=policy_of,
             clock=clock,
             say=say,
             is_pulling=is_pulling,
         )
+        return LocatedBackend(backend, self.loaded)
 
 
 class Phase(NamedTuple):
@@ -118,7 +125,9 @@ def plan_engines(
                 # Built to be checked with the settings of this combination, and with its places in the file.
                 setup.backend(name, definition, clock, say, is_pulling=is_pulling)
                 checked.add((key, "".join(agents)))
-            engine = found.setdefault(key, Engine(name=name, definition=definition, policy=key.policy))
+            engine = found.setdefault(
+                key, Engine(name=name, model=name, loaded=setup.loaded, definition=definition, policy=key.policy)
+            )
             engine.agents |= agents
     _tell_apart(found.values(), of_all)
     return EnginePlan(

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.cli.setup import Invocation, Setup, directory_of, located
+from mac_runner.cli.locating import located
+from mac_runner.cli.setup import Invocation, Setup, directory_of
 from mac_runner.config import Combination, Experiment, Grid, renamed
 from mac_runner.environments.registry import build_environment
 from mac_runner.plan import Plan, Shard, plan_of

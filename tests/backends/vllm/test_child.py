@@ -28,7 +28,7 @@ def engine(pipe):
     time.sleep(600)
 
 if __name__ == "__main__":
-    HOUSING.enter()
+    HOUSING.enter("m").adopt()
     ours, theirs = multiprocessing.Pipe()
     multiprocessing.get_context("spawn").Process(target=engine, args=(theirs,)).start()
     print(*ours.recv(), flush=True)

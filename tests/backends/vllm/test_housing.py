@@ -3,17 +3,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.housing import Housing
+from mac_runner.backends.vllm.housing import EngineLog, Housing
 
-VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH")
-PROGRAM = "import os, sys; print('to the log'); sys.stderr.write(f'session {os.getsid(0) == os.getpid()}')"
+VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
 
 
 @pytest.fixture(autouse=True)
@@ -22,77 +24,155 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_process_started_through_it_has_a_session_of_its_own_and_prints_to_the_log() -> None:
+@pytest.fixture
+def housing() -> Iterator[Housing]:
+    """A place that nothing is left of, whatever was kept."""
     housing = Housing()
-    log = housing.enter()
-    try:
-        run = subprocess.run([spawn.get_executable(), "-c", PROGRAM], capture_output=True, check=True)
+    made: list[EngineLog] = []
+    enter = housing.enter
 
-        assert (run.stdout, run.stderr) == (b"", b"")
-        assert log.read_text() == "to the log\nsession True"
+    def entered(name: str) -> EngineLog:
+        made.append(enter(name))
+        return made[-1]
+
+    housing.enter = entered  # type: ignore[method-assign]
+    yield housing
+    for log in made:
+        shutil.rmtree(log.path.parent, ignore_errors=True)
+
+
+# Threads start a process each, as engines do; in a program of its own, for `multiprocessing` leaves its tracker behind.
+ENGINES = """
+import json, logging, os, sys
+from logging.config import dictConfig
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from mac_runner.backends.vllm.housing import Housing
+
+def work(name):
+    configured = Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).name
+    print(f"{name}, {configured}, leads: {os.getsid(0) == os.getpid()}", flush=True)
+    os.write(2, b"an error\\n")
+    if configured == "logging.json":
+        dictConfig(json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text()))
+        logging.getLogger("vllm.engine").warning("a warning of %s", name)
+
+def start(log, name):
+    log.adopt()
+    process = get_context("spawn").Process(target=work, args=(name,))
+    process.start()
+    process.join()
+    return log.path.read_text()
+
+if __name__ == "__main__":
+    housing = Housing()
+    logs = [housing.enter(name) for name in sys.argv[1:]]
+    with ThreadPoolExecutor(2) as threads:
+        print(json.dumps([*threads.map(start, logs, sys.argv[1:])]))
+    for _ in logs:
+        housing.leave(is_kept=False)
+"""
+
+
+def said_by_engines(tmp_path: Path, *names: str) -> list[str]:
+    """What the processes of engines of these names print to their logs; nothing of it is printed elsewhere."""
+    program = tmp_path / "engines.py"
+    program.write_text(ENGINES)
+    run = subprocess.run([sys.executable, str(program), *names], capture_output=True, check=True)
+    assert run.stderr == b""
+    said: list[str] = json.loads(run.stdout)
+    return said
+
+
+def test_processes_of_each_engine_print_to_a_log_of_its_own_in_sessions_of_their_own(tmp_path: Path) -> None:
+    said = said_by_engines(tmp_path, "a", "b/c")
+
+    assert [text.splitlines()[:2] for text in said] == [
+        ["a, logging.json, leads: True", "an error"],
+        ["b/c, logging.json, leads: True", "an error"],
+    ]
+    assert [text.splitlines()[2].rpartition("vllm.engine ")[2] for text in said] == [
+        "a warning of a",
+        "a warning of b/c",
+    ]
+
+
+def test_threads_of_nobody_start_processes_as_ever(housing: Housing) -> None:
+    log = housing.enter("a")
+    try:
+        assert os.fsdecode(spawn.get_executable()) == sys.executable
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(log.adopt).result()
+            assert thread.submit(lambda: os.fsdecode(spawn.get_executable())).result() != sys.executable
+        assert os.fsdecode(spawn.get_executable()) == sys.executable
     finally:
         housing.leave(is_kept=False)
 
 
-def test_vllms_lines_from_this_process_go_to_the_log_too() -> None:
-    housing = Housing()
-    log = housing.enter()
+def test_vllms_lines_from_this_process_go_to_a_log_beside_them(housing: Housing) -> None:
+    place = housing.enter("a").path.parent
     try:
         logging.getLogger("vllm.engine").warning("something")
 
-        assert log.read_text().endswith("vllm.engine something\n")
-        assert json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())["handlers"]["log"][
-            "filename"
-        ] == str(log)
+        assert (place / "mac_runner.log").read_text().endswith("vllm.engine something\n")
     finally:
         housing.leave(is_kept=False)
 
 
-def test_everything_is_as_before_when_the_last_engine_has_left() -> None:
-    housing = Housing()
-    log = housing.enter()
-    assert housing.enter() == log
+def test_log_tells_its_last_error_and_where_it_is(housing: Housing) -> None:
+    log = housing.enter("a")
+    try:
+        assert log.told() == f"what it printed is in {log.path}"
+        line = "2026-11-22 00:40:13,604 32119 vllm.v1.core"
+        log.path.write_text(f"ERROR {line} It failed.\nValueError: no room\nINFO {line} bye\n")
+        assert log.told() == f"its last error was ValueError: no room; what it printed is in {log.path}"
+    finally:
+        housing.leave(is_kept=False)
+    assert log.told() == f"what it printed is in {log.path}"
+
+
+def test_everything_is_as_before_when_the_last_engine_has_left(housing: Housing) -> None:
+    place = housing.enter("a").path.parent
+    assert housing.enter("b").path.parent == place
 
     housing.leave(is_kept=False)
-    assert log.parent.exists()
+    assert place.exists()
     housing.leave(is_kept=False)
 
-    assert not log.parent.exists()
-    assert spawn.get_executable() in (sys.executable, sys.executable.encode())
+    assert not place.exists()
+    assert os.fsdecode(spawn.get_executable()) == sys.executable
     assert not any(name in os.environ for name in VARIABLES)
     assert logging.getLogger("vllm").handlers == []
 
 
-def test_next_engine_after_the_last_gets_a_place_of_its_own() -> None:
-    housing = Housing()
-    first = housing.enter()
+def test_next_engine_after_the_last_gets_a_place_of_its_own(housing: Housing) -> None:
+    first = housing.enter("a")
     housing.leave(is_kept=False)
-    second = housing.enter()
+    second = housing.enter("a")
     try:
-        assert second != first
-        assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == str(second.parent / "logging.json")
+        assert second.path != first.path
+        assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == str(second.path.parent / "logging.json")
     finally:
         housing.leave(is_kept=False)
 
 
-def test_log_is_kept_when_one_engine_broke() -> None:
-    housing = Housing()
-    log = housing.enter()
-    housing.enter()
+def test_logs_are_kept_when_one_engine_broke(housing: Housing) -> None:
+    log = housing.enter("a")
+    housing.enter("b")
     housing.leave(is_kept=True)
     housing.leave(is_kept=False)
 
-    assert log.parent.exists()
-    for file in log.parent.iterdir():
-        file.unlink()
-    log.parent.rmdir()
+    assert log.path.exists()
 
 
-def test_what_the_user_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_has_set_stands(housing: Housing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
-    housing = Housing()
-    housing.enter()
+    monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "/mine.json")
+    housing.enter("a")
+    assert "a, mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
     housing.leave(is_kept=False)
 
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
+    assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == "/mine.json"

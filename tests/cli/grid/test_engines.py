@@ -12,7 +12,7 @@ from mac_runner.cli.grid.engines import Engine, EnginePlan, plan_engines
 from mac_runner.cli.grid.parts import GridSetup, set_up_grid
 from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.clock import SystemClock
-from mac_runner.config import Grid, ModelDefinition
+from mac_runner.config import Grid, Loaded, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import experiment, scripted
@@ -86,11 +86,16 @@ def definition(backend: str, model: str) -> ModelDefinition:
     return ModelDefinition.model_validate({"backend": backend, f"{backend}_config": config})
 
 
+def engine(name: str, definition: ModelDefinition, loaded: Loaded) -> Engine:
+    return Engine(name=name, model=name, loaded=loaded, definition=definition, policy=None)
+
+
 def test_engines_that_hold_memory_are_up_only_for_the_combinations_that_need_them(lay: Lay) -> None:
     setup = lay({"seed": [*range(6)]})
-    judge = Engine(name="judge", definition=ModelDefinition.model_validate(OPENAI), policy=None)
-    small = Engine(name="small", definition=definition("vllm", "s"), policy=None)
-    large = Engine(name="large", definition=definition("ollama", "l"), policy=None)
+    loaded = setup.parts[0].combination.loaded
+    judge = engine("judge", ModelDefinition.model_validate(OPENAI), loaded)
+    small = engine("small", definition("vllm", "s"), loaded)
+    large = engine("large", definition("ollama", "l"), loaded)
     needs = [("small", "judge"), ("large", "judge"), ("small", "judge"), ("judge",), ("small", "large"), ("judge",)]
     served = {part.slug: {name: name for name in names} for part, names in zip(setup.parts, needs, strict=True)}
     phases = EnginePlan(engines={"judge": judge, "small": small, "large": large}, served=served).phases(setup.parts)

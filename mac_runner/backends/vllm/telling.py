@@ -1,0 +1,68 @@
+"""What vLLM says when something is wrong, brought down to the one line that tells it. Pure but for `refusals`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from mac_runner.backends.foreign import clipped
+from mac_runner.errors import ConfigError, boundary
+
+_RECORD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\d [\d:,]+ \d+ [\w.]+ (.*)")
+_RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
+_FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
+"""What processes say that something else brought down; the reason was told before."""
+
+
+def cause_in(log: str) -> str | None:
+    """The last error in an engine's log that is no consequence of another one; None when there is none.
+
+    Of a traceback that is the line with the exception; an error without one is taken when there is no traceback.
+    """
+    raised: list[str] = []
+    messages: list[str] = []
+    is_error = False
+    for line in log.splitlines():
+        if record := _RECORD.match(line):
+            is_error = record[1] in {"ERROR", "CRITICAL"}
+            messages += [record[2]] if is_error else []
+        elif is_error and _RAISED.match(line):
+            raised.append(line)
+            messages.clear()
+    found = (*reversed(raised), *reversed(messages))
+    return next((clipped(error) for error in found if not _FOLLOWING.search(error)), None)
+
+
+@contextmanager
+def refusals(section: tuple[str, ...], model: str, release: str) -> Iterator[None]:
+    """Around what checks the section of `model`: whatever is raised is a ConfigError, with its key where that is told.
+
+    `release` is the version of vLLM.
+    """
+    try:
+        with boundary(ConfigError, f"vLLM {release} refuses it"):
+            yield
+    except ConfigError as error:
+        if error.__cause__ is None or error.key:
+            raise
+        setting, gist = gist_of(error.__cause__)
+        found = "model" if setting is None and model in gist else setting
+        key = section if found is None else (*section, found)
+        raise ConfigError(f"{'.'.join(key)}: vLLM {release} refuses it: {gist}", key=key) from error.__cause__
+
+
+def gist_of(fault: BaseException) -> tuple[str | None, str]:
+    """The setting that an error is about, if it names one, and the first line of what it says.
+
+    An error of pydantic has a list of errors instead, each with a place and a message; the first of them is taken.
+    """
+    listed: Callable[[], list[dict[str, object]]] | None = getattr(fault, "errors", None)
+    text, setting = str(fault), None
+    if listed is not None and (first := next(iter(listed()), None)) is not None:
+        place = first.get("loc")
+        setting = next((part for part in place if isinstance(part, str)), None) if isinstance(place, tuple) else None
+        text = str(first.get("msg")).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    line = next((line for line in text.splitlines() if line.strip()), type(fault).__name__)
+    return setting, clipped(line).rstrip(":")

@@ -1,0 +1,86 @@
+"""Engines that do not start: what is told of them, and that a run directory is not spoilt by it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+NOWHERE = "http://127.0.0.1:9"
+HAS_NO_MODEL = (
+    r"model_definitions\.panel\.openai_config\.base_urls\.0: http\S+: it has no model 'mistyped'; it has: stub"
+)
+
+
+def talk(model: JsonObject, **more: JsonValue) -> JsonObject:
+    """Three discussions of two agents."""
+    return {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": 3},
+        "discussion": {"topics": ["Bridge or ferry?"]},
+        "model_definitions": {"panel": model},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "panel"} for name in ("a", "b")],
+        **more,
+    }
+
+
+def openai(url: str, model: str) -> JsonObject:
+    return {"backend": "openai", "openai_config": {"model": model, "base_urls": [url]}}
+
+
+def assert_matches(pattern: str, text: str) -> None:
+    assert re.search(pattern, text), text
+
+
+def test_a_mistyped_model_is_told_with_its_place_and_the_corrected_one_goes_on_there(lab: Lab, at_once: AtOnce) -> None:
+    with in_a_thread(OpenaiServer()) as server:
+        file = lab.write(talk(openai(server.url, "mistyped")))
+        first = at_once(file)
+        second = at_once(lab.write(talk(openai(server.url, "stub"))))
+
+    assert first.returncode == Exit.BAD_INPUT
+    assert_matches(rf"^mac-run: {file}:\d+: {HAS_NO_MODEL}", first.stderr)
+    assert len(first.stderr.splitlines()) == 1
+    assert second.returncode == Exit.OK
+    assert lab.run_dir("talk").statuses == {"finished": 3}
+    lab.verified(lab.run_dir("talk").path)
+
+
+def test_a_mistyped_model_of_a_grid_is_told_with_its_place(lab: Lab, at_once: AtOnce) -> None:
+    sweep: JsonObject = {"model_definitions.panel.openai_config.model": ["stub", "mistyped"]}
+    with in_a_thread(OpenaiServer()) as server:
+        file = lab.write(talk(openai(server.url, "stub"), _grid={"sweep": sweep}))
+        ended = at_once(file)
+
+    assert ended.returncode == Exit.BAD_INPUT
+    assert_matches(rf"^mac-run: {file}:\d+: {HAS_NO_MODEL}", ended.stderr)
+
+
+def test_doctor_tells_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -> None:
+    with in_a_thread(OpenaiServer()) as server:
+        file = lab.write(talk(openai(server.url, "mistyped")))
+        ended = at_once("doctor", file)
+
+    assert ended.returncode == Exit.FAILURES
+    assert_matches(rf"PROBLEM: {file}:\d+: {HAS_NO_MODEL}", ended.stdout)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [openai(f"{NOWHERE}/v1", "stub"), {"backend": "ollama", "ollama_config": {"model": "stub", "host": NOWHERE}}],
+    ids=["openai", "ollama"],
+)
+def test_a_server_that_is_not_there_is_told_in_one_line_that_names_the_model(
+    lab: Lab, at_once: AtOnce, model: JsonObject
+) -> None:
+    ended = at_once(lab.write(talk(model)))
+
+    assert ended.returncode == Exit.INTERRUPTED
+    assert_matches(r"^mac-run: model panel: ", ended.stderr)
+    assert len(ended.stderr.splitlines()) == 1
