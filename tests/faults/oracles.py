@@ -88,7 +88,7 @@ def poisons() -> None:
 def cancellations() -> None:
     """A run cancelled at some of its awaits, its last ones among them (`tests/scheduler/test_cancelling.py`)."""
     turns = cancelling.turns()
-    for turn in (*range(7, turns, 37), *range(turns - 6, turns)):
+    for turn in (*range(7, turns, 37), *range(turns - 12, turns)):
         with told("cancellation", turn):
             cancelling.play(turn)
 
