@@ -83,6 +83,7 @@ CANARY_S_MAX = 10.0
 ENDPOINT_STRIKES_MAX = 3
 ENDPOINT_REST_S = 1.0
 ENDPOINT_REST_S_MAX = 30.0
+ENDPOINT_PAUSE_S_MAX = 30.0
 ENDPOINT_CONVERSATIONS_MAX = 65_536
 ENDPOINT_SAY_INTERVAL_S = 60.0
 # ollama: how long the server may take to answer a question and to load a model, how often it is looked at while it

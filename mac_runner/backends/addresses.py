@@ -14,7 +14,7 @@ def flaw_of(url: str) -> str | None:
             host.encode("idna")  # What is looked up; a label may be neither empty nor longer than 63 characters.
     except ValueError as fault:
         return str(fault)
-    if not url.isprintable() or "\\" in url:
+    if not url.isprintable() or any(char.isspace() for char in url) or "\\" in url:
         return "it holds characters that no address has"
     if not host:
         return "it names no host"

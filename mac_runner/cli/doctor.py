@@ -19,7 +19,7 @@ from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation, Setup, read_file, set_up
 from mac_runner.clock import SystemClock
 from mac_runner.config import Grid, OllamaConfig
-from mac_runner.errors import BackendError
+from mac_runner.errors import BackendError, ConfigError
 from mac_runner.printable import printable
 
 
@@ -61,7 +61,7 @@ async def _local_ollama() -> str:
         return f"not asked: the package {missing.name!r} is not installed"
     try:
         found = await survey(host, SystemClock())
-    except BackendError as error:
+    except (BackendError, ConfigError) as error:
         return str(error)
     models = ", ".join(map(printable, found.models)) or "none"
     return f"{printable(found.version)} at {host}; models: {models}"

@@ -6,6 +6,8 @@ go.
 
 from __future__ import annotations
 
+import asyncio
+
 from mac_runner.errors import (
     BackendError,
     ConversationError,
@@ -82,7 +84,12 @@ class Exchange:
                 fault.model = engine
                 raise
             return self._unanswered(live, depart, request, fault)
-        await self._pace.turn()
+        live.sendings[turn.key].is_answered = True
+        try:
+            await self._pace.turn()
+        except asyncio.CancelledError:
+            self._answered(live, depart, request, reply, sent_at_s)  # The run ends, and what has come is kept.
+            raise
         return self._answered(live, depart, request, reply, sent_at_s)
 
     def _unanswered(self, live: LiveConversation, depart: Depart, request: Request, fault: BackendError) -> Faulted:

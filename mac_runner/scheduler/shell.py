@@ -236,7 +236,7 @@ class Shell:
         if self._fatal is None:
             for conversation, turn in self._scheduler.flying(engine):
                 live = self._live[conversation]
-                if turn.key in live.sendings:
+                if turn.key in live.sendings and not live.sendings[turn.key].is_answered:
                     self._exchange.blame(live, turn)
 
     def _settle(self, live: LiveConversation, now_s: float) -> None:

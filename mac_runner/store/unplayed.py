@@ -30,6 +30,8 @@ def forget_plan(disk: Disk, layout: Layout) -> None:
     for name in _visible(disk, layout.directory):
         if name.endswith(INDEX_SUFFIX):
             disk.remove(layout.directory / name)
+    for name in _visible(disk, layout.journal):
+        disk.remove(layout.journal / name)
     disk.remove(layout.manifest)
     disk.remove(layout.summary)
     disk.sync_directory(layout.directory)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
+
+import pytest
 
 from mac_runner.limits import LOOP_PASS_S_MAX
 from mac_runner.scheduler.pace import Pace
+from tests.scheduler.conftest import Stage
 
 WORKERS = 40
 WORK_S = 2.0**-8  # Sums of it are exact.
@@ -62,6 +66,24 @@ def test_all_get_their_turn_in_the_order_they_came() -> None:
     clock = WorkClock()
     order, _ = asyncio.run(burst(clock, Pace(clock)))
     assert order == list(range(WORKERS))
+
+
+def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From some moment on nobody gets a turn any more, and the run is stopped."""
+
+    async def turn(_pace: Pace) -> None:
+        await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)
+
+    monkeypatch.setattr(Pace, "turn", turn)
+    played = stage(stop_at_s=20.0)
+    engines = played.engines(capacity=4)
+    assert played.play().interrupted
+
+    assert not any(engine.in_flight for engine in engines)
+    recorded = sum(len(replies) for replies in played.recorder.replies.values())
+    assert recorded == sum(len(engine.sent) for engine in engines) > 0
 
 
 def test_one_who_comes_alone_does_not_wait() -> None:

@@ -40,7 +40,7 @@ def make_tiny_model(directory: Path, *, is_brief: bool = False) -> Path:
     model = transformers.Qwen2ForCausalLM(config)
     if is_brief:
         # What it makes of the end of a thought depends on the text as of any token, and is by far more extreme.
-        model.lm_head.weight.data[-1] *= 25
+        model.lm_head.weight.data[-1] *= 10
     model.save_pretrained(directory)
     return directory
 

@@ -146,8 +146,12 @@ class OllamaBackend:
         try:
             async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
                 await version_of(self._wire)
-        except (TimeoutError, BackendError):
+        except TimeoutError:
             return False
+        except TransientBackendError as error:
+            return not error.is_unreachable
+        except BackendError:
+            pass  # Whatever it has against being asked, it answers.
         return True
 
     @asynccontextmanager

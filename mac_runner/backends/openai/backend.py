@@ -13,7 +13,8 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.openai.answer import model_names, read_answer
+from mac_runner.backends.keys import blotted
+from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.faults import SendingError, Standing
@@ -120,13 +121,23 @@ class OpenaiBackend:
                 deadline_s=self._config.timeout_s,
             )
         except asyncio.CancelledError:
-            # Given up from outside, at the request's deadline more often than not: that counts against the endpoint.
+            # Given up from outside, at the request's deadline more often than not: that counts against the endpoint. It
+            # may also be the end of the run, so nothing is told.
             if self._endpoints.strike(endpoint):
-                self._set_aside(endpoint, "it answers too late")
+                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
             raise
         finally:
             endpoint.in_flight -= 1
-        return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
+        return self._read(answer, has_tokens=self._has_tokens)
+
+    def _read(self, answer: Answer, *, has_tokens: bool) -> Reply:
+        """The reply in an answer. What an error quotes of it is without the key."""
+        try:
+            return read_answer(answer, has_tokens=has_tokens, now=self._clock.utc_now())
+        except SendingError as fault:
+            said = str(fault).encode("utf-8", "surrogatepass")
+            fault.args = (blotted(said, self._key).decode("utf-8", "surrogatepass"),)
+            raise
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
         """What is wrong with an endpoint at the start; None when it serves the model.
@@ -152,8 +163,12 @@ class OpenaiBackend:
             case Standing.SHAKY:
                 if self._endpoints.strike(endpoint):
                     self._set_aside(endpoint, str(fault), pause_s=fault.retry_after_s)
-            case Standing.FAILING | Standing.REFUSING:
-                if self._endpoints.strike(endpoint):
+            # What comes back late from an endpoint that rests already tells nothing new.
+            case Standing.FAILING:
+                if self._endpoints.strike(endpoint) and endpoint.is_up:
+                    await self._probe(endpoint)
+            case Standing.REFUSING:
+                if self._endpoints.refused(endpoint) and endpoint.is_up:
                     await self._probe(endpoint)
             case Standing.GONE:
                 self._set_aside(endpoint, str(fault))
@@ -176,7 +191,8 @@ class OpenaiBackend:
                 self._answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
-            if self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s):
+            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+            if self._endpoints.denials is None:  # Or else the run ends, and says so.
                 self._news.down(endpoint, str(fault))
 
     def _answered(self, endpoint: Endpoint) -> None:
@@ -193,7 +209,7 @@ class OpenaiBackend:
         token: only where it refuses what it is asked, too, it refuses everybody.
         """
         if fault.standing is Standing.REFUSING:
-            return endpoint.strikes < ENDPOINT_STRIKES_MAX
+            return endpoint.refusals < ENDPOINT_STRIKES_MAX
         return fault.standing is Standing.SOUND
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
@@ -202,7 +218,7 @@ class OpenaiBackend:
             answer = await self._running.post(
                 self._targets[endpoint], self._writer.canary(), request_id="canary", deadline_s=CANARY_S_MAX
             )
-            read_answer(answer, has_tokens=False, now=self._clock.utc_now())
+            self._read(answer, has_tokens=False)
         except SendingError as fault:
             return fault
         return None
@@ -216,7 +232,9 @@ class OpenaiBackend:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
-        goes_elsewhere = self._endpoints.leave(conversation, endpoint)
+        now_s = self._clock.monotonic_s()
+        endpoint.paused_until_s = now_s + (fault.retry_after_s or 0.0)
+        goes_elsewhere = self._endpoints.leave(conversation, endpoint, now_s)
         return TransientBackendError(
             text,
             retry_after_s=None if goes_elsewhere else fault.retry_after_s,
@@ -240,8 +258,10 @@ class OpenaiBackend:
         return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
 
     def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
-        index = self._config.base_urls.index(endpoint.url)
-        key = ("model_definitions", self._name, "openai_config", "base_urls", index)
+        urls = self._config.base_urls
+        # Of one alone the place in the file's list is not known: it may have been taken out of a longer one.
+        place = () if len(urls) == 1 else (urls.index(endpoint.url),)
+        key = ("model_definitions", self._name, "openai_config", "base_urls", *place)
         return ConfigError(f"{'.'.join(map(str, key))}: {endpoint.url}: {text}", key=key)
 
     @property

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from mac_runner.limits import (
     CANARY_S_MAX,
     ENDPOINT_CONVERSATIONS_MAX,
+    ENDPOINT_PAUSE_S_MAX,
     ENDPOINT_REST_S,
     ENDPOINT_REST_S_MAX,
     ENDPOINT_STRIKES_MAX,
@@ -24,13 +25,16 @@ from mac_runner.limits import (
 @dataclass(slots=True, eq=False)
 class Endpoint:
     """One server. `rest_until_s` is None while it is up; `denial` is why it refuses everybody, as far as known;
-    `probes` counts the canaries it was sent.
+    `probes` counts the canaries it was sent. `strikes` and `refusals` are its failures and refusals in a row; it gets
+    no request that may go elsewhere before `paused_until_s`, where it has asked for a pause.
     """
 
     url: str
     in_flight: int = 0
     conversations: int = 0
     strikes: int = 0
+    refusals: int = 0
+    paused_until_s: float = 0.0
     rest_s: float = 0.0
     rest_until_s: float | None = None
     denial: str | None = None
@@ -90,15 +94,20 @@ class Endpoints:
     def answered(endpoint: Endpoint) -> bool:
         """It answered: whatever was held against it is forgotten. Whether it had been set aside."""
         was_aside = not endpoint.is_up
-        endpoint.strikes = 0
+        endpoint.strikes = endpoint.refusals = 0
+        endpoint.paused_until_s = 0.0
         endpoint.rest_s = 0.0
         endpoint.rest_until_s = None
         endpoint.denial = None
         return was_aside
 
-    def leave(self, conversation: str, endpoint: Endpoint) -> bool:
-        """A request of `conversation` had no luck at `endpoint`: whether the next one goes to another."""
-        others = [other for other in self.all if other.is_up and other is not endpoint]
+    def leave(self, conversation: str, endpoint: Endpoint, now_s: float) -> bool:
+        """A request of `conversation` had no luck at `endpoint`: whether the next one goes to another, which has asked
+        for no pause.
+        """
+        others = [
+            other for other in self.all if other.is_up and other is not endpoint and other.paused_until_s <= now_s
+        ]
         if others and self._homes.get(conversation) is endpoint:
             self._settle(conversation, min(others, key=_load))
         return bool(others)
@@ -106,30 +115,32 @@ class Endpoints:
     @staticmethod
     def strike(endpoint: Endpoint) -> bool:
         """It failed once more: whether that makes enough of these in a row to act upon."""
-        endpoint.strikes += 1
+        endpoint.strikes, endpoint.refusals = endpoint.strikes + 1, 0
         return endpoint.strikes >= ENDPOINT_STRIKES_MAX
 
     @staticmethod
+    def refused(endpoint: Endpoint) -> bool:
+        """It refused once more: whether that makes enough of these in a row to act upon."""
+        endpoint.strikes, endpoint.refusals = 0, endpoint.refusals + 1
+        return endpoint.refusals >= ENDPOINT_STRIKES_MAX
+
+    @staticmethod
     def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
-        """Send it nothing until it has rested, for `pause_s` at least where it has asked for a pause. What was under
-        way when it went down comes back later, one by one, and does not make the rest of an endpoint that rests
-        already any longer. Whether it was up until now.
+        """Send it nothing until it has rested, for `pause_s` where it has asked for a longer pause. What was under way
+        when it went down comes back later, one by one, and does not make the rest of an endpoint that rests already
+        any longer. Whether it was up until now.
         """
         was_up = endpoint.is_up
         if was_up:
             endpoint.rest_s = ENDPOINT_REST_S
-            endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
+            endpoint.rest_until_s = now_s + _rest_s(endpoint, pause_s)
         return was_up
 
     @staticmethod
-    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
-        """It failed its canary: have it rest, twice as long as the last time, and for `pause_s` at least. Whether it
-        was up until now.
-        """
-        was_up = endpoint.is_up
+    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
+        """It failed its canary: have it rest twice as long as the last time, or for `pause_s` where that is longer."""
         endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
-        endpoint.rest_until_s = now_s + max(endpoint.rest_s, pause_s or 0.0)
-        return was_up
+        endpoint.rest_until_s = now_s + _rest_s(endpoint, pause_s)
 
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
@@ -140,6 +151,12 @@ class Endpoints:
         if len(self._homes) > ENDPOINT_CONVERSATIONS_MAX:
             _, left = self._homes.popitem(last=False)
             left.conversations -= 1
+
+
+def _rest_s(endpoint: Endpoint, pause_s: float | None) -> float:
+    # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
+    # before it is due, find nobody, and take the engine for lost.
+    return max(endpoint.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
 
 
 def _load(endpoint: Endpoint) -> tuple[int, int]:

@@ -24,7 +24,9 @@ class News:
         self._tell_down(endpoint, f"does not answer ({why}); it is tried again while the others serve")
 
     def down(self, endpoint: Endpoint, why: str) -> None:
-        """It was up, and is set aside."""
+        """It is set aside, or was looked at once more and stays there."""
+        if endpoint in self._down:
+            return
         told_at_s = self._told_at_s.get(endpoint)
         if told_at_s is None or self._clock.monotonic_s() - told_at_s >= ENDPOINT_SAY_INTERVAL_S:
             self._tell_down(endpoint, f"is set aside ({why}); it is tried again now and then")

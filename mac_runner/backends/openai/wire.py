@@ -71,7 +71,8 @@ class Wire:
         body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))
         return Answer(
             status=response.status,
-            body=blotted(body, self._key),
+            # What a model wrote is never touched; errors that quote it are blotted where they are raised.
+            body=body if response.status == 200 else blotted(body, self._key),
             retry_after=response.headers.get("Retry-After"),
         )
 

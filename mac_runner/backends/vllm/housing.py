@@ -81,6 +81,7 @@ class Housing:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._tenants = 0
+        self._rooms = 0
         self._is_kept = False
         self._variables: frozenset[str] = frozenset()
 
@@ -91,7 +92,8 @@ class Housing:
             self._variables = _furnish(self._directory)
             self._is_kept = False
         self._tenants += 1
-        return _room(self._directory, f"{self._tenants}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
+        self._rooms += 1
+        return _room(self._directory, f"{self._rooms}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
 
     def leave(self, *, is_kept: bool) -> None:
         """After an engine has ended; `is_kept` when somebody will want to read the log."""

@@ -233,6 +233,24 @@ def test_key_is_blotted_out_of_what_a_server_says(is_compressed: bool) -> None:
     assert "bad header: Bearer ***" in str(error)
 
 
+@pytest.mark.parametrize("key", ["EMPTY", "stop", "null"])
+def test_key_that_is_a_word_takes_nothing_out_of_a_reply(key: str) -> None:
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        replies.append(await backend.generate(request()))
+
+    run(program, OpenaiServer(script=lambda received: Say(text=f"The box says {key}.")), key=key)
+    assert [reply.text for reply in replies] == [f"The box says {key}."]
+
+
+def test_key_is_blotted_out_of_what_is_quoted_of_a_reply_that_is_none() -> None:
+    said = Send(body=b'{"error": "I do not know sk-canary-0123456789"}')
+    error = error_of(OpenaiServer(script=only(said)), key=KEY)
+
+    assert "I do not know ***" in str(error)
+
+
 @pytest.mark.usefixtures("hurried")
 def test_silent_server_is_found_out_by_a_canary() -> None:
     error = error_of(OpenaiServer(script=lambda received: Hang()), settings={"timeout_s": 0.2})
@@ -508,7 +526,7 @@ def test_start_with_a_wrong_setting_is_told_as_such(said: Send, text: str) -> No
             try:
                 with pytest.raises(ConfigError, match=text) as caught:
                     await backend.start()
-                assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls", 0)
+                assert caught.value.key == ("model_definitions", "m", "openai_config", "base_urls")
             finally:
                 await backend.close()
 

@@ -6,7 +6,13 @@ import pytest
 
 from mac_runner.backends.openai import endpoints as module
 from mac_runner.backends.openai.endpoints import Endpoints
-from mac_runner.limits import CANARY_S_MAX, ENDPOINT_REST_S, ENDPOINT_REST_S_MAX, ENDPOINT_STRIKES_MAX
+from mac_runner.limits import (
+    CANARY_S_MAX,
+    ENDPOINT_REST_S,
+    ENDPOINT_REST_S_MAX,
+    ENDPOINT_STRIKES_MAX,
+    ENGINE_SILENCE_S_MAX,
+)
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")
 
@@ -79,11 +85,11 @@ def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() 
     assert home is endpoints.all[0]
     other.in_flight = 100
 
-    left = endpoints.leave("a", home)
+    left = endpoints.leave("a", home, 0.0)
     moved_to = endpoints.choose("a")
-    endpoints.leave("a", home)  # A second request of it, sent when that was still its home.
+    endpoints.leave("a", home, 0.0)  # A second request of it, sent when that was still its home.
     endpoints.set_aside(home, 0.0)
-    left_the_last = endpoints.leave("a", other)
+    left_the_last = endpoints.leave("a", other, 0.0)
 
     assert (left, left_the_last) == (True, False)
     assert moved_to is endpoints.choose("a") is other
@@ -93,11 +99,46 @@ def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() 
 def test_endpoint_rests_for_as_long_as_it_asks() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    endpoints.set_aside(endpoint, 0.0, pause_s=45.0)
+    endpoints.set_aside(endpoint, 0.0, pause_s=20.0)
     at_first = endpoint.rest_until_s
-    endpoints.rest_longer(endpoint, 45.0, pause_s=0.5)
+    endpoints.rest_longer(endpoint, 20.0, pause_s=0.5)
 
-    assert (at_first, endpoint.rest_until_s) == (45.0, 47.0)
+    assert (at_first, endpoint.rest_until_s) == (20.0, 22.0)
+
+
+@pytest.mark.parametrize("has_rested", [False, True])
+def test_endpoint_is_due_before_its_engine_is_taken_for_lost_however_long_a_pause_it_asks_for(has_rested: bool) -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    if has_rested:
+        endpoints.rest_longer(endpoint, 0.0, pause_s=ENGINE_SILENCE_S_MAX)
+    else:
+        endpoints.set_aside(endpoint, 0.0, pause_s=ENGINE_SILENCE_S_MAX)
+
+    assert endpoints.due_in_s(0.0) < ENGINE_SILENCE_S_MAX - CANARY_S_MAX
+
+
+def test_a_server_that_has_asked_for_a_pause_is_no_elsewhere() -> None:
+    endpoints = Endpoints(URLS[:2])
+    home = endpoints.choose("a")
+    other = endpoints.all[1]
+    assert home is endpoints.all[0]
+    other.paused_until_s = 30.0
+
+    assert not endpoints.leave("a", home, 29.0)
+    assert endpoints.choose("a") is home
+    assert endpoints.leave("a", home, 30.0)
+    assert endpoints.choose("a") is other
+
+
+def test_failures_and_refusals_are_counted_apart() -> None:
+    endpoints = Endpoints(URLS[:1])
+    (endpoint,) = endpoints.all
+    mixed = [endpoints.refused(endpoint), endpoints.refused(endpoint), endpoints.strike(endpoint)]
+    mixed += [endpoints.strike(endpoint), endpoints.refused(endpoint), endpoints.refused(endpoint)]
+
+    assert not any(mixed)
+    assert endpoints.refused(endpoint)
 
 
 def test_requests_that_fail_together_set_aside_once() -> None:
