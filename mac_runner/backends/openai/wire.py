@@ -1,7 +1,7 @@
 """HTTP: bytes out, an Answer in, over one pool of connections. The only file that knows aiohttp.
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
-says), and the key is blotted out of whatever a server says.
+says), and the key is blotted out of whatever a server says of a request it refuses.
 """
 
 from __future__ import annotations
