@@ -1,9 +1,10 @@
 """How much of a real engine's speed does a run get? An experiment against its own prompts fed straight to the engine.
 
 Run `python benchmarks/vllm_cpu.py` where vLLM is installed for the CPU. A tiny model is made and started once. The
-experiment runs through the whole path, journal and transcripts on; then the very same prompts, as text, in the same
-order and with the same seeds, are given to the same engine by as many workers as the run had requests in flight. The
-two take turns, each time on an empty prefix cache. The last line is one JSON row.
+experiment runs through the whole path, journal and transcripts on; and the very same prompts, as text, in the same
+order and with the same seeds, are given to the same engine by as many workers as it has slots. The two take turns,
+each time on an empty prefix cache, and take turns at being first, for the speed of the machine may drift. The last
+line is one JSON row.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -22,6 +23,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
+from mac_runner.backends.passing import PassingBackend
 from mac_runner.backends.vllm import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
@@ -33,6 +35,9 @@ from mac_runner.types import JsonObject, Reply, Request
 from tests.vllm.tiny_model import make_tiny_model
 
 ROUNDS = 3
+WARM_UP = 24
+"""Conversations before anything is measured: the engine's first requests compile what the later ones use."""
+QUESTIONS = Path(__file__).parents[1] / "experiments/questions/bbq_200.jsonl"
 
 
 @dataclass(slots=True)
@@ -48,28 +53,38 @@ class Phase:
         return self.tokens / self.wall_s
 
 
-@dataclass(slots=True)
-class Overheard:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The same prompts both ways, one right after the other."""
+
+    played: Phase
+    fed: Phase
+
+    @property
+    def ratio(self) -> float:
+        """The run's tokens a second over those of the engine by itself."""
+        return self.played.tokens_per_s / self.fed.tokens_per_s
+
+    def told(self) -> str:
+        """One line."""
+        return f"{self.played.tokens_per_s:.0f} tokens/s, direct {self.fed.tokens_per_s:.0f}: {self.ratio:.3f}"
+
+
+def in_all(phases: Iterable[Phase]) -> Phase:
+    """Phases as one."""
+    whole = Phase()
+    for phase in phases:
+        whole.tokens, whole.wall_s = whole.tokens + phase.tokens, whole.wall_s + phase.wall_s
+    return whole
+
+
+class Overheard(PassingBackend):
     """The started engine as a run sees it, which writes down what it is asked and is left running by the run."""
 
-    backend: VllmBackend
-    requests: list[Request] = field(default_factory=list)
-    tokens: int = 0
-
-    @property
-    def capacity(self) -> int:
-        """The engine's."""
-        return self.backend.capacity
-
-    @property
-    def token_budget(self) -> int | None:
-        """The engine's."""
-        return self.backend.token_budget
-
-    @property
-    def lookahead(self) -> int:
-        """The engine's."""
-        return self.backend.lookahead
+    def __init__(self, backend: VllmBackend) -> None:
+        super().__init__(backend)
+        self.requests: list[Request] = []
+        self.tokens = 0
 
     async def start(self) -> None:
         """It runs already."""
@@ -77,7 +92,7 @@ class Overheard:
     async def generate(self, request: Request) -> Reply:
         """The engine's reply."""
         self.requests.append(request)
-        reply = await self.backend.generate(request)
+        reply = await super().generate(request)
         self.tokens += reply.tokens.completion
         return reply
 
@@ -86,7 +101,7 @@ class Overheard:
 
 
 def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) -> JsonObject:
-    """Discussions of three, who speak in turn in each round."""
+    """Discussions of three, who speak at once in each round."""
     vllm_config: JsonObject = {
         "model": str(model),
         "dtype": "float32",
@@ -98,7 +113,12 @@ def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) 
     return {
         "experiment_metadata": {"experiment_name": "vllm_cpu"},
         "conversation_config": {"environment": "discussion", "conversations": conversations},
-        "discussion": {"max_rounds": ROUNDS, "topics": ["Should the town build a bridge or run a ferry?"]},
+        "discussion": {
+            "questions": [str(QUESTIONS)],
+            "max_rounds": ROUNDS,
+            "stopping": {"on_consensus": False},
+            "prompt": {"answer_order": "answer_first"},  # So an answer stands before the tokens are used up.
+        },
         "model_definitions": {"m": {"backend": "vllm", "vllm_config": vllm_config}},
         "agent_definitions": [
             {"agent_id": f"a{n}", "role": "participant", "model": "m", "max_tokens": max_tokens} for n in range(3)
@@ -150,44 +170,59 @@ async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) 
     return phase
 
 
-async def measure(loaded: Loaded, directory: Path, times: int) -> tuple[Phase, Phase, int]:
-    """Both ways in turn, `times` times each, on one engine; the sums, and the requests of one."""
-    config = loaded.experiment.model_definitions["m"].vllm_config
+async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: int) -> tuple[list[Pair], int]:
+    """Both ways, `pairs` times, on one engine; and the requests of each time."""
+    config = experiment.experiment.model_definitions["m"].vllm_config
     if config is None:
         raise ValueError("the experiment has no vLLM")
     backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock(), say=print)
-    played, fed, requests = Phase(), Phase(), list[Request]()
+    found, requests = list[Pair](), list[Request]()
+
+    async def played(name: str) -> Phase:
+        nonlocal requests
+        await backend.running.engine.reset_prefix_cache()
+        phase, requests = await play(experiment, backend, directory / name)
+        return phase
+
+    async def fed() -> Phase:
+        await backend.running.engine.reset_prefix_cache()
+        return await feed(requests, backend, backend.capacity)
+
     await backend.start()
     try:
-        _, requests = await play(loaded, backend, directory / "warm-up")
-        for turn in range(times):
-            await backend.running.engine.reset_prefix_cache()
-            phase, requests = await play(loaded, backend, directory / f"run-{turn}")
-            played.tokens, played.wall_s = played.tokens + phase.tokens, played.wall_s + phase.wall_s
-            await backend.running.engine.reset_prefix_cache()
-            phase = await feed(requests, backend, backend.capacity)
-            fed.tokens, fed.wall_s = fed.tokens + phase.tokens, fed.wall_s + phase.wall_s
+        await play(warm_up, backend, directory / "warm-up")
+        for number in range(pairs):
+            if number % 2 == 0:
+                found.append(Pair(played=await played(f"run-{number}"), fed=await fed()))
+            else:  # A run asks what the one before it asked.
+                found.append(Pair(fed=await fed(), played=await played(f"run-{number}")))
+            print(found[-1].told())
     finally:
         await backend.close()
-    return played, fed, len(requests)
+    return found, len(requests)
 
 
 def main() -> None:
     """Measure and print the row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--conversations", type=int, default=96)
+    parser.add_argument("--conversations", type=int, default=100)
     parser.add_argument("--slots", type=int, default=16)
-    parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--pairs", type=int, default=4)
     asked = parser.parse_args()
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     with tempfile.TemporaryDirectory() as directory:
         model = make_tiny_model(Path(directory) / "model")
-        content = experiment(model, conversations=asked.conversations, slots=asked.slots, max_tokens=asked.max_tokens)
-        file = Path(directory) / "vllm_cpu.yaml"
-        file.write_text(yaml.safe_dump(content), encoding="utf-8")
-        loaded = load_experiment(file)
-        played, fed, requests = asyncio.run(measure(loaded, Path(directory), asked.times))
+
+        def loaded(name: str, conversations: int) -> Loaded:
+            content = experiment(model, conversations=conversations, slots=asked.slots, max_tokens=asked.max_tokens)
+            file = Path(directory) / name
+            file.write_text(yaml.safe_dump(content), encoding="utf-8")
+            return load_experiment(file)
+
+        measured, warm_up = loaded("vllm_cpu.yaml", asked.conversations), loaded("warm_up.yaml", WARM_UP)
+        pairs, requests = asyncio.run(measure(measured, warm_up, Path(directory), asked.pairs))
+    played, fed = in_all(pair.played for pair in pairs), in_all(pair.fed for pair in pairs)
     print(
         row(
             benchmark="vllm_cpu",
@@ -197,6 +232,7 @@ def main() -> None:
             tokens_per_s=round(played.tokens_per_s, 1),
             direct_tokens_per_s=round(fed.tokens_per_s, 1),
             tokens_per_s_over_direct=round(played.tokens_per_s / fed.tokens_per_s, 4),
+            of_each_pair=[round(pair.ratio, 3) for pair in pairs],
         )
     )
 
