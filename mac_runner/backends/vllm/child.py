@@ -4,8 +4,8 @@ It runs in a session of its own, so that an interrupt typed at the terminal reac
 in flight finish. The kernel kills it when whoever started it is gone, however that went, so that no engine is left
 behind; and what it starts itself begins here too, so that its workers go with it.
 
-Run as `python child.py STARTER PROGRAM ARGUMENT…`, by path: it imports nothing of mac_runner. STARTER is what
-`multiprocessing` starts processes with, and runs this.
+Run as `python child.py STARTER PARENT PROGRAM ARGUMENT…`, by path: it imports nothing of mac_runner. STARTER is what
+`multiprocessing` starts processes with, and runs this; PARENT is the id of the process that asked for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OF_A_PROCESS = "--multiprocessing-fork"
 after the last process, and removes from memory what processes that were killed have left there."""
 
 
-def become(starter: str, command: list[str]) -> None:
-    """Set up this process and turn into `command`. Does not return."""
+def become(starter: str, parent: int, command: list[str]) -> None:
+    """Set up this process and turn into `command`, unless `parent` is gone by now. Does not return."""
     os.setsid()
     if OF_A_PROCESS in command:
         command = handing_on(starter, command)
@@ -30,6 +30,8 @@ def become(starter: str, command: list[str]) -> None:
             # The parent is the thread that starts the engine. No milder signal will do: a worker that waits for another
             # inside a collective never gets to handle it, and an engine that is still loading goes on to the end.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # It was gone before the kernel was asked.
+                sys.exit(1)
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
@@ -41,4 +43,4 @@ def handing_on(starter: str, command: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    become(sys.argv[1], sys.argv[2:])
+    become(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

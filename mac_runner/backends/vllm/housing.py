@@ -133,9 +133,9 @@ def _room(directory: Path, name: str) -> EngineLog:
     log = directory / f"{name}.log"
     log.touch()
     program = directory / f"{name}-python"
-    command = shlex.join([sys.executable, "-S", "-E", child.__file__, str(program), sys.executable])
+    first = shlex.join([sys.executable, "-S", "-E", child.__file__, str(program)])
     setting = f"export {LOG_VARIABLE}={shlex.quote(str(log))}"
-    redirected = f'exec {command} "$@" >>"${LOG_VARIABLE}" 2>&1'
+    redirected = f'exec {first} "$PPID" {shlex.quote(sys.executable)} "$@" >>"${LOG_VARIABLE}" 2>&1'
     program.write_text(f"#!/bin/sh\n{setting}\n{redirected}\n", encoding="utf-8")
     program.chmod(0o700)
     return EngineLog(log, program)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.vllm import child
 from mac_runner.backends.vllm.child import OF_A_PROCESS, handing_on
 
 PATIENCE_S = 60.0
@@ -53,6 +54,22 @@ def test_nobody_outlives_who_started_it_and_nothing_stays_in_memory(victim: str,
             run.kill()
 
     wait_for(lambda: not Path("/dev/shm", memory).exists())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_process_whose_parent_is_gone_before_it_begins_does_not_begin(is_gone: bool) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    parent = gone.pid if is_gone else os.getpid()
+    started = subprocess.run(
+        [sys.executable, child.__file__, "/starter", str(parent), sys.executable, "-c", "print('begun')", OF_A_PROCESS],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+    assert started.stdout == ("" if is_gone else "begun\n")
 
 
 def test_what_else_a_command_says_is_handed_on_as_it_is() -> None:
