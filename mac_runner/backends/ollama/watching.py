@@ -19,6 +19,7 @@ T = TypeVar("T")
 async def watched(asking: Coroutine[Any, Any, T], is_there: Callable[[], Awaitable[bool]], *, host: str) -> T:
     """What `asking` comes to. Raises TransientBackendError once the server says nothing to anybody."""
     task = asyncio.create_task(asking)
+    task.add_done_callback(_taken_note_of)
     try:
         while not (await asyncio.wait([task], timeout=OLLAMA_LOOK_INTERVAL_S))[0]:
             if not await is_there() and not task.done():
@@ -27,3 +28,9 @@ async def watched(asking: Coroutine[Any, Any, T], is_there: Callable[[], Awaitab
     finally:
         if task.cancel():
             await asyncio.wait([task], timeout=OLLAMA_ANSWER_S_MAX)
+
+
+def _taken_note_of(task: asyncio.Task[Any]) -> None:
+    """A fault that comes when nobody waits any more is no fault of the program: asyncio would report it as one."""
+    if not task.cancelled():
+        task.exception()

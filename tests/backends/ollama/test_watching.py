@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import suppress
 
 import pytest
 
@@ -84,3 +86,28 @@ def test_request_that_is_given_up_is_over_by_then(is_given_up: bool) -> None:
 
     with pytest.raises(TimeoutError if is_given_up else TransientBackendError):
         asyncio.run(main())
+
+
+def test_fault_that_comes_after_nobody_waits_any_more_is_not_reported_as_a_fault_of_the_program() -> None:
+    reported: list[object] = []
+
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError("while it was given up")
+
+    async def is_there() -> bool:
+        return True
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await watched(fail(), is_there, host="h")
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    assert reported == []
