@@ -55,7 +55,7 @@ class Engine:
         return self.definition.backend in HOLDS_MEMORY
 
     def build(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool) -> Backend:
-        """The backend, not started."""
+        """The backend, not started. What it has to `say` is told apart from what others of that model have."""
 
         def policy_of(_name: str) -> Policy:
             assert self.policy is not None, "only a scripted model asks for a policy, and it has one"
@@ -67,7 +67,7 @@ class Engine:
             agents=tuple(agent.model_copy(update={"model": self.model}) for agent in self.agents.values()),
             policy_of=policy_of,
             clock=clock,
-            say=say,
+            say=say if self.name == self.model else lambda line: say(f"{self.name}: {line}"),
             is_pulling=is_pulling,
         )
         return LocatedBackend(backend, self.loaded)

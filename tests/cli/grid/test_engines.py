@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from mac_runner.backends import Backend, build_backend
+from mac_runner.cli.grid import engines
 from mac_runner.cli.grid.engines import Engine, EnginePlan, plan_engines
 from mac_runner.cli.grid.parts import GridSetup, set_up_grid
 from mac_runner.cli.setup import Invocation, read_file
@@ -71,6 +74,21 @@ def test_definitions_of_one_name_are_told_apart_by_a_digest_that_stays(lay: Lay)
     assert names[0] == names[1] != names[2] == names[3]
     assert all(name.startswith("m#") for name in names)
     assert [rest.served[part.slug]["m"] for part in setup.parts[2:]] == names[2:]
+
+
+def test_what_engines_of_one_name_have_to_say_is_told_apart(lay: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def talkative(name: str, *args: Any, say: Callable[[str], None], **settings: Any) -> Backend:
+        say(f"model {name}: ready")
+        return build_backend(name, *args, say=say, **settings)
+
+    told: list[str] = []
+    found = [*plan(lay({**POLICIES, "seed": [1]})).engines.values(), *plan(lay({"seed": [1]})).engines.values()]
+    monkeypatch.setattr(engines, "build_backend", talkative)
+    for one in found:
+        one.build(SystemClock(), told.append, is_pulling=False)
+
+    assert told == [f"{found[0].name}: model m: ready", f"{found[1].name}: model m: ready", "model m: ready"]
+    assert len(set(told)) == 3
 
 
 def test_setting_that_an_engine_cannot_honour_is_refused_with_its_place_in_the_grid(lay: Lay) -> None:
