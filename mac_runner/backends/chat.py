@@ -26,7 +26,8 @@ OPEN_THOUGHT: Final = "<think>"
 _BETWEEN: Final = "\n\n"
 # One word each: some tokenizers write a blank as another character.
 _SYSTEM: Final = Message(role="system", content="system-probe")
-_USER: Final = Message(role="user", content="user-probe")
+USER_PROBE: Final = Message(role="user", content="user-probe")
+"""What a template is tried with: any that can hold a conversation takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +50,12 @@ def probe_shape(render: Render) -> ChatShape:
     Raises RequestRefusedError when not even a user's message comes through: no conversation could be held.
     """
     with boundary(RequestRefusedError, "it cannot write a user's message"):
-        text = render((_USER,))
-    if _USER.content not in text:
+        text = render((USER_PROBE,))
+    if USER_PROBE.content not in text:
         raise RequestRefusedError("it leaves out what a user says")
     return ChatShape(
-        has_system=_takes(render, _SYSTEM, _USER),
-        must_alternate=not _takes(render, _USER, _USER),
+        has_system=_takes(render, _SYSTEM, USER_PROBE),
+        must_alternate=not _takes(render, USER_PROBE, USER_PROBE),
         opens_thought=ends_in_thought(text),
     )
 
@@ -89,6 +90,19 @@ def plain_text(messages: Sequence[Message]) -> str:
 def ends_in_thought(prompt: str) -> bool:
     """Whether `prompt` leaves a thought open for the reply to go on with."""
     return prompt.rstrip().endswith(OPEN_THOUGHT)
+
+
+def with_thought(reply: str, *, is_thinking: bool) -> str:
+    """`reply`, with the tag that the template wrote for it if it goes on with that thought."""
+    return f"{OPEN_THOUGHT}{reply}" if is_thinking else reply
+
+
+def notice_of_forms(model: str) -> str:
+    """What a user is to know who runs `model`, whose template opens a thought, where replies may be held to a form."""
+    return (
+        f"model {model}: its chat template opens a thought, but a reply that is held to a schema or to choices is "
+        "given without one"
+    )
 
 
 def _takes(render: Render, *messages: Message) -> bool:

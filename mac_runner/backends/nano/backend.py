@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from mac_runner.backends.chat import notice_of_forms
 from mac_runner.config import NanoConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.types import Reply, Request
@@ -55,10 +56,7 @@ class NanoBackend:
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
         self._engine = await engine_class.open(self._name, self._config, self._thread)
         if self._engine.opens_thought:
-            self._say(
-                f"model {self._name}: its chat template opens a thought, but a reply that is held to a schema or to "
-                "choices is given without one"
-            )
+            self._say(notice_of_forms(self._name))
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not given to the engine."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, Self
 
-from mac_runner.backends.chat import OPEN_THOUGHT, ends_in_thought
+from mac_runner.backends.chat import ends_in_thought, with_thought
 from mac_runner.backends.nano.sampling import params_of
 from mac_runner.backends.rendering import Conversation, Rendered, Renderer, renderer_of
 from mac_runner.config import NanoConfig
@@ -170,7 +170,6 @@ def reply_of(sample: TrainingSample, *, is_thinking: bool, traces: bool) -> Repl
 
     Raises TransientBackendError when the engine ended the request without finishing it.
     """
-    text = sample.text or ""
     reason = _REASONS.get(sample.finish_reason)
     if reason is None:
         raise TransientBackendError(f"nano ended the request unfinished: {sample.finish_reason}")
@@ -178,7 +177,7 @@ def reply_of(sample: TrainingSample, *, is_thinking: bool, traces: bool) -> Repl
         prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
     )
     return Reply(
-        text=f"{OPEN_THOUGHT}{text}" if is_thinking else text,
+        text=with_thought(sample.text or "", is_thinking=is_thinking),
         finish_reason=reason,
         tokens=TokenCount(
             prompt=len(sample.prompt_tokens),

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.chat import ends_in_thought
+from mac_runner.backends.chat import ends_in_thought, notice_of_forms
 from mac_runner.backends.rendering import Rendered, Renderer
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
@@ -120,10 +120,8 @@ class VllmBackend:
             self._is_broken = True
             raise EngineDeadError(f"{error}; {self._told()}") from error
         if self.running.renderer.shape.opens_thought and self.running.parser is None:
-            self._say(
-                f"model {self._name}: its chat template opens a thought, but a reply that is held to a schema or to "
-                "choices is given without one; the model's reasoning_parser in vllm_config lets it think first"
-            )
+            remedy = "the model's reasoning_parser in vllm_config lets it think first"
+            self._say(f"{notice_of_forms(self._name)}; {remedy}")
 
     async def generate(self, request: Request) -> Reply:
         """One reply. A prompt that leaves no room for a single token is not sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mac_runner.backends.chat import OPEN_THOUGHT
+from mac_runner.backends.chat import with_thought
 from mac_runner.backends.rendering import Rendered
 from mac_runner.backends.vllm.releases import Completion, Output
 from mac_runner.errors import TransientBackendError
@@ -24,7 +24,7 @@ def reply_of(output: Output, rendered: Rendered, *, is_thinking: bool, traces: b
     if reason is None:
         raise TransientBackendError(f"vLLM ended the request unfinished: {completion.finish_reason}")
     return Reply(
-        text=f"{OPEN_THOUGHT}{completion.text}" if is_thinking else completion.text,
+        text=with_thought(completion.text, is_thinking=is_thinking),
         finish_reason=reason,
         tokens=TokenCount(
             prompt=len(rendered.ids), cached=output.num_cached_tokens or 0, completion=len(completion.token_ids)
