@@ -94,8 +94,9 @@ class TransientBackendError(BackendError):
     """Worth asking again: a lost connection, a full queue, a timeout.
 
     `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
-    as a whole did not answer, whatever was asked of it; `is_engine_death` that it died while it worked on this very
-    request, which may be why. A connection that broke is not enough to say so.
+    as a whole did not answer, whatever was asked of it; `is_busy` that it works, and has no room for this request now;
+    `is_engine_death` that it died while it worked on this very request, which may be why. A connection that broke is
+    not enough to say so.
     """
 
     verdict = Verdict.RETRY
@@ -106,12 +107,19 @@ class TransientBackendError(BackendError):
         *,
         retry_after_s: float | None = None,
         is_unreachable: bool = False,
+        is_busy: bool = False,
         is_engine_death: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.is_unreachable = is_unreachable
+        self.is_busy = is_busy
         self.is_engine_death = is_engine_death
+
+    @property
+    def is_attempt(self) -> bool:
+        """Whether the request was looked at. One that was turned away at the door may come as often as time allows."""
+        return not (self.is_unreachable or self.is_busy)
 
 
 class RequestTimeoutError(TransientBackendError):

@@ -51,13 +51,14 @@ DEALS_MAX = 1_000
 OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
 RETRY_AFTER_S_MAX = 60.0
 # scheduler: the retries an engine may be asked for while it answers nobody, and how many answers give one back; how
-# many conversations must have no luck with an engine that can be reached to put it under suspicion, and how long an
-# engine under suspicion is waited for.
+# many conversations must have no luck with an engine that can be reached to put it under suspicion, how long an engine
+# under suspicion is waited for, and for how long it may say that it is busy before that time begins.
 RETRIES_MIN = 10
 RETRIES_PER_SLOT = 2
 ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
+ENGINE_BUSY_S_MAX = 600.0
 # scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
 ENGINE_DEATHS_PER_TURN_MAX = 3
 SHUTDOWN_GRACE_S = 20.0

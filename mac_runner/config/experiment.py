@@ -50,7 +50,7 @@ class RetryConfig(Section):
     max_retries: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
     """How often an agent is asked to correct a malformed reply before its default act is taken."""
     max_attempts: Annotated[int, RUNTIME, Field(ge=1, le=100)] = 5
-    """How often one request is sent to an engine that does not answer."""
+    """How often one request is sent to an engine that does not answer; being turned away as too many is not counted."""
     backoff_s: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 1.0
     """The pause before the second sending; it doubles each time."""
     backoff_s_max: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 30.0

@@ -134,7 +134,7 @@ class Exchange:
             return None  # Asking again cannot help: it is refused for good, or its time is over.
         engine, sendings = live.source.engines[depart.turn.model], live.sendings[depart.turn.key]
         retry, health, now_s = live.source.retry, self._health_of(engine), self._clock.monotonic_s()
-        health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable)
+        health.faulted(depart.conversation, now_s, is_unreachable=fault.is_unreachable, is_busy=fault.is_busy)
         if health.is_lost(now_s):
             raise EngineDeadError(
                 f"model {engine} has answered nobody for a while, at last: {type(fault).__name__}: {fault.words}"
@@ -151,9 +151,6 @@ class Exchange:
         if delay_s is None and health.is_suspect and health.answers == sendings.answers_before:
             sendings.charged_from_s = now_s + retry.backoff_s_max
             return retry.backoff_s_max
-        if delay_s is None and fault.is_unreachable:  # It was not even looked at: its time may end, not its attempts.
-            is_in_time = now_s + retry.backoff_s_max - sendings.charged_from_s < retry.request_deadline_s
-            return retry.backoff_s_max if is_in_time else None
         return delay_s if delay_s is None or health.spend_retry() else max(delay_s, retry.backoff_s_max)
 
     def _health_of(self, engine: str) -> EngineHealth:

@@ -4,15 +4,18 @@ Two questions: may another retry be sent, and is it the engine that fails, not i
 budget that answers fill (retry budgets: Google SRE book, "Handling Overload"), so an engine in trouble is asked at the
 pace at which it answers. An engine is under suspicion from its last answer on, when it could not be reached or when
 several conversations had no luck with it; it is waited for, for ENGINE_SILENCE_S_MAX seconds. One that died while it
-worked had been there: it is waited for from then on, but not over and over if it dies each time and answers nobody.
+worked had been there: it is waited for from then on, but not over and over if it dies each time and answers nobody. So
+had one that said it was busy, which may take its time: some services count by the minute.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from mac_runner.limits import (
     ANSWERS_PER_RETRY,
+    ENGINE_BUSY_S_MAX,
     ENGINE_DEATHS_PER_TURN_MAX,
     ENGINE_SILENCE_S_MAX,
     ENGINE_SUSPECT_CONVERSATIONS_MIN,
@@ -25,7 +28,8 @@ from mac_runner.limits import (
 class EngineHealth:
     """One engine. `retries_max` is the budget, of which `spent` (counted in answers) is used; `answers` are all.
 
-    `deaths` are those since the last answer, `died_at_s` is when the last of them was noticed.
+    `deaths` are those since the last answer, `died_at_s` is when the last of them was noticed; `busy_at_s` is when it
+    said last that it was busy.
     """
 
     retries_max: int
@@ -34,6 +38,7 @@ class EngineHealth:
     silent_since_s: float | None = None
     unlucky: set[int] = field(default_factory=set)
     is_unreachable: bool = False
+    busy_at_s: float = -math.inf
     deaths: int = 0
     died_at_s: float | None = None
 
@@ -51,13 +56,15 @@ class EngineHealth:
         self.is_unreachable = False
         self.deaths = 0
 
-    def faulted(self, conversation: int, now_s: float, *, is_unreachable: bool) -> None:
+    def faulted(self, conversation: int, now_s: float, *, is_unreachable: bool = False, is_busy: bool = False) -> None:
         """A request of `conversation` was not answered."""
         if self.silent_since_s is None:
             self.silent_since_s = now_s
         if len(self.unlucky) < ENGINE_SUSPECT_CONVERSATIONS_MIN:
             self.unlucky.add(conversation)
         self.is_unreachable = self.is_unreachable or is_unreachable
+        if is_busy:
+            self.busy_at_s = now_s
 
     def died(self, sent_at_s: float, now_s: float) -> None:
         """It died over a request sent at `sent_at_s`, and maybe over others: they all tell of the same death."""
@@ -83,4 +90,5 @@ class EngineHealth:
     def is_lost(self, now_s: float) -> bool:
         """Whether it has been waited for long enough."""
         silent_since_s = now_s if self.silent_since_s is None else self.silent_since_s
-        return self.is_suspect and now_s - silent_since_s >= ENGINE_SILENCE_S_MAX
+        lost_at_s = max(silent_since_s, min(self.busy_at_s, silent_since_s + ENGINE_BUSY_S_MAX)) + ENGINE_SILENCE_S_MAX
+        return self.is_suspect and now_s >= lost_at_s

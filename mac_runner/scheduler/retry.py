@@ -40,9 +40,10 @@ class RetryPolicy:
         """The pause in seconds before sending again, or None: give up.
 
         `attempt` counts the sendings so far, `elapsed_s` is the time since the first of them, `jitter` is in [0, 1).
-        Gives up when all attempts are used or when the next one could not begin before the deadline.
+        Gives up when all attempts are used, unless this was none, or when the next one could not begin before the
+        deadline.
         """
-        if attempt >= self.max_attempts:
+        if error.is_attempt and attempt >= self.max_attempts:
             return None
         # The exponent is bounded so that a large `max_attempts` cannot overflow a float.
         ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(attempt - 1, 60))

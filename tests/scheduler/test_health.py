@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from mac_runner.limits import ENGINE_SILENCE_S_MAX, ENGINE_SUSPECT_CONVERSATIONS_MIN, RETRIES_MIN, RETRIES_PER_SLOT
+from mac_runner.limits import (
+    ENGINE_BUSY_S_MAX,
+    ENGINE_SILENCE_S_MAX,
+    ENGINE_SUSPECT_CONVERSATIONS_MIN,
+    RETRIES_MIN,
+    RETRIES_PER_SLOT,
+)
 from mac_runner.scheduler.health import EngineHealth
 
 
@@ -52,6 +58,32 @@ def test_an_answer_clears_the_engine_of_suspicion() -> None:
     assert not health.is_suspect
     health.faulted(0, 100.0, is_unreachable=True)
     assert not health.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+
+
+def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> None:
+    health = EngineHealth.of(capacity=4)
+    lost: list[bool] = []
+    for now_s in range(0, int(ENGINE_BUSY_S_MAX) + 101, 50):
+        for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+            health.faulted(conversation, float(now_s), is_busy=True)
+        lost.append(health.is_lost(float(now_s)))
+
+    assert lost == [False] * (len(lost) - 1) + [True]
+
+
+def test_engine_that_was_busy_and_then_fell_silent_is_lost_as_soon_as_any_other() -> None:
+    health = EngineHealth.of(capacity=4)
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        health.faulted(conversation, 0.0)
+        health.faulted(conversation, 100.0, is_busy=True)
+    health.faulted(0, 120.0, is_unreachable=True)
+
+    assert not health.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+    assert health.is_lost(100.0 + ENGINE_SILENCE_S_MAX)
+    health.answered()
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        health.faulted(conversation, 1000.0)
+    assert health.is_lost(1000.0 + ENGINE_SILENCE_S_MAX)
 
 
 def test_deaths_put_the_silence_off_but_not_for_ever() -> None:

@@ -42,6 +42,16 @@ def test_gives_up_after_the_last_attempt_and_at_the_deadline() -> None:
     assert policy.decide(FAULT, attempt=1, elapsed_s=9.6, jitter=0.0) is None
 
 
+@pytest.mark.parametrize("reason", ["is_busy", "is_unreachable"])
+def test_being_turned_away_at_the_door_costs_time_and_no_attempt(reason: str) -> None:
+    policy = RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0, request_deadline_s=10.0)
+    fault = TransientBackendError("not now", **{reason: True})
+    pauses = [policy.decide(fault, attempt=attempt, elapsed_s=0.0, jitter=0.0) for attempt in range(1, 6)]
+
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
+    assert policy.decide(fault, attempt=1, elapsed_s=9.6, jitter=0.0) is None
+
+
 @pytest.mark.parametrize(
     ("asked_s", "pause_s"),
     [(20.0, 20.0), (1e9, RETRY_AFTER_S_MAX), (math.inf, RETRY_AFTER_S_MAX), (-1.0, 0.5), (math.nan, 0.5), (0.0, 0.5)],

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import pairwise
-from typing import get_args
+from typing import ClassVar, get_args
 
 import pytest
 
@@ -14,7 +15,13 @@ from mac_runner.errors import (
     StoreError,
     TransientBackendError,
 )
-from mac_runner.limits import CHECKPOINT_INTERVAL_S, ENGINE_SILENCE_S_MAX, REPLY_CHARS_MAX, SHUTDOWN_GRACE_S
+from mac_runner.limits import (
+    CHECKPOINT_INTERVAL_S,
+    ENGINE_BUSY_S_MAX,
+    ENGINE_SILENCE_S_MAX,
+    REPLY_CHARS_MAX,
+    SHUTDOWN_GRACE_S,
+)
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.types import JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
@@ -259,6 +266,38 @@ def test_an_outage_costs_no_conversation(fault: Exception) -> None:
     result = stage.play()
 
     assert (result.finished, result.failed) == (6, 0)
+
+
+@pytest.mark.parametrize("pause_s", [None, 55.0])
+def test_a_service_that_counts_by_the_minute_costs_time_and_no_conversation(pause_s: float | None) -> None:
+    class Metered(SimulatedEngine):
+        """Answers six requests in each minute, and has no room for the others."""
+
+        answered: ClassVar[Counter[int]] = Counter()
+
+        async def answer(self, request: Request) -> Reply:
+            minute = int(asyncio.get_running_loop().time() / 60)
+            if self.answered[minute] >= 6:
+                raise TransientBackendError("status 429", retry_after_s=pause_s, is_busy=True)
+            self.answered[minute] += 1
+            return await super().answer(request)
+
+    stage = Stage(work=tasks(12, models=1), retry=RetryPolicy(max_attempts=3, request_deadline_s=3600.0))
+    stage.backends = {"model-0": Metered(capacity=12)}
+    result = stage.play()
+
+    assert (result.finished, result.failed) == (12, 0)
+    assert stage.ended_at_s > 300.0
+
+
+def test_a_service_that_is_never_anything_but_busy_ends_the_run_and_fails_no_conversation() -> None:
+    stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=3))
+    stage.backends = {"model-0": Raising(TransientBackendError("status 429", is_busy=True))}
+
+    with pytest.raises(EngineDeadError, match=r"has answered nobody for a while, at last: .*status 429"):
+        stage.play()
+    assert ENGINE_BUSY_S_MAX <= stage.ended_at_s <= ENGINE_BUSY_S_MAX + 2 * ENGINE_SILENCE_S_MAX
+    assert stage.recorder.transcripts == {}
 
 
 def test_an_engine_that_answers_nobody_is_not_asked_on_and_on() -> None:

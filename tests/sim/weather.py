@@ -91,7 +91,9 @@ class StormyEngine(MortalEngine):
         if fault == "timeout":
             return TimeoutError()
         if fault == "busy":
-            return TransientBackendError("status 429", retry_after_s=self.random.choice([None, 0.0, 20.0, 1e9]))
+            return TransientBackendError(
+                "status 429", retry_after_s=self.random.choice([None, 0.0, 20.0, 1e9]), is_busy=True
+            )
         if fault == "refusal":
             return RequestRefusedError("status 400")
         if fault == "bug":

@@ -160,7 +160,7 @@ def verdicts() -> Iterator[None]:
     except EngineStoppedError as error:
         raise EngineDeadError(f"nano: {error}") from error
     except QueueFullError as error:
-        raise TransientBackendError(f"nano: {error}") from error
+        raise TransientBackendError(f"nano: {error}", is_busy=True) from error
     except RequestError as error:
         raise RequestRefusedError(f"nano: {error}") from error
 

@@ -5,7 +5,7 @@ What a status says stands in `statuses`; what Ollama says more plainly in the bo
 | what happened | what becomes of it |
 |---|---|
 | no connection, or one that broke; a gateway's 502, 503, 504 | asked again; the server counts as unreachable |
-| 503 because its queue is full | asked again: the server is there |
+| 503 because its queue is full, or a 429 | asked again, however often: the server is there |
 | 500 because the model's runner has ended | asked again; this request may be why it ended |
 | an answer that is none: no JSON, wrong types | asked again |
 | an error because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
@@ -84,6 +84,7 @@ def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | 
         words,
         retry_after_s=retry_after_s,
         is_unreachable=meaning is Meaning.GATEWAY and _BUSY not in said,
+        is_busy=meaning is Meaning.BUSY or _BUSY in said,
         is_engine_death=any(mark in said for mark in _RUNNER_ENDED),
     )
 

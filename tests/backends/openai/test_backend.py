@@ -165,7 +165,7 @@ def test_retry_after_reaches_the_scheduler() -> None:
     error = error_of(OpenaiServer(script=lambda received: failure(429, "slow down", headers=(("Retry-After", "7"),))))
 
     assert isinstance(error, TransientBackendError)
-    assert (error.retry_after_s, error.is_unreachable) == (7.0, False)
+    assert (error.retry_after_s, error.is_unreachable, error.is_busy) == (7.0, False, True)
 
 
 def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
