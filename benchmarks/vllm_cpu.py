@@ -2,9 +2,9 @@
 
 Run `python benchmarks/vllm_cpu.py` where vLLM is installed for the CPU. A tiny model is made and started once. The
 experiment runs through the whole path, journal and transcripts on; and the very same prompts, as text, in the same
-order and with the same seeds, are given to the same engine by as many workers as it has slots. The two take turns,
-each time on an empty prefix cache, and take turns at being first, for the speed of the machine may drift. The last
-line is one JSON row.
+order and with the same seeds, are given to the same engine, as many at once as the run has in flight. The two take
+turns, each time on an empty prefix cache, and take turns at being first, for the speed of the machine may drift. The
+last line is one JSON row.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: i
 
     async def fed() -> Phase:
         await backend.running.engine.reset_prefix_cache()
-        return await feed(requests, backend, backend.capacity)
+        return await feed(requests, backend, backend.capacity + backend.lookahead)
 
     await backend.start()
     try:

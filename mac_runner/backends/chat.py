@@ -23,6 +23,7 @@ Render: TypeAlias = Callable[[Sequence[Message]], str]
 """A chat template: the text the model continues. Raises whatever it likes for messages it does not take."""
 
 OPEN_THOUGHT: Final = "<think>"
+CLOSED_THOUGHT: Final = "</think>"
 _BETWEEN: Final = "\n\n"
 # One word each: some tokenizers write a blank as another character.
 _SYSTEM: Final = Message(role="system", content="system-probe")

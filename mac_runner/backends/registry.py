@@ -128,6 +128,7 @@ def _vllm(order: _Order) -> Backend:
     assert config is not None
     from mac_runner.backends import vllm
 
+    vllm.check_agents(order.name, order.agents)
     return vllm.VllmBackend(
         name=order.name, config=config, traces=order.definition.record_tokens, clock=order.clock, say=order.say
     )

@@ -10,7 +10,7 @@ from mac_runner.environments.discussion.answers.problems import Problem
 from mac_runner.environments.discussion.answers.reading import Found, read_fields
 from mac_runner.environments.town_of_salem.structured import read_object
 from mac_runner.types import JsonObject, Message, Prompt
-from tests.sim.requests import request
+from tests.sim import requests
 from tests.vllm.processes import engine_processes
 from tests.vllm.table import Table, config, sampling, started
 from tests.vllm.tiny_model import make_tiny_model
@@ -25,9 +25,9 @@ SCHEMA: JsonObject = {
 REPLIES = 12
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
-    model = make_tiny_model(tmp_path_factory.mktemp("brief"), is_brief=True)
+@pytest.fixture(scope="module", params=[False, True], ids=["plain tags", "special tags"])
+def table(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Table]:
+    model = make_tiny_model(tmp_path_factory.mktemp("brief"), is_brief=True, has_special_tags=request.param)
     settings = config(model, reasoning_parser="deepseek_r1", chat_template_kwargs={"enable_thinking": True})
     with started(settings) as table:
         yield table
@@ -37,7 +37,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
 def test_form_begins_behind_a_thought_that_is_free(table: Table) -> None:
     """The model's words are chance: what it thinks is no JSON, and what it says behind it nothing but the form."""
     prompt = Prompt(messages=MESSAGES, schema=SCHEMA)
-    replies = table.ask(*(request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES)))
+    replies = table.ask(
+        *(requests.request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES))
+    )
 
     thoughts = []
     for reply in replies:
@@ -57,7 +59,9 @@ def test_form_begins_behind_a_thought_that_is_free(table: Table) -> None:
 
 def test_choice_comes_behind_a_thought_too(table: Table) -> None:
     prompt = Prompt(messages=MESSAGES, choices=("Ann", "Bob"))
-    replies = table.ask(*(request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES)))
+    replies = table.ask(
+        *(requests.request(prompt=prompt, sampling=sampling(seed, max_tokens=400)) for seed in range(REPLIES))
+    )
 
     said = {form for _, end, form in (reply.text.partition("</think>") for reply in replies) if end}
     assert said

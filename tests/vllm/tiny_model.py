@@ -19,9 +19,11 @@ THOUGHT = ("<think>", "</think>")
 """The last two tokens."""
 
 
-def make_tiny_model(directory: Path, *, is_brief: bool = False) -> Path:
-    """Write the model, which is the same each time, to `directory`; a brief one soon ends a thought."""
-    _make_tokenizer(directory)
+def make_tiny_model(directory: Path, *, is_brief: bool = False, has_special_tags: bool = False) -> Path:
+    """Write the model, which is the same each time, to `directory`; a brief one soon ends a thought. The tags of its
+    thoughts are ordinary tokens or special ones, which are no part of a text.
+    """
+    _make_tokenizer(directory, has_special_tags=has_special_tags)
     torch, transformers = import_module("torch"), import_module("transformers")
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
@@ -45,7 +47,7 @@ def make_tiny_model(directory: Path, *, is_brief: bool = False) -> Path:
     return directory
 
 
-def _make_tokenizer(directory: Path) -> None:
+def _make_tokenizer(directory: Path, *, has_special_tags: bool) -> None:
     tokenizers, transformers = import_module("tokenizers"), import_module("transformers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -58,9 +60,13 @@ def _make_tokenizer(directory: Path) -> None:
     )
     pages = sorted((ROOT / "docs").glob("*.md"))
     tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
-    tokenizer.add_tokens(list(THOUGHT))
+    add = tokenizer.add_special_tokens if has_special_tags else tokenizer.add_tokens
+    add(list(THOUGHT))
     wrapped = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(THOUGHT) if has_special_tags else [],
     )
     wrapped.chat_template = TEMPLATE
     wrapped.save_pretrained(directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mac_runner.backends.vllm.arguments import check_agents
 from mac_runner.backends.vllm.backend import VllmBackend
 
-__all__ = ["VllmBackend"]
+__all__ = ["VllmBackend", "check_agents"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from mac_runner.config import VllmConfig
+from mac_runner.config import AgentDefinition, VllmConfig
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
 
 OURS: Final = frozenset({"max_num_seqs_upper_bound", "admission", "chat_template_kwargs"})
 """The keys of `vllm_config` that are not vLLM's."""
+
+TEMPERATURE_MIN: Final = 0.01
+TEMPERATURE_MAX: Final = 2
 
 RESERVED: Final = frozenset(
     {
@@ -49,6 +52,18 @@ def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
                 f"model_definitions.{name}.vllm_config.{key}: the installed vLLM knows no such engine argument{hint}",
                 key=("model_definitions", name, "vllm_config", key),
             )
+
+
+def check_agents(name: str, agents: Sequence[AgentDefinition]) -> None:
+    """Refuse a temperature of an agent of model `name` that vLLM would refuse or change. Raises ConfigError."""
+    for index, agent in enumerate(agents):
+        if agent.model != name or agent.temperature == 0 or TEMPERATURE_MIN <= agent.temperature <= TEMPERATURE_MAX:
+            continue
+        raise ConfigError(
+            f"agent_definitions.{index}.temperature: vLLM takes 0, or {TEMPERATURE_MIN} to {TEMPERATURE_MAX}; found "
+            f"{agent.temperature}",
+            key=("agent_definitions", index, "temperature"),
+        )
 
 
 def engine_arguments(config: VllmConfig, *, is_cpu: bool) -> dict[str, JsonValue]:

@@ -12,11 +12,11 @@ import gc
 import multiprocessing
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.chat import ends_in_thought, notice_of_forms
+from mac_runner.backends.chat import CLOSED_THOUGHT, ends_in_thought, notice_of_forms
 from mac_runner.backends.rendering import Rendered, Renderer
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
@@ -41,6 +41,7 @@ class Running:
     """Everything there is once the engine runs.
 
     `defaults` are the model's own sampling settings; `parser` is what the engine finds the end of a thought with.
+    `keeps_special` says that special tokens stay in a text, for they tell where a thought ends.
     """
 
     library: Library
@@ -49,11 +50,12 @@ class Running:
     parser: ReasoningParser | None
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
+    keeps_special: bool
 
     def sampling_of(self, request: Request, *, traces: bool = False) -> object:
         """vLLM's sampling parameters for `request`."""
         settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
-        return self.library.sampling_params(settings)
+        return self.library.sampling_params({**settings, "skip_special_tokens": not self.keeps_special})
 
     def is_thinking(self, rendered: Rendered, prompt: Prompt) -> bool:
         """Whether the reply to `prompt` goes on with a thought that the template opened."""
@@ -108,8 +110,8 @@ class VllmBackend:
 
     async def start(self) -> None:
         """Import vLLM and load the model. Cancelled, it gives up a model that is still loading."""
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
         self._log = HOUSING.enter(self._name)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
         starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launch, self._log)
         try:
             await asyncio.shield(starting)
@@ -141,17 +143,19 @@ class VllmBackend:
         return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces)
 
     async def close(self) -> None:
-        """End the engine and its processes."""
+        """End the engine and its processes. Nothing of it stays, however that goes."""
         running, self._running = self._running, None
-        if running is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, running.engine.shutdown)
+        try:
+            if running is not None:
+                await asyncio.get_running_loop().run_in_executor(self._thread, running.engine.shutdown)
+        finally:
             del running
             gc.collect()  # The engine holds itself in cycles, and would shut down once more as the interpreter ends.
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
-            self._tokenisers.shutdown(wait=False)
-            self._thread = None
-            HOUSING.leave(is_kept=self._is_broken)
+            if self._thread is not None:
+                self._thread.shutdown(wait=False)
+                self._tokenisers.shutdown(wait=False)
+                self._thread = None
+                HOUSING.leave(is_kept=self._is_broken)
 
     def _told(self) -> str:
         assert self._log is not None, "an engine that has started has a log"
@@ -163,27 +167,27 @@ class VllmBackend:
         library = load_library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
         key = ("model_definitions", self._name, "vllm_config")
-        with refusals(key, self._config.model, self._version):
+        with refusals(key, arguments, self._version):
             config = library.engine_config(arguments)
             parser = library.reasoning_parser(config, self._parser_settings)
             # A template that cannot work is told of before the model is loaded.
             renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start"):
             # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
-            silent = bool(arguments["disable_log_stats"])
-            self._running = self._equipped(library, library.engine(config, silent), parser, key)
+            self._running = self._equipped(library, library.engine(config, arguments), parser, key)
 
     def _equipped(
         self, library: Library, engine: Engine, parser: ReasoningParser | None, key: tuple[str, ...]
     ) -> Running:
+        tokenizer = engine.get_tokenizer()
         return Running(
             library=library,
             engine=engine,
-            # The engine's own tokenizer may be used on several threads.
-            renderer=renderer_for(engine.get_tokenizer(), self._config.chat_template_kwargs, section=key),
+            renderer=renderer_for(tokenizer, self._config.chat_template_kwargs, section=key),
             parser=parser,
             capacity=capacity_of(self._config, engine.vllm_config),
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
+            keeps_special=CLOSED_THOUGHT in tokenizer.all_special_tokens,
         )
 
     @property
@@ -209,5 +213,6 @@ class VllmBackend:
             # Whoever starts several engines gives them all up together.
             for process in multiprocessing.active_children():
                 process.kill()
-            await self._clock.sleep(_KILL_INTERVAL_S)
+            with suppress(asyncio.CancelledError):  # Once more: whoever insists gets what is under way.
+                await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.

@@ -32,7 +32,7 @@ def capacity_of(config: VllmConfig, engine: EngineConfig) -> Capacity:
     is_by_tokens = config.admission == "token_budget"
     requests = min(config.max_num_seqs_upper_bound, slots)
     if not is_by_tokens:
-        requests = max(1, min(requests, tokens // context_tokens))
+        requests = max(1, min(requests, tokens // copies // context_tokens * copies))  # None lies in two copies.
     # With a slot to spare in each copy the engine would not keep them waiting, but serve them beyond the bound.
     keeps_waiting = requests > slots - copies
     return Capacity(

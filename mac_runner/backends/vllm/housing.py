@@ -26,9 +26,11 @@ from typing import Final
 from mac_runner.backends.vllm import child
 from mac_runner.backends.vllm.logs import LOG_VARIABLE, log_handler
 from mac_runner.backends.vllm.telling import cause_in
+from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 
 _FORMAT: Final = "%(levelname)s %(asctime)s %(process)d %(name)s %(message)s"
+_LEVEL_VARIABLE: Final = "VLLM_LOGGING_LEVEL"
 _TAIL_BYTES: Final = 1 << 18
 """How much of a log is looked through for an error: a traceback of many processes, and what they said meanwhile."""
 _SOCKETS_BYTES_MAX: Final = 60
@@ -86,14 +88,22 @@ class Housing:
         self._variables: frozenset[str] = frozenset()
 
     def enter(self, name: str) -> EngineLog:
-        """Before the engine of model `name` starts: have everything ready. Returns its log."""
+        """Before the engine of model `name` starts: have everything ready. Returns its log.
+
+        Raises ConfigError for a level of logging that there is not, and OSError from the disk; it has then not entered.
+        """
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="mac_runner-vllm-"))
-            self._variables = _furnish(self._directory)
-            self._is_kept = False
+            level = _level()
+            directory = Path(tempfile.mkdtemp(prefix="mac_runner-vllm-"))
+            self._variables = _furnish(directory, level)
+            self._directory, self._is_kept = directory, False
         self._tenants += 1
         self._rooms += 1
-        return _room(self._directory, f"{self._rooms}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
+        try:
+            return _room(self._directory, f"{self._rooms}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
+        except OSError:
+            self.leave(is_kept=False)
+            raise
 
     def leave(self, *, is_kept: bool) -> None:
         """After an engine has ended; `is_kept` when somebody will want to read the log."""
@@ -109,22 +119,32 @@ class Housing:
 HOUSING: Final = Housing()
 
 
-def _furnish(directory: Path) -> frozenset[str]:
+def _level() -> str:
+    """How much vLLM says: its own setting, in any case of letters."""
+    level = os.environ.get(_LEVEL_VARIABLE, "INFO").upper()
+    if level not in (levels := logging.getLevelNamesMapping()):
+        raise ConfigError(f"the environment's {_LEVEL_VARIABLE} is {level!r}; set one of {', '.join(levels)}, or none")
+    return level
+
+
+def _furnish(directory: Path, level: str) -> frozenset[str]:
     """Returns the variables it has set in the environment."""
+    logging_file = directory / "logging.json"
+    try:
+        logging_file.write_text(json.dumps(_logging(level)), encoding="utf-8")
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
     # The module asks itself this whenever it starts a process. What `set_executable` sets is for all threads.
     vars(spawn).update(get_executable=_executable)
-    logging_file = directory / "logging.json"
-    logging_file.write_text(json.dumps(_logging()), encoding="utf-8")
-    variables = {
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "VLLM_LOGGING_CONFIG_PATH": str(logging_file),
-        LOG_VARIABLE: str(directory / "mac_runner.log"),
-    }
+    variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", LOG_VARIABLE: str(directory / "mac_runner.log")}
+    if os.environ.get("VLLM_CONFIGURE_LOGGING", "1") != "0":  # It takes no file where it is told not to.
+        variables["VLLM_LOGGING_CONFIG_PATH"] = str(logging_file)
     if len(os.fsencode(directory)) <= _SOCKETS_BYTES_MAX:
         variables["VLLM_RPC_BASE_PATH"] = str(directory)  # vLLM leaves its sockets lying about.
     ours = frozenset(variables.keys() - os.environ.keys())  # What the user has set stands.
     os.environ.update({name: variables[name] for name in ours})
-    dictConfig(_logging())  # vLLM does so with the file, but not before it has begun to talk.
+    dictConfig(_logging(level))  # vLLM does so with the file, but not before it has begun to talk.
     return ours
 
 
@@ -151,7 +171,7 @@ def _clear(variables: Iterable[str]) -> None:
         handler.close()
 
 
-def _logging() -> JsonObject:
+def _logging(level: str) -> JsonObject:
     """The same for every process: an engine's configuration carries the file into those that it starts."""
     handler: JsonObject = {"()": f"{log_handler.__module__}.{log_handler.__name__}", "formatter": "line"}
     return {
@@ -159,7 +179,5 @@ def _logging() -> JsonObject:
         "disable_existing_loggers": False,
         "formatters": {"line": {"format": _FORMAT}},
         "handlers": {"log": handler},
-        "loggers": {
-            "vllm": {"handlers": ["log"], "level": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"), "propagate": False}
-        },
+        "loggers": {"vllm": {"handlers": ["log"], "level": level, "propagate": False}},
     }

@@ -43,6 +43,15 @@ class Tokenizer(Protocol):
         ...
 
 
+class EngineTokenizer(Tokenizer, Protocol):
+    """The one that an engine has. Unlike any other it may be used on several threads."""
+
+    @property
+    def all_special_tokens(self) -> Sequence[str]:
+        """The tokens that the engine leaves out of a text unless it is told otherwise."""
+        ...
+
+
 class ReasoningParser(Protocol):
     """What tells vLLM's engine where a thought ends, and the form of a constrained reply begins."""
 
@@ -140,7 +149,7 @@ class Engine(Protocol):
         """Forget every prompt seen so far."""
         ...
 
-    def get_tokenizer(self) -> Tokenizer:
+    def get_tokenizer(self) -> EngineTokenizer:
         """The model's tokenizer."""
         ...
 
@@ -163,7 +172,7 @@ class Library:
 
     is_cpu: bool
     engine_config: Callable[[dict[str, JsonValue]], EngineConfig]
-    engine: Callable[[EngineConfig, bool], Engine]
+    engine: Callable[[EngineConfig, Mapping[str, JsonValue]], Engine]
     tokenizer: Callable[[EngineConfig], Tokenizer]
     reasoning_parser: Callable[[EngineConfig, Mapping[str, object]], ReasoningParser | None]
     token_prompt: Callable[[list[int]], object]
@@ -182,7 +191,10 @@ class Library:
         except self.client_error as fault:
             raise RequestRefusedError(f"vLLM refuses the request: {fault}") from fault
         except self.error as fault:
-            raise TransientBackendError(f"vLLM did not answer: {type(fault).__name__}: {fault}") from fault
+            reason = fault.__cause__ or fault  # It wraps what it met on the way in an error without a word.
+            if isinstance(reason, ValueError | TypeError):
+                raise RequestRefusedError(f"vLLM refuses the request: {reason}") from fault
+            raise TransientBackendError(f"vLLM did not answer: {type(reason).__name__}: {reason}") from fault
 
 
 def find_release() -> Release:
@@ -246,6 +258,12 @@ def load_library() -> Library:
         config: EngineConfig = arguments.AsyncEngineArgs(**settings | made).create_engine_config(usage)
         return config
 
+    def started(config: EngineConfig, settings: Mapping[str, JsonValue]) -> Engine:
+        # What it is told beside its configuration.
+        told = {name: settings[name] for name in ("disable_log_stats", "enable_log_requests") if name in settings}
+        found: Engine = engine.AsyncLLM.from_vllm_config(config, **told)
+        return found
+
     def reasoning_parser(config: EngineConfig, settings: Mapping[str, object]) -> ReasoningParser | None:
         outputs = config.structured_outputs_config
         if not outputs.reasoning_parser or outputs.enable_in_reasoning:
@@ -264,7 +282,7 @@ def load_library() -> Library:
     return Library(
         is_cpu=import_module("vllm.platforms").current_platform.is_cpu(),
         engine_config=engine_config,
-        engine=lambda config, is_silent: engine.AsyncLLM.from_vllm_config(config, disable_log_stats=is_silent),
+        engine=started,
         tokenizer=tokenizer,
         reasoning_parser=reasoning_parser,
         token_prompt=lambda ids: inputs.tokens_input(prompt_token_ids=ids),

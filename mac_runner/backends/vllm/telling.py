@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from mac_runner.backends.foreign import clipped
 from mac_runner.errors import ConfigError, boundary
+from mac_runner.types import JsonValue
 
 _RECORD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\d [\d:,]+ \d+ [\w.]+ (.*)")
 _RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
@@ -36,10 +37,9 @@ def cause_in(log: str) -> str | None:
 
 
 @contextmanager
-def refusals(section: tuple[str, ...], model: str, release: str) -> Iterator[None]:
-    """Around what checks the section of `model`: whatever is raised is a ConfigError, with its key where that is told.
-
-    `release` is the version of vLLM.
+def refusals(section: tuple[str, ...], settings: Mapping[str, JsonValue], release: str) -> Iterator[None]:
+    """Around what checks `settings`, which a section gives: whatever is raised is a ConfigError, with its key where
+    that is told. `release` is the version of vLLM.
     """
     try:
         with boundary(ConfigError, f"vLLM {release} refuses it"):
@@ -48,9 +48,20 @@ def refusals(section: tuple[str, ...], model: str, release: str) -> Iterator[Non
         if error.__cause__ is None or error.key:
             raise
         setting, gist = gist_of(error.__cause__)
-        found = "model" if setting is None and model in gist else setting
-        key = section if found is None else (*section, found)
+        key = section + _place_of("model" if setting is None and str(settings["model"]) in gist else setting, settings)
+        if setting is not None and key[-1] != setting:
+            gist = f"{setting}: {gist}"
         raise ConfigError(f"{'.'.join(key)}: vLLM {release} refuses it: {gist}", key=key) from error.__cause__
+
+
+def _place_of(setting: str | None, settings: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """The keys of a setting that vLLM names. It names it as the part of its configuration does in which it ends up,
+    which may be one that is given as a mapping, or have another name for it: that has no place.
+    """
+    if setting is None or setting in settings:
+        return () if setting is None else (setting,)
+    parts = (part for part, given in settings.items() if isinstance(given, dict) and setting in given)
+    return next(((part, setting) for part in parts), ())
 
 
 def gist_of(fault: BaseException) -> tuple[str | None, str]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
-from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
-from mac_runner.config import VllmConfig
+from mac_runner.backends.vllm.arguments import check_agents, check_keys, engine_arguments
+from mac_runner.config import AgentDefinition, VllmConfig
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 
@@ -78,3 +80,19 @@ def test_a_name_that_no_variable_of_a_template_can_have_is_refused(variable: str
         check_keys("m", section, KNOWN)
 
     assert caught.value.key == ("model_definitions", "m", "vllm_config", "chat_template_kwargs", variable)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "is_taken"), [(0, True), (0.01, True), (2, True), (0.001, False), (2.1, False)]
+)
+def test_temperature_that_vllm_would_refuse_or_change_is_refused_with_its_place(
+    temperature: float, is_taken: bool
+) -> None:
+    others = AgentDefinition(agent_id="a", role="r", model="other", temperature=9)
+    agents = (others, AgentDefinition(agent_id="b", role="r", model="m", temperature=temperature))
+    with (
+        nullcontext()
+        if is_taken
+        else pytest.raises(ConfigError, match=r"^agent_definitions\.1\.temperature: vLLM takes")
+    ):
+        check_agents("m", agents)

@@ -79,6 +79,11 @@ def test_at_full_length_as_many_as_fit_and_one_at_least(length: int, requests: i
     assert (found.requests, found.token_budget, found.context_tokens) == (requests, None, length)
 
 
+def test_at_full_length_no_request_lies_in_two_copies() -> None:
+    """Each of two copies holds 8,000 tokens of the 16,000."""
+    assert capacity("full_context", length=5000, copies=2).requests == 2
+
+
 @pytest.mark.parametrize(("bound", "seqs", "copies", "requests"), [(64, 8, 1, 8), (64, 8, 2, 16), (4, 8, 2, 4)])
 def test_never_more_requests_than_the_bound_or_the_engines_batches(
     bound: int, seqs: int, copies: int, requests: int

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.vllm.housing import EngineLog, Housing
+from mac_runner.errors import ConfigError
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
 
@@ -176,3 +177,39 @@ def test_what_the_user_has_set_stands(housing: Housing, tmp_path: Path, monkeypa
 
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
     assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == "/mine.json"
+
+
+def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
+    housing: Housing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {**os.environ}
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "loud")
+    with pytest.raises(ConfigError, match=r"VLLM_LOGGING_LEVEL is 'LOUD'; set one of .*DEBUG"):
+        housing.enter("a")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "debug")
+    assert housing.enter("a").path.exists()
+    assert logging.getLogger("vllm").level == logging.DEBUG
+    housing.leave(is_kept=False)
+
+    assert {**os.environ} == {**before, "VLLM_LOGGING_LEVEL": "debug"}
+
+
+def test_engine_that_found_no_room_on_the_disk_has_not_entered(
+    housing: Housing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {**os.environ}
+    for part in ("touch", "write_text"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, part, no_room)
+            with pytest.raises(OSError, match="no room"):
+                housing.enter("a")
+        assert {**os.environ} == before
+        assert os.fsdecode(spawn.get_executable()) == sys.executable
+    place = housing.enter("a").path.parent
+    housing.leave(is_kept=False)
+
+    assert not place.exists()
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError("no room")

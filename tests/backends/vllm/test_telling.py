@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from pydantic import BaseModel, field_validator
 
 from mac_runner.backends.vllm.telling import cause_in, gist_of, refusals
 from mac_runner.errors import ConfigError
+from mac_runner.types import JsonObject
 
 SECTION = ("model_definitions", "m", "vllm_config")
 LINE = "2026-11-22 00:40:13,604 32119 vllm.v1"
@@ -47,6 +50,14 @@ def test_what_an_error_brought_down_is_not_the_cause(message: str, raised: str) 
     assert cause_in(error("A worker failed.", TOO_SMALL) + follow_on) == TOO_SMALL
 
 
+GIVEN: JsonObject = {
+    "model": "tiny/model",
+    "block_size": "many",
+    "kv_cache_dtype": "tiny",
+    "structured_outputs_config": {"backend": "xgramar"},
+}
+
+
 class Arguments(BaseModel):
     model: str = ""
     block_size: int = 16
@@ -60,19 +71,40 @@ class Arguments(BaseModel):
 
 
 def refused(raising: Exception) -> ConfigError:
-    with pytest.raises(ConfigError) as caught, refusals(SECTION, "tiny/model", "0.32.0"):
+    with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
         raise raising
     return caught.value
 
 
 def test_refusal_of_one_setting_is_one_line_with_its_key() -> None:
-    with pytest.raises(ConfigError) as caught, refusals(SECTION, "tiny/model", "0.32.0"):
+    with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
         Arguments.model_validate({"block_size": "many"})
 
     assert caught.value.key == (*SECTION, "block_size")
     assert str(caught.value).startswith("model_definitions.m.vllm_config.block_size: vLLM 0.32.0 refuses it: Input")
     assert not {"\n", "https"} & {*str(caught.value).split()}
     assert "\n" not in str(caught.value)
+
+
+class Nested(BaseModel):
+    backend: Literal["auto"] = "auto"
+    cache_dtype: int = 8
+
+
+def test_refusal_of_a_part_of_a_setting_has_the_keys_of_both() -> None:
+    with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
+        Nested.model_validate({"backend": "xgramar"})
+
+    assert "vllm_config.structured_outputs_config.backend: vLLM" in str(caught.value)
+    assert caught.value.key == (*SECTION, "structured_outputs_config", "backend")
+
+
+def test_refusal_under_another_name_than_the_file_has_is_about_the_section_and_says_the_name() -> None:
+    with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
+        Nested.model_validate({"cache_dtype": "tiny"})
+
+    assert "vllm_config: vLLM 0.32.0 refuses it: cache_dtype: Input" in str(caught.value)
+    assert caught.value.key == SECTION
 
 
 def test_refusal_that_quotes_the_model_is_about_the_model() -> None:

@@ -1,0 +1,94 @@
+"""How an engine starts and ends when it is given up or will not go; a stub stands in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mac_runner.backends.vllm import VllmBackend, backend
+from mac_runner.backends.vllm.housing import EngineLog
+from mac_runner.backends.vllm.releases import Release
+from mac_runner.clock import SystemClock
+from mac_runner.config import VllmConfig
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VllmBackend]:
+    """Makes backends that take `load` for the loading of the model, and `shutdown` for the end of the engine."""
+    arguments = frozenset({*VllmConfig.model_fields, "max_num_seqs", "disable_log_stats"})
+    monkeypatch.setattr(backend, "find_release", lambda: Release(version="0", arguments=arguments))
+
+    def make(*, load: Callable[[], object], shutdown: Callable[[], object]) -> VllmBackend:
+        made = VllmBackend(name="m", config=VllmConfig(model="/m"), traces=False, clock=SystemClock(), say=print)
+        running: Any = SimpleNamespace(
+            engine=SimpleNamespace(shutdown=shutdown),
+            renderer=SimpleNamespace(shape=SimpleNamespace(opens_thought=False)),
+        )
+
+        def launch(_log: EngineLog) -> None:
+            load()
+            made._running = running
+
+        monkeypatch.setattr(made, "_launch", launch)
+        return made
+
+    return make
+
+
+def test_start_that_is_cancelled_again_and_again_leaves_no_engine_that_nobody_owns(
+    engine: Callable[..., VllmBackend],
+) -> None:
+    loading, loaded, ends = threading.Event(), threading.Event(), list[str]()
+
+    def load() -> None:
+        loading.set()
+        loaded.wait(30)
+
+    async def main() -> None:
+        given_up = engine(load=load, shutdown=lambda: ends.append("ended"))
+        start = asyncio.create_task(given_up.start())
+        await asyncio.to_thread(loading.wait, 30)
+        for _ in range(5):
+            start.cancel()
+            await asyncio.sleep(0.01)
+        assert not start.done()
+        loaded.set()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        await given_up.close()
+
+    before = {**os.environ}
+    asyncio.run(main())
+
+    assert ends == ["ended"]
+    assert {**os.environ} == before
+
+
+def test_engine_that_will_not_end_leaves_nothing_in_this_process(engine: Callable[..., VllmBackend]) -> None:
+    ended = threading.Event()
+
+    def refuse() -> None:
+        raise RuntimeError("no")
+
+    async def main() -> None:
+        rude = engine(load=lambda: None, shutdown=refuse)
+        slow = engine(load=lambda: None, shutdown=lambda: ended.wait(30))
+        await rude.start()
+        await slow.start()
+        with pytest.raises(RuntimeError, match="no"):
+            await rude.close()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await slow.close()
+        ended.set()
+
+    before = {**os.environ}
+    asyncio.run(main())
+
+    assert {**os.environ} == before
