@@ -42,6 +42,7 @@ _MEANINGS: Final = {
     502: Meaning.GATEWAY,
     503: Meaning.GATEWAY,
     504: Meaning.GATEWAY,
+    529: Meaning.BUSY,  # In no standard; some services say so that they are overloaded.
 }
 
 

@@ -141,17 +141,22 @@ class Exchange:
             ) from fault
         if fault.is_engine_death:  # Whose doing that was is for `poison` to find out, and no count of attempts.
             sendings.forgiven, sendings.answers_before = depart.sending - 1, health.answers
-            sendings.charged_from_s = now_s
+            sendings.turned_away, sendings.charged_from_s = 0, now_s
+        sendings.turned_away += not fault.is_attempt
         delay_s = retry.decide(
             fault,
-            attempt=depart.sending - sendings.forgiven,
+            sending=depart.sending - sendings.forgiven,
+            turned_away=sendings.turned_away,
             elapsed_s=now_s - sendings.charged_from_s,
             jitter=jitter(request.request_id, depart.sending),
         )
         if delay_s is None and health.is_suspect and health.answers == sendings.answers_before:
             sendings.charged_from_s = now_s + retry.backoff_s_max
             return retry.backoff_s_max
-        return delay_s if delay_s is None or health.spend_retry() else max(delay_s, retry.backoff_s_max)
+        # An engine that says it is busy is not in trouble, and knows best how soon it may be asked again.
+        return (
+            delay_s if delay_s is None or fault.is_busy or health.spend_retry() else max(delay_s, retry.backoff_s_max)
+        )
 
     def _health_of(self, engine: str) -> EngineHealth:
         if engine not in self._health:

@@ -2,7 +2,8 @@
 
 Pauses double from `backoff_s` to `backoff_s_max` and are drawn from the upper half of that, so that requests that
 failed together do not come back together. The draw is derived from the request's name: a run is as repeatable with
-faults as without. An engine that says how long it wants to be left alone is obeyed, up to RETRY_AFTER_S_MAX.
+faults as without. An engine that says how long it wants to be left alone is obeyed, up to RETRY_AFTER_S_MAX; one that
+is busy and says so is asked as soon as it allows.
 """
 
 from __future__ import annotations
@@ -36,23 +37,26 @@ class RetryPolicy:
             request_deadline_s=config.request_deadline_s,
         )
 
-    def decide(self, error: TransientBackendError, *, attempt: int, elapsed_s: float, jitter: float) -> float | None:
+    def decide(
+        self, error: TransientBackendError, *, sending: int, turned_away: int = 0, elapsed_s: float, jitter: float
+    ) -> float | None:
         """The pause in seconds before sending again, or None: give up.
 
-        `attempt` counts the sendings so far, `elapsed_s` is the time since the first of them, `jitter` is in [0, 1).
-        Gives up when all attempts are used, unless this was none, or when the next one could not begin before the
-        deadline.
+        `sending` counts the sendings so far, `turned_away` are those of them that were no attempts, `elapsed_s` is the
+        time since the first one, `jitter` is in [0, 1). Gives up when all attempts are used, unless this was none, or
+        when the next one could not begin before the deadline.
         """
-        if error.is_attempt and attempt >= self.max_attempts:
+        if error.is_attempt and sending - turned_away >= self.max_attempts:
             return None
+        doublings = 0 if error.is_busy and error.retry_after_s is not None else sending - 1
         # The exponent is bounded so that a large `max_attempts` cannot overflow a float.
-        ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(attempt - 1, 60))
+        ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(doublings, 60))
         delay_s = ceiling_s * (0.5 + 0.5 * jitter)
         if error.retry_after_s is not None and error.retry_after_s > delay_s:
             delay_s = min(error.retry_after_s * (1.0 + 0.1 * jitter), RETRY_AFTER_S_MAX)
         return delay_s if elapsed_s + delay_s < self.request_deadline_s else None
 
 
-def jitter(request_id: str, attempt: int) -> float:
-    """The draw in [0, 1) for the pause after the `attempt`-th sending of the request of this name."""
-    return stable_hash("retry", request_id, attempt) / _HASHES
+def jitter(request_id: str, sending: int) -> float:
+    """The draw in [0, 1) for the pause after the `sending`-th sending of the request of this name."""
+    return stable_hash("retry", request_id, sending) / _HASHES

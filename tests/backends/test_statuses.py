@@ -7,7 +7,7 @@ from mac_runner.backends.statuses import Meaning, meaning_of
 NAMED = {
     200: Meaning.ANSWER,
     **dict.fromkeys((401, 402, 403, 404), Meaning.DENIED),
-    **dict.fromkeys((408, 409, 425, 429), Meaning.BUSY),
+    **dict.fromkeys((408, 409, 425, 429, 529), Meaning.BUSY),
     **dict.fromkeys((502, 503, 504), Meaning.GATEWAY),
 }
 

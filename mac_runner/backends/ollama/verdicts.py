@@ -84,7 +84,7 @@ def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | 
         words,
         retry_after_s=retry_after_s,
         is_unreachable=meaning is Meaning.GATEWAY and _BUSY not in said,
-        is_busy=meaning is Meaning.BUSY or _BUSY in said,
+        is_busy=meaning is Meaning.BUSY or _BUSY in said or retry_after_s is not None,
         is_engine_death=any(mark in said for mark in _RUNNER_ENDED),
     )
 

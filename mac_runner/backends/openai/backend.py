@@ -17,7 +17,7 @@ from mac_runner.backends.keys import blotted
 from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
-from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.openai.faults import NoModelError, SendingError, Standing
 from mac_runner.backends.openai.news import News
 from mac_runner.backends.openai.wire import Wire
 from mac_runner.clock import Clock
@@ -80,7 +80,7 @@ class OpenaiBackend:
         for endpoint, look in looks:
             fault = look.result()
             if fault is not None and fault.verdict is not Verdict.RETRY:
-                raise self._misconfigured(endpoint, f"{fault}{self._hint()}")
+                raise self._misconfigured(endpoint, fault)
             if fault is not None:
                 silent[endpoint] = str(fault)
                 self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
@@ -113,6 +113,7 @@ class OpenaiBackend:
 
     async def _send(self, endpoint: Endpoint, request: Request) -> Reply:
         endpoint.in_flight += 1
+        sent_at_s = self._clock.monotonic_s()
         try:
             answer = await self._running.post(
                 self._targets[endpoint],
@@ -121,10 +122,11 @@ class OpenaiBackend:
                 deadline_s=self._config.timeout_s,
             )
         except asyncio.CancelledError:
-            # Given up from outside, at the request's deadline more often than not: that counts against the endpoint. It
-            # may also be the end of the run, so nothing is told.
-            if self._endpoints.strike(endpoint):
-                self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
+            # Given up from outside, at the request's deadline more often than not: that counts against the endpoint, if
+            # it had the time in which a server answers. It may also be the end of the run, so nothing is told.
+            now_s = self._clock.monotonic_s()
+            if now_s - sent_at_s >= CANARY_S_MAX and self._endpoints.strike(endpoint):
+                self._endpoints.set_aside(endpoint, now_s)
             raise
         finally:
             endpoint.in_flight -= 1
@@ -153,7 +155,7 @@ class OpenaiBackend:
             return None
         known = printable(", ".join(sorted(names)[:CONFIG_NAMES_MAX])) or "none"
         text = f"it has no model {self._config.model!r}; it has: {known}"
-        return SendingError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
+        return NoModelError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
 
     async def _judge(self, endpoint: Endpoint, fault: SendingError) -> None:
         """What a fault changes for the endpoint it happened at."""
@@ -187,6 +189,7 @@ class OpenaiBackend:
                 return
             fault = await self._canary(endpoint)
             endpoint.probes += 1
+            endpoint.fault = str(fault or "")
             if fault is None or self._is_alive(endpoint, fault):
                 self._answered(endpoint)
                 return
@@ -200,6 +203,7 @@ class OpenaiBackend:
             self._news.up(endpoint)
 
     def _set_aside(self, endpoint: Endpoint, why: str, *, pause_s: float | None = None) -> None:
+        endpoint.fault = why
         if self._endpoints.set_aside(endpoint, self._clock.monotonic_s(), pause_s=pause_s):
             self._news.down(endpoint, why)
 
@@ -239,7 +243,7 @@ class OpenaiBackend:
             text,
             retry_after_s=None if goes_elsewhere else fault.retry_after_s,
             is_unreachable=not self._endpoints.is_any_up,
-            is_busy=fault.standing is Standing.SOUND,
+            is_busy=fault.standing is Standing.SOUND or fault.retry_after_s is not None,
             is_engine_death=fault.standing is Standing.CUT_OFF and not endpoint.is_up,
         )
 
@@ -247,23 +251,32 @@ class OpenaiBackend:
         """No endpoint is up."""
         denials = self._endpoints.denials
         if denials is not None:
-            return EngineDeadError(f"{'; '.join(denials)}{self._hint()}")
+            is_refused = any(endpoint.refusals for endpoint in self._endpoints.all)
+            return EngineDeadError(f"{'; '.join(denials)}{self._hint(is_refused=is_refused)}")
         due_in_s = self._endpoints.due_in_s(self._clock.monotonic_s())
-        text = f"none of {', '.join(self._config.base_urls)} answers"
+        why = "; ".join(f"{endpoint.url}: {endpoint.fault}" for endpoint in self._endpoints.all if endpoint.fault)
+        text = f"none of {', '.join(self._config.base_urls)} answers" + (f"; the last word of {why}" if why else "")
         return TransientBackendError(text, retry_after_s=due_in_s, is_unreachable=True)
 
-    def _hint(self) -> str:
-        """What to look at when a server refuses everybody."""
+    def _hint(self, *, is_refused: bool) -> str:
+        """What to look at when a server denies everybody, or refuses what it is asked."""
+        if is_refused:
+            return "; check what the agents' settings, reply_limit_parameter and schemas ask of this server"
         variable = self._config.api_key_env
         key = f"the key in ${variable}" if variable else "whether it asks for a key (api_key_env)"
         return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
 
-    def _misconfigured(self, endpoint: Endpoint, text: str) -> ConfigError:
+    def _misconfigured(self, endpoint: Endpoint, fault: SendingError) -> ConfigError:
+        section = ("model_definitions", self._name, "openai_config")
         urls = self._config.base_urls
+        if isinstance(fault, NoModelError) and len(urls) == 1:
+            key = (*section, "model")
+            return ConfigError(f"{'.'.join(key)}: {endpoint.url}: {fault}", key=key)
+        text = f"{fault}{self._hint(is_refused=fault.standing is Standing.REFUSING)}"
         # Of one alone the place in the file's list is not known: it may have been taken out of a longer one.
         place = () if len(urls) == 1 else (urls.index(endpoint.url),)
-        key = ("model_definitions", self._name, "openai_config", "base_urls", *place)
-        return ConfigError(f"{'.'.join(map(str, key))}: {endpoint.url}: {text}", key=key)
+        at = (*section, "base_urls", *place)
+        return ConfigError(f"{'.'.join(map(str, at))}: {endpoint.url}: {text}", key=at)
 
     @property
     def _running(self) -> Wire:

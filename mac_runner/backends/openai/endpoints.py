@@ -24,7 +24,8 @@ from mac_runner.limits import (
 
 @dataclass(slots=True, eq=False)
 class Endpoint:
-    """One server. `rest_until_s` is None while it is up; `denial` is why it refuses everybody, as far as known;
+    """One server. `rest_until_s` is None while it is up; `denial` is why it refuses everybody, as far as known, and
+    `fault` why it was set aside last;
     `probes` counts the canaries it was sent. `strikes` and `refusals` are its failures and refusals in a row; it gets
     no request that may go elsewhere before `paused_until_s`, where it has asked for a pause.
     """
@@ -38,6 +39,7 @@ class Endpoint:
     rest_s: float = 0.0
     rest_until_s: float | None = None
     denial: str | None = None
+    fault: str = ""
     probes: int = 0
 
     @property

@@ -50,6 +50,10 @@ class SendingError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class NoModelError(SendingError):
+    """The server lists its models, and the one that is asked for is not among them."""
+
+
 MALFORMED: Final = "malformed reply: "
 
 

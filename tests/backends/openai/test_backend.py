@@ -9,6 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai import backend as backend_module
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -480,14 +481,23 @@ def test_others_absorb_the_work_of_an_endpoint_that_refuses_everybody() -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_requests_given_up_from_outside_count_against_the_endpoint() -> None:
+@pytest.mark.parametrize("is_long", [True, False])
+def test_requests_given_up_from_outside_count_against_the_endpoint_that_had_the_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
     server = OpenaiServer(script=lambda received: Hang())
+    monkeypatch.setattr(backend_module, "CANARY_S_MAX", 0.02 if is_long else 5.0)
 
     async def program(backend: OpenaiBackend) -> None:
         for _ in range(3):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await backend.generate(request())
+        if not is_long:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await backend.generate(request())
+            return
         with pytest.raises(TransientBackendError, match="none of") as caught:
             async with asyncio.timeout(10):
                 await backend.generate(request())
@@ -587,3 +597,48 @@ def test_no_health_page_is_asked() -> None:
     reply_of(server)
 
     assert {received.path for received in server.received} == {"/v1/chat/completions"}
+
+
+def test_model_that_the_only_server_lacks_is_told_as_the_setting_that_names_it() -> None:
+    async def program() -> None:
+        async with OpenaiServer(models=("llama",)) as server:
+            backend = backend_for(server.url)
+            try:
+                with pytest.raises(
+                    ConfigError, match=r"openai_config\.model: .*no model 'stub'; it has: llama$"
+                ) as caught:
+                    await backend.start()
+                assert caught.value.key == ("model_definitions", "m", "openai_config", "model")
+            finally:
+                await backend.close()
+
+    asyncio.run(program())
+
+
+@pytest.mark.usefixtures("hurried")
+def test_server_that_refuses_whatever_it_is_asked_is_no_matter_of_the_key() -> None:
+    server = OpenaiServer(script=lambda received: failure(400, "no such parameter"))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for _ in range(2):
+            with pytest.raises(RequestRefusedError):
+                await backend.generate(request())
+        with pytest.raises(EngineDeadError, match="no such parameter; check what the agents' settings") as caught:
+            await backend.generate(request())
+        assert "key" not in str(caught.value)
+
+    run(program, server)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
+    server = OpenaiServer(script=lambda received: Send(200, b"<html>Welcome!</html>"))
+
+    async def program(backend: OpenaiBackend) -> None:
+        for _ in range(3):
+            with pytest.raises(TransientBackendError, match="malformed"):
+                await backend.generate(request())
+        with pytest.raises(TransientBackendError, match=r"none of .* answers; the last word of .*: malformed reply"):
+            await backend.generate(request())
+
+    run(program, server)
