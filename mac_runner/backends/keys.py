@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from mac_runner.errors import ConfigError
+
+_KEY_CHARS_MIN: Final = 8
 
 
 def key_in(environ: Mapping[str, str], variable: str) -> str | None:
@@ -23,5 +26,7 @@ def bearer(key: str | None) -> dict[str, str]:
 
 
 def blotted(body: bytes, key: str | None) -> bytes:
-    """What a server says, without the key that it was sent."""
-    return body if key is None else body.replace(key.encode("ascii"), b"***")
+    """What a server says, without the key that it was sent. What some servers are sent in place of a key, `x` or
+    `none`, is no secret, and stands in many a word.
+    """
+    return body if key is None or len(key) < _KEY_CHARS_MIN else body.replace(key.encode("ascii"), b"***")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from mac_runner.backends.openai.endpoints import Endpoint
@@ -10,13 +11,16 @@ from mac_runner.limits import ENDPOINT_SAY_INTERVAL_S
 
 
 class News:
-    """Tells when a server is set aside and when it is back; of one that comes and goes all the time, now and then."""
+    """Tells when a server is set aside and when it is back, and that one has no room for requests; of one that comes
+    and goes all the time, and of one that has none again and again, now and then.
+    """
 
     def __init__(self, name: str, clock: Clock, say: Callable[[str], None]) -> None:
         self._name = name
         self._clock = clock
         self._say = say
         self._told_at_s: dict[Endpoint, float] = {}
+        self._busy_at_s: dict[Endpoint, float] = {}
         self._down: set[Endpoint] = set()
 
     def silent(self, endpoint: Endpoint, why: str) -> None:
@@ -36,6 +40,13 @@ class News:
         if endpoint in self._down:
             self._down.remove(endpoint)
             self._say(f"model {self._name}: {endpoint.url} serves again")
+
+    def busy(self, endpoint: Endpoint, why: str) -> None:
+        """It turned a request away, which will be sent again."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._busy_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S:
+            self._busy_at_s[endpoint] = now_s
+            self._say(f"model {self._name}: {endpoint.url} turns requests away ({why}); they are sent again")
 
     def _tell_down(self, endpoint: Endpoint, text: str) -> None:
         self._down.add(endpoint)

@@ -65,3 +65,19 @@ def test_one_that_was_silent_from_the_start_is_told_of_when_it_serves() -> None:
         "http://one/v1 does not answer",
         "http://one/v1 serves again",
     ]
+
+
+def test_a_server_that_turns_requests_away_is_told_of_now_and_then() -> None:
+    said: list[str] = []
+    clock = HandClock()
+    news, one, other = News("m", clock, said.append), Endpoint("http://one/v1"), Endpoint("http://other/v1")
+    for _ in range(10):
+        news.busy(one, "status 429: slow down")
+        clock.now_s += ENDPOINT_SAY_INTERVAL_S / 5
+    news.busy(other, "status 429")
+
+    assert said == [
+        "model m: http://one/v1 turns requests away (status 429: slow down); they are sent again",
+        "model m: http://one/v1 turns requests away (status 429: slow down); they are sent again",
+        "model m: http://other/v1 turns requests away (status 429); they are sent again",
+    ]
