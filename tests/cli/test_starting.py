@@ -13,7 +13,7 @@ from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
 NOWHERE = "http://127.0.0.1:9"
-HAS_NO_MODEL = r"model_definitions\.panel\.openai_config\.base_urls: http\S+: it has no model 'mistyped'; it has: stub"
+HAS_NO_MODEL = r"model_definitions\.panel\.openai_config\.model: http\S+: it has no model 'mistyped'; it has: stub"
 
 
 def talk(model: JsonObject, **more: JsonValue) -> JsonObject:
