@@ -50,7 +50,7 @@ class Renderer:
             text = _encodable(plain_text(messages))
             return Rendered(text, self.encode(text, add_special_tokens=True))
         with boundary(RequestRefusedError, "the model's chat template refuses the prompt"):
-            return self.write(_conversation(self.shape.fit(messages)))
+            return self.write(conversation_of(self.shape.fit(messages)))
 
 
 def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) -> Renderer:
@@ -61,13 +61,14 @@ def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) ->
     if write is None:
         return Renderer(write=None, encode=encode, shape=ChatShape())
     try:
-        shape = probe_shape(lambda messages: write(_conversation(messages)).text)
+        shape = probe_shape(lambda messages: write(conversation_of(messages)).text)
     except RequestRefusedError as fault:
         raise ConfigError(f"{'.'.join(key)}: the chat template does not work: {fault}", key=key) from fault
     return Renderer(write=write, encode=encode, shape=shape)
 
 
-def _conversation(messages: Sequence[Message]) -> Conversation:
+def conversation_of(messages: Sequence[Message]) -> Conversation:
+    """`messages` as a template takes them."""
     return [{"role": message.role, "content": _encodable(message.content)} for message in messages]
 
 

@@ -154,9 +154,9 @@ class Exchange:
             sendings.charged_from_s = now_s + retry.backoff_s_max
             return retry.backoff_s_max
         # An engine that says it is busy is not in trouble, and knows best how soon it may be asked again.
-        return (
-            delay_s if delay_s is None or fault.is_busy or health.spend_retry() else max(delay_s, retry.backoff_s_max)
-        )
+        if delay_s is None or fault.is_busy or health.spend_retry():
+            return delay_s
+        return max(delay_s, retry.backoff_s_max)
 
     def _health_of(self, engine: str) -> EngineHealth:
         if engine not in self._health:

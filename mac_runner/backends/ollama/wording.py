@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.backends.chat import OPEN_THOUGHT
+from mac_runner.backends.chat import CLOSED_THOUGHT, OPEN_THOUGHT
 from mac_runner.backends.foreign import scalars_only
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import ENGINE_TOKENS_MAX
@@ -104,7 +104,7 @@ def _with_thought(thought: str, content: str) -> str:
     """The reply as the model wrote it: Ollama takes the thought out of it, together with its tags."""
     if not thought:
         return content
-    return f"{OPEN_THOUGHT}{thought}</think>\n{content}" if content else f"{OPEN_THOUGHT}{thought}"
+    return f"{OPEN_THOUGHT}{thought}{CLOSED_THOUGHT}\n{content}" if content else f"{OPEN_THOUGHT}{thought}"
 
 
 def _unquoted(text: str) -> str:

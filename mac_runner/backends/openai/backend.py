@@ -269,16 +269,14 @@ class OpenaiBackend:
         return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
 
     def _misconfigured(self, endpoint: Endpoint, fault: SendingError) -> ConfigError:
-        section = ("model_definitions", self._name, "openai_config")
-        urls = self._config.base_urls
-        if isinstance(fault, NoModelError) and len(urls) == 1:
-            key = (*section, "model")
-            return ConfigError(f"{'.'.join(key)}: {endpoint.url}: {fault}", key=key)
-        text = f"{fault}{self._hint(is_refused=fault.standing is Standing.REFUSING)}"
-        # Of one alone the place in the file's list is not known: it may have been taken out of a longer one.
-        place = () if len(urls) == 1 else (urls.index(endpoint.url),)
-        at = (*section, "base_urls", *place)
-        return ConfigError(f"{'.'.join(map(str, at))}: {endpoint.url}: {text}", key=at)
+        urls, text = self._config.base_urls, str(fault)
+        place: tuple[str | int, ...] = ("model",)
+        if not (isinstance(fault, NoModelError) and len(urls) == 1):
+            text += self._hint(is_refused=fault.standing is Standing.REFUSING)
+            # Of one alone the place in the file's list is not known: it may have been taken out of a longer one.
+            place = ("base_urls",) if len(urls) == 1 else ("base_urls", urls.index(endpoint.url))
+        key = ("model_definitions", self._name, "openai_config", *place)
+        return ConfigError(f"{'.'.join(map(str, key))}: {endpoint.url}: {text}", key=key)
 
     @property
     def _running(self) -> Wire:

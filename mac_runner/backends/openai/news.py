@@ -19,7 +19,7 @@ class News:
         self._name = name
         self._clock = clock
         self._say = say
-        self._told_at_s: dict[Endpoint, float] = {}
+        self._down_at_s: dict[Endpoint, float] = {}
         self._busy_at_s: dict[Endpoint, float] = {}
         self._down: set[Endpoint] = set()
 
@@ -31,8 +31,7 @@ class News:
         """It is set aside, or was looked at once more and stays there."""
         if endpoint in self._down:
             return
-        told_at_s = self._told_at_s.get(endpoint)
-        if told_at_s is None or self._clock.monotonic_s() - told_at_s >= ENDPOINT_SAY_INTERVAL_S:
+        if self._is_time(self._down_at_s, endpoint):
             self._tell_down(endpoint, f"is set aside ({why}); it is tried again now and then")
 
     def up(self, endpoint: Endpoint) -> None:
@@ -43,12 +42,15 @@ class News:
 
     def busy(self, endpoint: Endpoint, why: str) -> None:
         """It turned a request away, which will be sent again."""
-        now_s = self._clock.monotonic_s()
-        if now_s - self._busy_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S:
-            self._busy_at_s[endpoint] = now_s
+        if self._is_time(self._busy_at_s, endpoint):
+            self._busy_at_s[endpoint] = self._clock.monotonic_s()
             self._say(f"model {self._name}: {endpoint.url} turns requests away ({why}); they are sent again")
 
     def _tell_down(self, endpoint: Endpoint, text: str) -> None:
         self._down.add(endpoint)
-        self._told_at_s[endpoint] = self._clock.monotonic_s()
+        self._down_at_s[endpoint] = self._clock.monotonic_s()
         self._say(f"model {self._name}: {endpoint.url} {text}")
+
+    def _is_time(self, told_at_s: dict[Endpoint, float], endpoint: Endpoint) -> bool:
+        """Whether something that was told of an endpoint at `told_at_s` may be told once more."""
+        return self._clock.monotonic_s() - told_at_s.get(endpoint, -math.inf) >= ENDPOINT_SAY_INTERVAL_S

@@ -15,6 +15,7 @@ OURS: Final = frozenset({"max_num_seqs_upper_bound", "admission", "chat_template
 
 TEMPERATURE_MIN: Final = 0.01
 TEMPERATURE_MAX: Final = 2
+"""What vLLM's SamplingParams take besides 0: above it they raise, below the least one they take that instead."""
 
 RESERVED: Final = frozenset(
     {

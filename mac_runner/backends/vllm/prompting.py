@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from mac_runner.backends.chat import USER_PROBE
-from mac_runner.backends.rendering import Conversation, Rendered, Renderer, Write, renderer_of
+from mac_runner.backends.rendering import Conversation, Rendered, Renderer, Write, conversation_of, renderer_of
 from mac_runner.backends.vllm.releases import ReasoningParser, Tokenizer
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import JsonValue, Prompt
 
-_PROBE: Final[Conversation] = [{"role": USER_PROBE.role, "content": USER_PROBE.content}]
+_PROBE: Final = conversation_of((USER_PROBE,))
 _IN_CODE: Final = "in code"
 
 

@@ -58,8 +58,10 @@ def _place_of(setting: str | None, settings: Mapping[str, JsonValue]) -> tuple[s
     """The keys of a setting that vLLM names. It names it as the part of its configuration does in which it ends up,
     which may be one that is given as a mapping, or have another name for it: that has no place.
     """
-    if setting is None or setting in settings:
-        return () if setting is None else (setting,)
+    if setting is None:
+        return ()
+    if setting in settings:
+        return (setting,)
     parts = (part for part, given in settings.items() if isinstance(given, dict) and setting in given)
     return next(((part, setting) for part in parts), ())
 
