@@ -59,6 +59,10 @@ ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
 ENGINE_BUSY_S_MAX = 600.0
+# scheduler: how long an engine is left alone at first that turns requests away with nothing in hand, and how often a
+# turn may be turned away before it may be the reason itself.
+REST_S = 0.5
+TURNED_AWAY_MAX = 6
 # scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
 ENGINE_DEATHS_PER_TURN_MAX = 3
 SHUTDOWN_GRACE_S = 20.0

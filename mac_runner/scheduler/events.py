@@ -75,13 +75,15 @@ class Answered:
 class Faulted:
     """The engine did not answer `turn`; it is asked again in `delay_s` seconds, or never: the conversation fails.
 
-    A suspect is asked again behind all others, and when nothing else of its model is in flight.
+    A suspect is asked again behind all others, and when nothing else of its model is in flight. `is_turned_away`: the
+    engine works, and had no room for it.
     """
 
     conversation: int
     turn: Turn
     delay_s: float | None
     is_suspect: bool = False
+    is_turned_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +103,18 @@ class RetryDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RestOver:
+    """The model has been left alone for long enough."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """No further departures and no opening; an Open not yet answered is withdrawn."""
 
 
-Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | Stop
+Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | RestOver | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +142,14 @@ class RetryLater:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Answer with RestOver in `delay_s` seconds. One at a time is outstanding for a model."""
+
+    model: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """The conversation ended, failed or can go nowhere, and nothing of it is in flight: publish it."""
 
@@ -144,7 +161,7 @@ class Finished:
     """All work is done, or the scheduler was stopped and nothing is in flight any more."""
 
 
-Action: TypeAlias = Open | Depart | RetryLater | Settle | Finished
+Action: TypeAlias = Open | Depart | RetryLater | Rest | Settle | Finished
 
 
 class InvalidTransition(RuntimeError):  # noqa: N818 - it names what happened, as the table of transitions does

@@ -42,7 +42,7 @@ class Exchange:
         """Send the request and take in the answer. Raises what ends the whole run.
 
         The disk is waited for before anything else: however slow it is, that is no fault of the engine, and costs a
-        request nothing of its deadline.
+        request nothing of its deadline. Neither does waiting for a slot while the engine answers others.
         """
         turn, departed_at_s = depart.turn, self._clock.monotonic_s()
         await live.source.recorder.flow()
@@ -60,6 +60,8 @@ class Exchange:
         answers_before = self._health_of(live.source.engines[turn.model]).answers
         sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, answers_before))
         sendings.charged_from_s += sent_at_s - departed_at_s
+        if depart.sending > 1 and answers_before > sendings.answers_seen:
+            sendings.charged_from_s += depart.waited_s
         sendings.sent_at_s = sent_at_s
         return await self._send(live, depart, request, sent_at_s)
 
@@ -109,7 +111,8 @@ class Exchange:
             # How often a request was sent depends on luck, and the reason may not: the event log tells it.
             no_answer = f"turn {turn.key} got no answer: {sendings.faults[-1]}"
             live.fail(turn, poison.reason(turn) if poison.is_poison(deaths) else no_answer)
-        return Faulted(depart.conversation, turn, delay_s, poison.is_suspect(deaths))
+        is_busy = isinstance(fault, TransientBackendError) and fault.is_busy
+        return Faulted(depart.conversation, turn, delay_s, poison.is_suspect(deaths), is_busy)
 
     def blame(self, live: LiveConversation, turn: Turn) -> int:
         """An engine died while it worked on `turn`: how often that has happened. In a run that was told to stop, the
@@ -143,10 +146,12 @@ class Exchange:
             sendings.forgiven, sendings.answers_before = depart.sending - 1, health.answers
             sendings.turned_away, sendings.charged_from_s = 0, now_s
         sendings.turned_away += not fault.is_attempt
+        is_answering, sendings.answers_seen = health.answers > sendings.answers_seen, health.answers
         delay_s = retry.decide(
             fault,
             sending=depart.sending - sendings.forgiven,
             turned_away=sendings.turned_away,
+            is_answering=is_answering,
             elapsed_s=now_s - sendings.charged_from_s,
             jitter=jitter(request.request_id, depart.sending),
         )

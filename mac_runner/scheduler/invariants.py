@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mac_runner.limits import OPEN_CONVERSATIONS_PER_SLOT_MAX, READY_HEAP_DEAD_MAX
-from mac_runner.scheduler.pools import HeldTurn, ModelPool, OpenConversation, Pool, Pools
+from mac_runner.scheduler.pools import HeldTurn, ModelPool, OpenConversation, Pool, Pools, urgency
 
 
 def check(pools: Pools, *, slots: int, concurrency: int | None) -> None:
@@ -51,6 +51,8 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
         f"{pool.name}: reserved"
     )
     assert not pool.is_reserved or pool.in_flight == 1, f"{pool.name}: a suspect is not alone"
+    assert not pool.is_resting or not pool.in_flight, f"{pool.name}: it rests while it works"
+    assert pool.window.size is None or 1 <= pool.window.size <= pool.limit, f"{pool.name}: window"
     assert pool.ready == len(ready), f"{pool.name}: {len(ready)} ready, {pool.ready} counted"
     assert len(living) == len(ready), f"{pool.name}: a ready turn has no entry, or two"
     assert {entry[-1] for entry in living} == ready, f"{pool.name}: the heap holds other turns than the ready ones"
@@ -74,7 +76,7 @@ def _check_conversation(conversation: OpenConversation) -> None:
         assert held.pool is not Pool.BLOCKED or is_waiting, f"{name}: turn {key} is blocked by nobody"
         if held.entry is not None:
             expected = (
-                2 if held.is_suspect else 0 if held.sendings or turn.is_followup else 1,
+                urgency(held),
                 -conversation.rounds_completed,
                 conversation.index,
             )

@@ -45,16 +45,17 @@ class Sendings:
     """The sendings of one turn so far, and what became of those that failed.
 
     `charged_from_s` is the moment that its deadline counts from: the first sending, put off by as long as later ones
-    waited for the disk. `answers_before` is how many requests its engine had answered by then. `forgiven` are the
-    sendings that do not count: those up to the last death of the engine, of which it is not known whose doing it was.
-    `turned_away` are those since then that the engine did not look at. `sent_at_s` is the moment of the last one, and
-    `is_answered` whether a reply to it waits to be taken in.
+    waited for a slot and the disk. `answers_before` is how many requests its engine had answered by then, and
+    `answers_seen` how many at the last fault. `forgiven` are the sendings that do not count: those up to the last death
+    of the engine, of which it is not known whose doing it was. `turned_away` are those since then that the engine did
+    not look at. `sent_at_s` is the moment of the last one; `is_answered`: a reply to it waits to be taken in.
     """
 
     charged_from_s: float
     answers_before: int = 0
     forgiven: int = 0
     turned_away: int = 0
+    answers_seen: int = 0
     sent_at_s: float = 0.0
     is_answered: bool = False
     faults: list[str] = field(default_factory=list)

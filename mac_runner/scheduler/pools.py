@@ -19,16 +19,22 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from mac_runner.limits import READY_HEAP_DEAD_MAX
+from mac_runner.limits import READY_HEAP_DEAD_MAX, TURNED_AWAY_MAX
 from mac_runner.scheduler.events import Needs, Place
+from mac_runner.scheduler.window import Window
 from mac_runner.types import Turn
 
 Entry: TypeAlias = "tuple[int, int, int, int, int, int, HeldTurn]"
 """(urgency, -rounds completed, conversation, round, place, serial, turn); the least is first.
 
-The urgency is 2 of a suspect, 0 of another turn that is a follow-up or a retry, else 1."""
+The urgency is 0 of a follow-up or a retry and 1 of any other turn; behind these come turns that were turned away over
+and over, and last of all suspects (see `urgency`)."""
+
+
+_SUSPECT: Final = 1_000
+"""The urgency of a suspect."""
 
 
 class Pool(Enum):
@@ -45,8 +51,8 @@ class HeldTurn:
     """One open turn; `entry` is its living heap entry while it is ready, `pool` None before it entered any.
 
     `engine` is the one that serves its model, and names the ModelPool that counts it. `charged_tokens` is what it takes
-    of that engine's token budget while it is in flight. A suspect is one that engines have died on: it departs behind
-    all others and has its engine for itself.
+    of that engine's token budget while it is in flight. `times_turned_away` is how often the engine had no room for it.
+    A suspect is one that engines have died on: it departs behind all others and has its engine for itself.
     """
 
     conversation: OpenConversation
@@ -57,12 +63,20 @@ class HeldTurn:
     ready_at_s: float = 0.0
     entry: Entry | None = None
     charged_tokens: int = 0
+    times_turned_away: int = 0
     is_suspect: bool = False
 
     @property
     def needed_tokens(self) -> int:
         """What it is expected to take of its model's token budget."""
         return self.conversation.needs.get(self.turn.agent, 0)
+
+    @property
+    def is_turned_away_always(self) -> bool:
+        """Whether it may be at fault itself: some services say for ever that they are busy to a prompt that is too
+        large for them.
+        """
+        return self.times_turned_away > TURNED_AWAY_MAX
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +111,10 @@ class OpenConversation:
 class ModelPool:
     """One engine: its slots, and the heap of turns ready for it (`dead` of its entries do not count any more).
 
-    It serves `capacity` requests at once, and `lookahead` more may be in flight, which wait inside the engine.
+    It serves `capacity` requests at once, and `lookahead` more may be in flight, which wait inside the engine. Of an
+    engine that turns requests away, the `window` tells how many may be in flight; when it turned one away with nothing
+    else in hand it `is_resting` for a while, and nothing departs.
+
     A model with a token budget has a slot for its next turn only while what that turn needs fits beside the tokens in
     flight. No turn overtakes one that waits for tokens, or a long one would wait for ever; a turn that alone needs
     more than the budget departs when nothing else is in flight. So does a suspect, and while it `is_reserved` for one
@@ -113,6 +130,8 @@ class ModelPool:
     ready: int = 0
     dead: int = 0
     is_reserved: bool = False
+    is_resting: bool = False
+    window: Window = field(default_factory=Window)
     heap: list[Entry] = field(default_factory=list)
 
     def first(self) -> Entry | None:
@@ -125,12 +144,12 @@ class ModelPool:
 
     def next_to_depart(self) -> Entry | None:
         """The entry that a slot is free for, None when there is none."""
-        entry = self.first() if self.ready and self.in_flight < self.limit and not self.is_reserved else None
+        entry = self.first() if self.ready and self._has_slot else None
         return entry if entry is not None and self._has_room_for(entry[-1]) else None
 
     @property
     def limit(self) -> int:
-        """How many requests may be in flight."""
+        """How many requests may ever be in flight."""
         return self.capacity + self.lookahead
 
     @property
@@ -139,13 +158,34 @@ class ModelPool:
 
         A suspect that waits for the model to be free takes no room: others may go before it.
         """
-        return self.in_flight < self.limit and not self.is_reserved and not self._lacks_tokens
+        return self._has_slot and not self._lacks_tokens
 
     @property
     def effective_capacity(self) -> int:
         """How many requests are served at once as things stand: those in flight, when the next one has to wait."""
         is_held_up = self.is_reserved or self._lacks_tokens
-        return min(self.in_flight, self.capacity) if is_held_up else self.capacity
+        return min(self.in_flight if is_held_up else self.window.within(self.limit), self.capacity)
+
+    def turned_away(self, held: HeldTurn, delay_s: float | None) -> float:
+        """The engine had no room for a turn, which is not in flight any more and is sent again in `delay_s` seconds,
+        None for never: for how many seconds the engine rests now, often 0.
+        """
+        held.times_turned_away += 1
+        if held.is_turned_away_always:
+            return 0.0
+        self.window.turned_away(self.in_flight)
+        rest_s = 0.0 if self.in_flight else self.window.rest_s(delay_s)
+        self.is_resting = rest_s > 0
+        return rest_s
+
+    def answered(self) -> None:
+        """The engine answered a request, which is not in flight any more."""
+        self.window.answered(self.in_flight + 1, self.limit)
+
+    @property
+    def _has_slot(self) -> bool:
+        is_free = not (self.is_reserved or self.is_resting)
+        return is_free and self.in_flight < self.window.within(self.limit)
 
     @property
     def _lacks_tokens(self) -> bool:
@@ -215,7 +255,7 @@ class Pools:
             pool.bury()
         self._serial += 1
         held.entry = (
-            _urgency(held),
+            urgency(held),
             -conversation.rounds_completed,
             conversation.index,
             turn.round,
@@ -243,7 +283,13 @@ class Pools:
             del self.backing_off[held]
 
 
-def _urgency(held: HeldTurn) -> int:
+def urgency(held: HeldTurn) -> int:
+    """The class of a turn's priority: all of a lower one depart first.
+
+    Of turns that are turned away over and over, those go first that were tried less often.
+    """
     if held.is_suspect:
-        return 2
+        return _SUSPECT
+    if held.is_turned_away_always:
+        return min(held.times_turned_away, _SUSPECT - 1)
     return 0 if held.sendings or held.turn.is_followup else 1

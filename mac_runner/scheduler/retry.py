@@ -3,7 +3,7 @@
 Pauses double from `backoff_s` to `backoff_s_max` and are drawn from the upper half of that, so that requests that
 failed together do not come back together. The draw is derived from the request's name: a run is as repeatable with
 faults as without. An engine that says how long it wants to be left alone is obeyed, up to RETRY_AFTER_S_MAX; one that
-is busy and says so is asked as soon as it allows.
+is busy is asked as soon as it allows, and while it answers others, as soon as the first time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mac_runner.config import RetryConfig
 from mac_runner.errors import TransientBackendError
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.limits import RETRY_AFTER_S_MAX, TURNED_AWAY_MAX
 from mac_runner.types import stable_hash
 
 _HASHES = 1 << 63
@@ -38,17 +38,27 @@ class RetryPolicy:
         )
 
     def decide(
-        self, error: TransientBackendError, *, sending: int, turned_away: int = 0, elapsed_s: float, jitter: float
+        self,
+        error: TransientBackendError,
+        *,
+        sending: int,
+        turned_away: int = 0,
+        is_answering: bool = False,
+        elapsed_s: float,
+        jitter: float,
     ) -> float | None:
         """The pause in seconds before sending again, or None: give up.
 
-        `sending` counts the sendings so far, `turned_away` are those of them that were no attempts, `elapsed_s` is the
-        time since the first one, `jitter` is in [0, 1). Gives up when all attempts are used, unless this was none, or
+        `sending` counts the sendings so far, `turned_away` are those of them that were no attempts; `is_answering` says
+        that the engine has answered others since the last one but this. `elapsed_s` is the time since the first one,
+        `jitter` is in [0, 1). Gives up when all attempts are used, unless this was none, or
         when the next one could not begin before the deadline.
         """
         if error.is_attempt and sending - turned_away >= self.max_attempts:
             return None
-        doublings = 0 if error.is_busy and error.retry_after_s is not None else sending - 1
+        doublings = sending - 1
+        if error.is_busy and (is_answering or error.retry_after_s is not None):
+            doublings = max(0, turned_away - TURNED_AWAY_MAX)
         # The exponent is bounded so that a large `max_attempts` cannot overflow a float.
         ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(doublings, 60))
         delay_s = ceiling_s * (0.5 + 0.5 * jitter)

@@ -28,6 +28,8 @@ from mac_runner.scheduler.events import (
     Finished,
     ModelReady,
     Open,
+    Rest,
+    RestOver,
     RetryDue,
     RetryLater,
     Settle,
@@ -191,17 +193,19 @@ class Shell:
                 departures.append(action)
             else:
                 self._perform(action, now_s)
-        for model in self._budgeted:
+        for model in self._wiring.backends:
             self._accounting.resize(model, self._scheduler.effective_capacity(model), now_s)
         self._checkpoint_if_due(now_s)
         return departures
 
-    def _perform(self, action: Open | RetryLater | Settle | Finished, now_s: float) -> None:
+    def _perform(self, action: Open | RetryLater | Rest | Settle | Finished, now_s: float) -> None:
         match action:
             case Open():
                 self._open_wanted.set()
             case RetryLater():
-                self._spawn(lambda: self._retry(action))
+                self._spawn(lambda: self._feed_later(action.delay_s, RetryDue(action.conversation, action.turn)))
+            case Rest():
+                self._spawn(lambda: self._feed_later(action.delay_s, RestOver(action.model)))
             case Settle():
                 self._settle(self._live.pop(action.conversation), now_s)
             case Finished():
@@ -209,9 +213,9 @@ class Shell:
             case _:
                 assert_never(action)
 
-    async def _retry(self, action: RetryLater) -> None:
-        await self._clock.sleep(action.delay_s)
-        self._feed(RetryDue(action.conversation, action.turn))
+    async def _feed_later(self, delay_s: float, event: Event) -> None:
+        await self._clock.sleep(delay_s)
+        self._feed(event)
 
     async def _serve(self, depart: Depart) -> None:
         """Carry out a departure, and go on with the first of those that its answer brings."""

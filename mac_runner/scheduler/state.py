@@ -10,6 +10,7 @@ Promises:
 - the heads of all models are compared, so a full model never holds up another;
 - of a model with a token budget no more departs than its tokens allow (see `pools.ModelPool`);
 - a turn that engines died on departs behind all others, and alone on its model;
+- an engine that turns requests away is handed no more than it takes (see `window`);
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and never more than
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
@@ -41,6 +42,8 @@ from mac_runner.scheduler.events import (
     Open,
     Opened,
     Place,
+    Rest,
+    RestOver,
     RetryDue,
     RetryLater,
     Settle,
@@ -119,6 +122,8 @@ class RequestScheduler:
                 self._opened(event, actions, now_s)
             case RetryDue():
                 self._retry_due(event, now_s)
+            case RestOver():
+                self._pools.model(event.model).is_resting = False
             case ModelReady():
                 self._model_ready(event)
             case TasksExhausted():
@@ -172,6 +177,7 @@ class RequestScheduler:
 
     def _answered(self, event: Answered, actions: list[Action], now_s: float) -> None:
         held = self._land(event.conversation, event.turn)
+        self._pools.model(held.engine).answered()
         held.conversation.needs = event.needs
         self._adopt(held.conversation, event.turns, event.rounds_completed, now_s)
         self._settle_if_over(held.conversation, actions)
@@ -179,6 +185,8 @@ class RequestScheduler:
     def _faulted(self, event: Faulted, actions: list[Action], now_s: float) -> None:
         held = self._land(event.conversation, event.turn)
         conversation, turn = held.conversation, held.turn
+        if event.is_turned_away:
+            self._turned_away(held, event.delay_s, actions)
         if event.delay_s is None:
             self._fail(conversation, turn.canonical, actions)
             return
@@ -188,6 +196,11 @@ class RequestScheduler:
             self._pools.move(held, Pool.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
         self._settle_if_over(conversation, actions)
+
+    def _turned_away(self, held: HeldTurn, delay_s: float | None, actions: list[Action]) -> None:
+        rest_s = self._pools.model(held.engine).turned_away(held, delay_s)
+        if rest_s > 0:
+            actions.append(Rest(held.engine, rest_s))
 
     def _fail(self, conversation: OpenConversation, place: Place, actions: list[Action]) -> None:
         conversation.failed_at = place if conversation.failed_at is None else min(conversation.failed_at, place)

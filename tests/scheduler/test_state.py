@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mac_runner.limits import OPEN_CONVERSATIONS_PER_SLOT_MAX
+from mac_runner.limits import OPEN_CONVERSATIONS_PER_SLOT_MAX, REST_S, TURNED_AWAY_MAX
 from mac_runner.scheduler import InvalidTransition, RequestScheduler
 from mac_runner.scheduler.events import (
     Action,
@@ -15,6 +15,8 @@ from mac_runner.scheduler.events import (
     ModelReady,
     Open,
     Opened,
+    Rest,
+    RestOver,
     RetryDue,
     RetryLater,
     Settle,
@@ -337,3 +339,67 @@ def test_waiting_time_counts_from_being_ready_to_departing(scheduler: RequestSch
 def test_scheduler_refuses_a_concurrency_below_one(concurrency: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         RequestScheduler(concurrency)
+
+
+def four_in_flight() -> RequestScheduler:
+    """One model with four slots, all of them taken, and four turns more that are ready."""
+    scheduler = RequestScheduler()
+    scheduler.handle(ModelReady("m", 4))
+    scheduler.handle(Opened(0, tuple(map(turn, range(8))), 0))
+    return scheduler
+
+
+def answered(scheduler: RequestScheduler, seat: int, left: range) -> list[Action]:
+    return scheduler.handle(Answered(0, turn(seat), tuple(turn(other) for other in left if other != seat), 0))
+
+
+def test_an_engine_that_turns_requests_away_is_handed_what_it_took() -> None:
+    scheduler = four_in_flight()
+
+    assert departed(scheduler.handle(Faulted(0, turn(3), 1.0, is_turned_away=True))) == []
+    assert departed(scheduler.handle(Faulted(0, turn(2), 1.0, is_turned_away=True))) == []
+    assert scheduler.effective_capacity("m") == 2
+    assert len(departed(answered(scheduler, 0, range(8)))) == 1
+    # Two answers later it has shown that it can do two; whether it can do three is tried.
+    assert len(departed(answered(scheduler, 1, range(1, 8)))) == 2
+    assert scheduler.effective_capacity("m") == 3
+    scheduler.validate()
+
+
+def test_what_was_turned_away_departs_before_first_askings() -> None:
+    scheduler = four_in_flight()
+    scheduler.handle(Faulted(0, turn(3), 1.0, is_turned_away=True))
+    assert departed(scheduler.handle(RetryDue(0, turn(3)))) == []
+
+    assert departed(answered(scheduler, 0, range(8))) == [(0, "0/a3/0/0")]
+    scheduler.validate()
+
+
+def test_an_engine_that_turns_away_what_it_is_asked_alone_is_left_alone_for_a_while() -> None:
+    scheduler = four_in_flight()
+    for seat in (0, 1, 2):
+        scheduler.handle(Faulted(0, turn(seat), 9.0, is_turned_away=True))
+    actions = scheduler.handle(Faulted(0, turn(3), 9.0, is_turned_away=True))
+
+    assert actions == [Rest("m", REST_S), RetryLater(0, turn(3), 9.0)]
+    assert scheduler.handle(RetryDue(0, turn(0))) == []
+    assert departed(scheduler.handle(RestOver("m"))) == [(0, "0/a0/0/0")]
+    scheduler.validate()
+
+
+def test_what_is_turned_away_over_and_over_holds_up_nobody(scheduler: RequestScheduler) -> None:
+    """It may be at fault itself: its word is not taken for the engine's, and others are tried first."""
+    scheduler.handle(Opened(0, (turn(0),), 0))
+    for _ in range(TURNED_AWAY_MAX):
+        scheduler.handle(Faulted(0, turn(0), 1.0, is_turned_away=True))
+        scheduler.handle(RestOver("m"))
+        scheduler.handle(RetryDue(0, turn(0)))
+    actions = scheduler.handle(Faulted(0, turn(0), 1.0, is_turned_away=True))
+
+    assert [type(action) for action in actions] == [RetryLater]
+    scheduler.handle(RetryDue(0, turn(0)))
+    scheduler.handle(Faulted(0, turn(0), 1.0, is_turned_away=True))
+    scheduler.handle(Opened(1, (turn(0),), 0))
+    scheduler.handle(Opened(2, (turn(0),), 0))
+    scheduler.handle(RetryDue(0, turn(0)))
+    assert departed(scheduler.handle(Answered(1, turn(0), (), 1))) == [(2, "0/a0/0/0")]

@@ -20,6 +20,8 @@ from mac_runner.scheduler.events import (
     ModelReady,
     Open,
     Opened,
+    Rest,
+    RestOver,
     RetryDue,
     RetryLater,
     Settle,
@@ -43,6 +45,7 @@ class Shape:
     followup_rate: float = 0.2
     fault_rate: float = 0.2
     suspect_rate: float = 0.0
+    busy_rate: float = 0.0
     failure_rate: float = 0.05
 
     @staticmethod
@@ -60,6 +63,7 @@ class Shape:
             followup_rate=random.choice([0.0, 0.3]),
             fault_rate=random.choice([0.0, 0.2, 0.6]),
             suspect_rate=random.choice([0.0, 0.2]),
+            busy_rate=random.choice([0.0, 0.0, 0.5, 1.0]),
             failure_rate=random.choice([0.0, 0.02, 0.2]),
         )
 
@@ -112,7 +116,7 @@ class World:
         self.asking: dict[int, Asking] = {}
         self.opened = 0
         self.flying: list[Depart] = []
-        self.pausing: list[RetryLater] = []
+        self.pausing: list[RetryLater | Rest] = []
         self.is_open_wanted = False
         self.is_finished = False
         self.is_stopped = False
@@ -166,7 +170,7 @@ class World:
                 assert action.conversation not in self.settled
                 self.flying.append(action)
                 self.departures.append(action)
-            case RetryLater():
+            case RetryLater() | Rest():
                 self.pausing.append(action)
             case Open():
                 assert not self.is_open_wanted
@@ -214,7 +218,10 @@ class World:
 
     def _wake(self) -> None:
         pause = self.pausing.pop(self.random.randrange(len(self.pausing)))
-        self.send(RetryDue(pause.conversation, pause.turn))
+        if isinstance(pause, Rest):
+            self.send(RestOver(pause.model))
+        else:
+            self.send(RetryDue(pause.conversation, pause.turn))
 
     def _land(self) -> None:
         random, shape = self.random, self.shape
@@ -222,9 +229,10 @@ class World:
         conversation, turn = depart.conversation, depart.turn
         if random.random() < shape.failure_rate:
             self.failed.add(conversation)
-            self.send(Faulted(conversation, turn, None))
+            self.send(Faulted(conversation, turn, None, is_turned_away=random.random() < shape.busy_rate))
         elif random.random() < shape.fault_rate:
-            self.send(Faulted(conversation, turn, random.random(), random.random() < shape.suspect_rate))
+            is_suspect, is_busy = random.random() < shape.suspect_rate, random.random() < shape.busy_rate
+            self.send(Faulted(conversation, turn, random.random(), is_suspect, is_busy))
         else:
             asking = self.asking[conversation]
             asking.answer(turn, goes_on=random.random() < shape.followup_rate)

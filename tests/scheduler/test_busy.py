@@ -1,0 +1,58 @@
+"""Runs on services that turn away what is too much: as fast as they allow, with little asked in vain, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.scheduler import RetryPolicy
+from tests.scheduler.conftest import Stage
+from tests.sim.service import LimitedService
+from tests.sim.toy import tasks
+
+
+@pytest.mark.parametrize("pause_s", [None, 1.0, 20.0])
+@pytest.mark.parametrize("at_once", [1, 5, 50])
+def test_a_service_of_fewer_slots_is_kept_full_and_asked_little_in_vain(at_once: int, pause_s: float | None) -> None:
+    service = LimitedService(capacity=64, at_once=at_once, pause_s=pause_s)
+    stage = Stage(work=tasks(4 * at_once + 8, models=1), backends={"model-0": service})
+    result = stage.play()
+
+    assert result.failed == 0
+    assert len(service.sent) < 2.5 * service.answered
+    # The last conversations cannot fill the slots, and the first minute is for finding out.
+    assert service.served_s / at_once > 0.6 * (stage.ended_at_s - 60.0)
+
+
+@pytest.mark.parametrize("pause_s", [None, 1.0, 5.0])
+@pytest.mark.parametrize("latency_s_max", [0.1, 4.0])
+def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, pause_s: float | None) -> None:
+    service = LimitedService(capacity=64, per_s=5, pause_s=pause_s)
+    service.latency_s_max = latency_s_max
+    stage = Stage(work=tasks(60, models=1), backends={"model-0": service})
+    result = stage.play()
+
+    assert result.failed == 0
+    assert len(service.sent) < 2.5 * service.answered
+    assert service.answered / stage.ended_at_s > 0.8 * 5
+
+
+@pytest.mark.parametrize("pause_s", [None, 1.0])
+def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -> None:
+    service = LimitedService(capacity=16, per_s=2, pause_s=pause_s)
+    retry = RetryPolicy(max_attempts=3, request_deadline_s=25.0)
+    stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=retry)
+
+    assert stage.play().failed == 0
+    assert stage.ended_at_s > 300.0
+
+
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_a_prompt_that_is_never_taken_holds_up_nobody_else(capacity: int) -> None:
+    """As with services that say "busy" to what is too large for them."""
+    service = LimitedService(capacity=capacity, pause_s=1.0)
+    service.denied = "toy-003"
+    stage = Stage(work=tasks(100, models=1), backends={"model-0": service})
+    result = stage.play()
+
+    assert (result.finished, result.failed) == (99, 1)
+    assert service.last_answer_at_s < 1.2 * service.served_s / capacity + 60.0
