@@ -21,6 +21,7 @@ from typing import Final
 
 import httpx
 import ollama
+from pydantic import ValidationError
 
 from mac_runner.backends.foreign import clipped
 from mac_runner.backends.statuses import Meaning, meaning_of
@@ -96,4 +97,11 @@ def is_cut_off(error: TransientBackendError) -> bool:
 
 def _words(error: Exception) -> str:
     """The class of a foreign error, and what it says as far as it fits; some say nothing."""
-    return clipped(f"{type(error).__name__}: {error}").rstrip(": ")
+    said = _flaws(error) if isinstance(error, ValidationError) else str(error)
+    return clipped(f"{type(error).__name__}: {said}").rstrip(": ")
+
+
+def _flaws(error: ValidationError) -> str:
+    """Where an answer is wrong and how. By itself the error would quote it, with the middle of each value left out."""
+    flaws = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in flaws)
