@@ -24,7 +24,7 @@ import ollama
 from pydantic import ValidationError
 
 from mac_runner.backends.foreign import clipped
-from mac_runner.backends.statuses import Meaning, meaning_of
+from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 
 _NOT_FOUND: Final = 404
@@ -85,7 +85,7 @@ def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | 
         words,
         retry_after_s=retry_after_s,
         is_unreachable=meaning is Meaning.GATEWAY and _BUSY not in said,
-        is_busy=meaning is Meaning.BUSY or _BUSY in said or retry_after_s is not None,
+        is_busy=_BUSY in said or is_busy(meaning, retry_after_s=retry_after_s),
         is_engine_death=any(mark in said for mark in _RUNNER_ENDED),
     )
 

@@ -244,7 +244,7 @@ class OpenaiBackend:
             text,
             retry_after_s=None if goes_elsewhere else fault.retry_after_s,
             is_unreachable=not self._endpoints.is_any_up,
-            is_busy=fault.standing is Standing.SOUND or fault.retry_after_s is not None,
+            is_busy=fault.is_busy,
             is_engine_death=fault.standing is Standing.CUT_OFF and not endpoint.is_up,
         )
 
