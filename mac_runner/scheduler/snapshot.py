@@ -79,7 +79,7 @@ def take(pools: Pools, slots: int, rows: int) -> PoolSnapshot:
         open_conversations=len(pools.conversations),
         models=models,
         ready_rows=tuple(_waiting(entry[-1]) for entry in islice(_in_order(pools), rows)),
-        pending_rows=tuple(_waiting(held) for held in islice(chain(pools.blocked, pools.backing_off), rows)),
+        pending_rows=tuple(_waiting(held) for held in islice(chain(pools.backing_off, pools.blocked), rows)),
     )
 
 

@@ -46,8 +46,9 @@ def test_snapshot_tells_counts_and_whom_a_turn_waits_for() -> None:
     assert (shot.open_conversations, shot.pending) == (2, 2)
     assert [(m.model, m.in_flight, m.capacity, m.ready) for m in shot.models] == [("m", 1, 1, 1), ("n", 0, 2, 0)]
     assert [(row.conversation, row.turn.key) for row in shot.ready_rows] == [(0, "0/a1/0/0")]
-    assert shot.pending_rows[0].waits_for == ("a0", "a1")
-    assert shot.pending_rows[1].is_backing_off
+    # What backs off comes first: it says why others are slow, and blocked turns would push it out of view.
+    assert [row.is_backing_off for row in shot.pending_rows] == [True, False]
+    assert shot.pending_rows[1].waits_for == ("a0", "a1")
     assert len(scheduler.snapshot(1).pending_rows) == 1
 
 
