@@ -39,7 +39,7 @@ class ScriptedBackend:
 
     @property
     def lookahead(self) -> int:
-        """None: a program has no line."""
+        """Zero: a program keeps no requests waiting."""
         return 0
 
     async def start(self) -> None:

@@ -32,9 +32,7 @@ def decode(body: bytes) -> JsonObject:
 
 
 def unpacked(body: bytes, content_encoding: str) -> bytes:
-    """The body as it was before a server compressed it, which it was not asked to. Raises SendingError, also for what
-    unpacks beyond the limit.
-    """
+    """The body before a server compressed it, unasked. Raises SendingError, also when it unpacks beyond the limit."""
     encoding = content_encoding.strip().lower()
     if encoding in _PLAIN:
         return body
