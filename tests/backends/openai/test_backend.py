@@ -596,7 +596,8 @@ def test_no_health_page_is_asked() -> None:
     server = OpenaiServer()
     reply_of(server)
 
-    assert {received.path for received in server.received} == {"/v1/chat/completions"}
+    assert server.pages == ["/v1/models"]
+    assert [received.path for received in server.received] == ["/v1/chat/completions"]
 
 
 def test_model_that_the_only_server_lacks_is_told_as_the_setting_that_names_it() -> None:
