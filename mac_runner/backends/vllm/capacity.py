@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mac_runner.backends.base import lookahead_for
-from mac_runner.backends.vllm.releases import EngineConfig
+from mac_runner.backends.vllm.protocols import EngineConfig
 from mac_runner.config import VllmConfig
 
 
