@@ -257,7 +257,7 @@ def _first_request(out: Path, logged: int) -> datetime:
 
 
 class Watch:
-    """A thread that asks a loop again and again, from outside, how long it lets one wait.
+    """A thread that measures again and again, from outside, how long a loop makes others wait.
 
     `pause_s` is the longest wait, `busy_s` the most CPU time that the loop's thread spent meanwhile.
     """

@@ -1,7 +1,7 @@
 """Bytes of an answer → a JSON object, or one typed error, whatever the bytes are.
 
-The standard decoder takes NaN for a number, keeps the last of two values with one key, and leaves by RecursionError or
-by a ValueError about digits when it is fed enough brackets or digits. Here each of them is the same malformed reply.
+The standard decoder takes NaN for a number, keeps the last of two values with one key, and raises RecursionError for
+enough brackets or a ValueError for enough digits. Here each of these is the same malformed reply.
 """
 
 from __future__ import annotations

@@ -215,6 +215,6 @@ class VllmBackend:
             # Whoever starts several engines gives them all up together.
             for process in multiprocessing.active_children():
                 process.kill()
-            with suppress(asyncio.CancelledError):  # Once more: whoever insists gets what is under way.
+            with suppress(asyncio.CancelledError):  # Cancelled again: the end is under way already.
                 await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.

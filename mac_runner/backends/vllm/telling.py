@@ -1,4 +1,4 @@
-"""What vLLM says when something is wrong, brought down to the one line that tells it. Pure but for `refusals`."""
+"""What vLLM says when something is wrong, reduced to the one line that tells what. Pure but for `refusals`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mac_runner.types import JsonValue
 _RECORD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\d [\d:,]+ \d+ [\w.]+ (.*)")
 _RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
 _FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
-"""What processes say that something else brought down; the reason was told before."""
+"""What processes say when something else brought them down; that was told before."""
 
 
 def cause_in(log: str) -> str | None:
