@@ -116,7 +116,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "json_repair": {"environments"},
         "msgspec": {"backends", "store"},
         "ollama": {"backends"},
-        "pydantic": {"config", "cli", "nano"},
+        "pydantic": {"backends", "config", "cli", "nano"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},

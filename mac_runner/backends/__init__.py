@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mac_runner.backends.base import Backend
 from mac_runner.backends.delayed import DelayedBackend
-from mac_runner.backends.registry import build_backend
+from mac_runner.backends.registry import PULLING, build_backend
 from mac_runner.backends.scripted import ScriptedBackend
 
-__all__ = ["Backend", "DelayedBackend", "ScriptedBackend", "build_backend"]
+__all__ = ["PULLING", "Backend", "DelayedBackend", "ScriptedBackend", "build_backend"]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Final
 
 from mac_runner.backends.foreign import clipped
 from mac_runner.types import JsonObject, JsonValue
-
-_PAGE_BYTES_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ def complaint_of(body: bytes) -> Complaint:
     if isinstance(said, dict):
         return complaint(said)
     # Most likely a page of some proxy: its beginning tells a person more than nothing does.
-    return Complaint(text=clipped(body[:_PAGE_BYTES_MAX].decode("utf-8", "replace")))
+    return Complaint(text=clipped(body.decode("utf-8", "replace")))
 
 
 def complaint(said: JsonObject) -> Complaint:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mac_runner.limits import ENGINE_ERROR_CHARS_MAX
 from mac_runner.printable import printable
+
+CUT: Final = "…"
+"""Stands for what is left out at the end of a quotation."""
 
 
 def scalars_only(text: str) -> str:
@@ -13,6 +18,10 @@ def scalars_only(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def clipped(text: str) -> str:
-    """What a server said, on one line, short and harmless to print."""
-    return printable(" ".join(text[: 4 * ENGINE_ERROR_CHARS_MAX].split())[:ENGINE_ERROR_CHARS_MAX])
+def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
+    """What a server said, on one line, short and harmless to print; `CUT` stands where it goes on."""
+    looked_at = text[: 4 * chars_max]
+    words = " ".join(looked_at.split())
+    if len(looked_at) == len(text) and len(words) <= chars_max:
+        return printable(words)
+    return printable(words[: chars_max - 1]) + CUT

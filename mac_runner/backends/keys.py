@@ -1,11 +1,20 @@
-"""Keys of servers: taken from the environment, sent to the server alone, and written nowhere."""
+"""Keys of servers: taken from the environment, sent to the server alone, and written nowhere.
+
+A server may repeat its key in whatever it says. It is blotted out where something leaves the backend, an error
+(`unspoken`) or a line for the user (`discreet`), and nowhere before: a verdict goes by the server's own words, and what
+a model wrote is the model's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
-from mac_runner.errors import ConfigError
+from mac_runner.backends.foreign import CUT
+from mac_runner.errors import ConfigError, MacRunnerError
 
 _KEY_CHARS_MIN: Final = 8
 
@@ -23,8 +32,34 @@ def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def blotted(body: bytes, key: str | None) -> bytes:
-    """What a server says, without the key that it was sent. What some servers are sent in place of a key, `x` or
-    `none`, is no secret, and stands in many a word.
+def blotted(text: str, key: str | None) -> str:
+    """A text that quotes a server, without the key that the server was sent, be it whole or `clipped` on its way.
+
+    What some servers are sent in place of a key, `x` or `none`, is no secret, and stands in many a word.
     """
-    return body if key is None or len(key) < _KEY_CHARS_MIN else body.replace(key.encode("ascii"), b"***")
+    if key is None or len(key) < _KEY_CHARS_MIN:
+        return text
+    return _in_a_text(key).sub("***", text)
+
+
+@lru_cache(maxsize=16)
+def _in_a_text(key: str) -> re.Pattern[str]:
+    clipped = (key[:length] + CUT for length in range(len(key) - 1, _KEY_CHARS_MIN - 1, -1))
+    return re.compile("|".join(map(re.escape, (key, *clipped))))
+
+
+@contextmanager
+def unspoken(key: str | None) -> Iterator[None]:
+    """An error of ours that leaves the block does so without the key. What was done about it inside went by the
+    server's own words.
+    """
+    try:
+        yield
+    except MacRunnerError as error:
+        error.args = (blotted(error.words, key),)
+        raise error from None  # What it came from quotes the server, too.
+
+
+def discreet(say: Callable[[str], None], key: str | None) -> Callable[[str], None]:
+    """`say`, told everything but the key."""
+    return lambda line: say(blotted(line, key))

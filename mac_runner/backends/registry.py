@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from random import Random
+from typing import Final
 
 from mac_runner.backends import scripted
 from mac_runner.backends.base import Backend, Lacks
@@ -19,6 +20,9 @@ from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import Sampling
+
+PULLING: Final = frozenset({"ollama"})
+"""The backends that can fetch a model they do not have."""
 
 
 def build_backend(

@@ -53,3 +53,8 @@ def meaning_of(status: int) -> Meaning:
     if 400 <= status < 500:
         return Meaning.REFUSED
     return Meaning.BROKEN if 500 <= status < 600 else Meaning.FOREIGN
+
+
+def is_busy(meaning: Meaning, *, retry_after_s: float | None) -> bool:
+    """Whether an answer says "not now": by its status, or by the pause that it asks for, whatever its status."""
+    return meaning is Meaning.BUSY or retry_after_s is not None

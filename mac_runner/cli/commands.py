@@ -85,7 +85,12 @@ def cli() -> None:
     metavar="I/N",
     help="Run the I-th of N parts only, from 1 [in runs/NAME.shard-I-of-N].",
 )
-@click.option("--pull", "is_pulling", is_flag=True, help="Have Ollama pull the models that it does not have.")
+@click.option(
+    "--pull",
+    "is_pulling",
+    is_flag=True,
+    help="Have Ollama pull the models that it does not have; refused where no model is Ollama's.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")

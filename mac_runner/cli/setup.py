@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.backends import build_backend
+from mac_runner.backends import PULLING, build_backend
 from mac_runner.backends.base import Backend
 from mac_runner.cli.locating import LocatedBackend, located
 from mac_runner.clock import Clock
@@ -112,8 +112,25 @@ class Setup:
 
 
 def read_file(invocation: Invocation) -> Loaded | Grid:
-    """What the file asks for with the flags: one experiment, or a grid of them. Raises ConfigError."""
-    return load(invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed)
+    """What the file asks for with the flags: one experiment, or a grid of them. Raises ConfigError, also for a flag
+    that would do nothing.
+    """
+    asked = load(invocation.file, profile=invocation.profile, overrides=invocation.overrides, seed=invocation.seed)
+    if invocation.is_pulling:
+        parts = [part.loaded for part in asked.combinations] if isinstance(asked, Grid) else [asked]
+        _check_pulling(invocation.file, [part.experiment for part in parts])
+    return asked
+
+
+def _check_pulling(file: Path, experiments: Sequence[Experiment]) -> None:
+    """Refuse `--pull` where no model of any of the experiments pulls. Raises ConfigError."""
+    found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
+    if PULLING.isdisjoint(found):
+        raise ConfigError(
+            f"--pull: found only the backends {', '.join(sorted(found))} in {file} with the profile "
+            f"{experiments[0].profile!r}, and only {', '.join(sorted(PULLING))} pulls models; leave the flag out, or "
+            "choose another --profile"
+        )
 
 
 def set_up(invocation: Invocation, loaded: Loaded | None = None) -> Setup:

@@ -40,7 +40,7 @@ class Reading:
     `finished`, `failed` and `written` count conversations of all sessions, `resumed_with` those that were through when
     this one began. `turns`, `turns_ended` and `tokens` count this session's. `turns_ended` is the part of `turns` that
     belongs to conversations that are through; it makes the time left a good estimate long before the first batch of
-    conversations has ended.
+    conversations has ended. `pending_rows` are of turns that are blocked by others or back off before a retry.
     """
 
     experiment_name: str
@@ -55,8 +55,9 @@ class Reading:
     models: tuple[ModelSlots, ...] = ()
     ready: int = 0
     blocked: int = 0
+    backing_off: int = 0
     ready_rows: tuple[TurnRow, ...] = ()
-    blocked_rows: tuple[TurnRow, ...] = ()
+    pending_rows: tuple[TurnRow, ...] = ()
     turns: int = 0
     turns_ended: int | None = None
     tokens: TokenCount = field(default_factory=TokenCount)

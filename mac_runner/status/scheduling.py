@@ -30,9 +30,10 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
             for counts in pools.models
         ),
         ready=pools.ready,
-        blocked=pools.pending,
+        blocked=pools.blocked,
+        backing_off=pools.backing_off,
         ready_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.ready_rows),
-        blocked_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.pending_rows),
+        pending_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.pending_rows),
         turns=progress.turns,
         turns_ended=progress.turns_ended,
         tokens=progress.tokens,

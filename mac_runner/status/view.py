@@ -50,7 +50,7 @@ def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
     lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
     pools = (
         _Pool(heading=f"READY {reading.ready} (waiting for a slot)", rows=reading.ready_rows),
-        _Pool(heading=f"BLOCKED {reading.blocked} (waiting for others)", rows=reading.blocked_rows),
+        _Pool(heading=wording.pending(reading), rows=reading.pending_rows),
     )
     if width >= _SIDE_BY_SIDE_COLUMNS_MIN:
         return Group(*head, *_side_by_side(pools, lines_left, (width - 3) // 2))

@@ -49,6 +49,15 @@ def turn(row: TurnRow, *, task_chars_max: int = 20) -> str:
     return f"[{task_id}] r{row.round} {printable(row.agent)}{note} ({printable(row.model)})"
 
 
+def pending(reading: Reading) -> str:
+    """`BLOCKED 12 (waiting for others)`, `BACKING OFF 5 (before a retry)`, or both, with no room for why."""
+    if not reading.backing_off:
+        return f"BLOCKED {reading.blocked} (waiting for others)"
+    if not reading.blocked:
+        return f"BACKING OFF {reading.backing_off} (before a retry)"
+    return f"BLOCKED {reading.blocked} · BACKING OFF {reading.backing_off}"
+
+
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
     """All models' slots on one line."""
     return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.capacity}" for model in models) or UNKNOWN
@@ -59,7 +68,8 @@ def line(frame: StatusFrame) -> str:
     reading = frame.reading
     return (
         f"{printable(reading.experiment_name)}: {finished(reading)}, failed {reading.failed}, open {reading.open}; "
-        f"in flight {in_flight(reading.models)}; ready {reading.ready}, blocked {reading.blocked}; "
+        f"in flight {in_flight(reading.models)}; ready {reading.ready}, blocked {reading.blocked}, "
+        f"backing off {reading.backing_off}; "
         f"{quantity(frame.turns_per_s)} turns/s, {quantity(frame.tokens_per_s)} tokens/s; "
         f"elapsed {duration(reading.elapsed_s)}, ETA {duration(frame.eta_s)}"
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.statuses import Meaning, meaning_of
+from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 
 NAMED = {
     200: Meaning.ANSWER,
@@ -27,3 +27,9 @@ def test_status_with_a_meaning_of_its_own_has_it() -> None:
 )
 def test_every_other_status_means_what_its_hundred_does(first: int, last: int, meaning: Meaning) -> None:
     assert {meaning_of(status) for status in range(first, last + 1) if status not in NAMED} == {meaning}
+
+
+@pytest.mark.parametrize("meaning", Meaning)
+def test_answer_that_asks_for_a_pause_is_busy_whatever_its_status(meaning: Meaning) -> None:
+    assert is_busy(meaning, retry_after_s=7.0)
+    assert is_busy(meaning, retry_after_s=None) is (meaning is Meaning.BUSY)

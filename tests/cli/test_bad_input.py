@@ -84,6 +84,8 @@ def test_experiment_file_names_line_key_found_and_allowed(
         (("--seed", "-1"), ("--seed", "-1")),
         (("--sed", "1"), ("--sed", "--seed")),
         (("more.yaml",), ("more.yaml",)),
+        (("--pull",), ("--pull", "small.yaml", "'embedded'", "scripted", "only ollama pulls", "--profile")),
+        (("--pull", "--dry-run"), ("--pull", "only ollama pulls")),
     ],
 )
 def test_flags_name_themselves_found_and_allowed(

@@ -54,7 +54,7 @@ def make_reading() -> Callable[..., Reading]:
             "ready": 89,
             "blocked": 12,
             "ready_rows": tuple(_row(i, "spkr_000", "") for i in range(10)),
-            "blocked_rows": tuple(_row(i, "mod_001", "after spkr_000") for i in range(10)),
+            "pending_rows": tuple(_row(i, "mod_001", "after spkr_000") for i in range(10)),
             "turns": 4560,
             "tokens": TokenCount(prompt=1_200_000, cached=540_000, completion=345_000),
         }

@@ -45,11 +45,11 @@ def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, width: int
         profile=ATTACK,
         models=(ModelSlots(name=ATTACK, in_flight=1, capacity=8),),
         ready_rows=(row,) * 3,
-        blocked_rows=(row,) * 3,
+        pending_rows=(row,) * 3,
     )
     lines = _lines(replace(frame, reading=reading), width, height)
     benign = tuple(TurnRow(task_id="t", round=1, agent="a", model="m") for _ in range(3))
-    calm = replace(frame.reading, ready_rows=benign, blocked_rows=benign)
+    calm = replace(frame.reading, ready_rows=benign, pending_rows=benign)
 
     assert len(lines) == len(_lines(replace(frame, reading=calm), width, height))
     assert all(cell_len(line) <= width for line in lines)
@@ -66,6 +66,16 @@ def test_picture_shows_ready_and_blocked_turns_side_by_side(frame: StatusFrame) 
     assert len(lines) == heading + 1 + STATUS_ROWS_MAX
 
 
+def test_picture_tells_turns_that_back_off_from_those_that_others_block(make_reading: MakeReading) -> None:
+    """In the narrowest terminal that has room for two lists, too."""
+    row = TurnRow(task_id="t", round=1, agent="a", model="m", note="retry 2")
+    reading = make_reading(blocked=1234, backing_off=256, pending_rows=(row,))
+    text = "\n".join(_lines(StatusFrame(reading=reading), 72, 24))
+
+    assert "BLOCKED 1234 · BACKING OFF 256" in text
+    assert "[t] r1 a retry 2 (m)" in text
+
+
 def test_picture_tells_progress_slots_and_rates(frame: StatusFrame) -> None:
     text = "\n".join(_lines(frame, 100, 24))
 
@@ -76,7 +86,7 @@ def test_picture_tells_progress_slots_and_rates(frame: StatusFrame) -> None:
 
 
 def test_picture_says_unknown_before_anything_is_known(make_reading: MakeReading) -> None:
-    empty = make_reading(planned=0, finished=0, failed=0, models=(), turns=0, ready_rows=(), blocked_rows=())
+    empty = make_reading(planned=0, finished=0, failed=0, models=(), turns=0, ready_rows=(), pending_rows=())
     text = "\n".join(_lines(StatusFrame(reading=empty), 80, 24))
 
     assert "ETA –" in text

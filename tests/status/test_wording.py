@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.status import StatusFrame, TurnRow
-from mac_runner.status.wording import duration, line, quantity, turn
+from mac_runner.status import Reading, StatusFrame, TurnRow
+from mac_runner.status.wording import duration, line, pending, quantity, turn
 
 
 @pytest.mark.parametrize(
@@ -49,8 +51,23 @@ def test_turn_shows_control_characters_as_escapes() -> None:
     assert turn(TurnRow(task_id="\x1b[2J", round=0, agent="\r", model="\n", note="\t")) == r"[\x1b[2J] r0 \r \t (\n)"
 
 
+@pytest.mark.parametrize(
+    ("blocked", "backing_off", "text"),
+    [
+        (0, 0, "BLOCKED 0 (waiting for others)"),
+        (12, 0, "BLOCKED 12 (waiting for others)"),
+        (0, 5, "BACKING OFF 5 (before a retry)"),
+        (12, 5, "BLOCKED 12 · BACKING OFF 5"),
+    ],
+)
+def test_heading_of_the_pending_says_what_they_wait_for(
+    make_reading: Callable[..., Reading], blocked: int, backing_off: int, text: str
+) -> None:
+    assert pending(make_reading(blocked=blocked, backing_off=backing_off)) == text
+
+
 def test_line_tells_the_whole_frame(frame: StatusFrame) -> None:
     assert line(frame) == (
         "tos_100games: finished 45/100 (written 43), failed 1, open 32; in flight llama31_8b 254/256; "
-        "ready 89, blocked 12; 99.1 turns/s, 34.5k tokens/s; elapsed 0:04:10, ETA 0:05:02"
+        "ready 89, blocked 12, backing off 0; 99.1 turns/s, 34.5k tokens/s; elapsed 0:04:10, ETA 0:05:02"
     )

@@ -19,7 +19,7 @@ from typing import Final
 from ollama import AsyncClient, ChatResponse, ProcessResponse
 
 from mac_runner.backends.addresses import flaw_of
-from mac_runner.backends.keys import key_in
+from mac_runner.backends.keys import discreet, key_in, unspoken
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
@@ -61,7 +61,7 @@ class OllamaBackend:
         self._settings = settings
         self._is_pulling = is_pulling
         self._clock = clock
-        self._say = say
+        self._say = discreet(say, self._api_key)
         self._context_tokens = config.num_ctx
         self._wire: Wire | None = None
         self._client: AsyncClient | None = None
@@ -73,6 +73,21 @@ class OllamaBackend:
 
     async def start(self) -> None:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
+        with unspoken(self._api_key):
+            await self._start()
+
+    async def generate(self, request: Request) -> Reply:
+        """One reply. How long a request may take is for the caller to say."""
+        with unspoken(self._api_key):
+            return await self._generate(request)
+
+    async def close(self) -> None:
+        """Close the connections. How long the model stays loaded is for `keep_alive` to say."""
+        wire, self._wire, self._client = self._wire, None, None
+        if wire is not None:
+            await wire.aclose()
+
+    async def _start(self) -> None:
         await self.close()
         self._wire = Wire(self._config.host, key=self._api_key, clock=self._clock)
         self._client = client_of(self._wire)
@@ -86,8 +101,7 @@ class OllamaBackend:
         async with self._starting(OLLAMA_LOAD_S_MAX):
             await self._load(self._client)
 
-    async def generate(self, request: Request) -> Reply:
-        """One reply. How long a request may take is for the caller to say."""
+    async def _generate(self, request: Request) -> Reply:
         if self._client is None:
             raise EngineDeadError("this backend was not started")
         try:
@@ -104,12 +118,6 @@ class OllamaBackend:
                 error.is_engine_death = not await self._is_there()
             raise
         return reply_of(response, request, context_tokens=self._context_tokens)
-
-    async def close(self) -> None:
-        """Close the connections. How long the model stays loaded is for `keep_alive` to say."""
-        wire, self._wire, self._client = self._wire, None, None
-        if wire is not None:
-            await wire.aclose()
 
     async def _chat(self, client: AsyncClient, prompt: Prompt, sampling: Sampling) -> ChatResponse:
         config = self._config

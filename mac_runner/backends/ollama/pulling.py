@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.ollama.verdicts import verdicts
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError
 from mac_runner.limits import OLLAMA_PULL_SAY_INTERVAL_S, OLLAMA_PULL_STALL_S_MAX
-from mac_runner.printable import printable
 
 if TYPE_CHECKING:
     from ollama import ProgressResponse
@@ -49,7 +49,7 @@ async def _next(model: str, progress: AsyncIterator[ProgressResponse], host: str
 
 
 def _words(step: ProgressResponse) -> str:
-    status = printable(step.status or "")[:80]
+    status = clipped(step.status or "", 80)
     if not step.total:
         return status
     return f"{status}, {(step.completed or 0) / step.total:.0%} of {step.total / 1e6:,.0f} MB"

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import NamedTuple
 
-from mac_runner.backends.keys import key_in
+from mac_runner.backends.keys import blotted, key_in, unspoken
 from mac_runner.backends.ollama.verdicts import verdicts
 from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
 from mac_runner.clock import Clock
@@ -23,14 +23,20 @@ class Survey(NamedTuple):
 
 async def survey(host: str, clock: Clock) -> Survey:
     """Ask the server at `host` for its version and its models. Raises a BackendError or ConfigError."""
-    wire = Wire(host, key=key_in(os.environ, KEY_VARIABLE), clock=clock)
+    key = key_in(os.environ, KEY_VARIABLE)
+    with unspoken(key):
+        found = await _survey(Wire(host, key=key, clock=clock))
+    return Survey(blotted(found.version, key), tuple(blotted(model, key) for model in found.models))
+
+
+async def _survey(wire: Wire) -> Survey:
     try:
         async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
             version = await version_of(wire)
-            with verdicts(host):
+            with verdicts(wire.host):
                 listed = await client_of(wire).list()
     except TimeoutError:
-        text = f"Ollama at {host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
+        text = f"Ollama at {wire.host} did not answer within {OLLAMA_ANSWER_S_MAX:.0f} s"
         raise TransientBackendError(text, is_unreachable=True) from None
     finally:
         await wire.aclose()

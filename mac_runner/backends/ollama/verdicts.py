@@ -21,9 +21,10 @@ from typing import Final
 
 import httpx
 import ollama
+from pydantic import ValidationError
 
 from mac_runner.backends.foreign import clipped
-from mac_runner.backends.statuses import Meaning, meaning_of
+from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 
 _NOT_FOUND: Final = 404
@@ -84,7 +85,7 @@ def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | 
         words,
         retry_after_s=retry_after_s,
         is_unreachable=meaning is Meaning.GATEWAY and _BUSY not in said,
-        is_busy=meaning is Meaning.BUSY or _BUSY in said or retry_after_s is not None,
+        is_busy=_BUSY in said or is_busy(meaning, retry_after_s=retry_after_s),
         is_engine_death=any(mark in said for mark in _RUNNER_ENDED),
     )
 
@@ -96,4 +97,11 @@ def is_cut_off(error: TransientBackendError) -> bool:
 
 def _words(error: Exception) -> str:
     """The class of a foreign error, and what it says as far as it fits; some say nothing."""
-    return clipped(f"{type(error).__name__}: {error}").rstrip(": ")
+    said = _flaws(error) if isinstance(error, ValidationError) else str(error)
+    return clipped(f"{type(error).__name__}: {said}").rstrip(": ")
+
+
+def _flaws(error: ValidationError) -> str:
+    """Where an answer is wrong and how. By itself the error would quote it, with the middle of each value left out."""
+    flaws = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in flaws)

@@ -17,7 +17,8 @@ import httpx
 import ollama
 
 from mac_runner.backends.complaint import complaint_of
-from mac_runner.backends.keys import bearer, blotted
+from mac_runner.backends.foreign import clipped
+from mac_runner.backends.keys import bearer
 from mac_runner.backends.ollama.verdicts import refusal, verdicts
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.clock import Clock
@@ -38,7 +39,6 @@ class Wire(httpx.AsyncHTTPTransport):
     def __init__(self, host: str, *, key: str | None, clock: Clock) -> None:
         self.host = host
         self.headers = _PLAIN | bearer(key)
-        self._key = key
         self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
 
@@ -57,7 +57,7 @@ class Wire(httpx.AsyncHTTPTransport):
 
     async def _refusal(self, response: httpx.Response) -> BackendError:
         try:
-            said = complaint_of(blotted(await response.aread(), self._key)).text
+            said = complaint_of(await response.aread()).text
         finally:
             await response.aclose()
         pause_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
@@ -92,7 +92,7 @@ async def version_of(wire: Wire) -> str:
     web = httpx.AsyncClient(transport=wire, headers=wire.headers, timeout=_TIMEOUT)
     with verdicts(wire.host):
         response = await web.get(f"{wire.host.rstrip('/')}/api/version")
-        return str(response.json()["version"])[:40]
+        return clipped(str(response.json()["version"]), 40)
 
 
 def _whole(request: httpx.Request) -> httpx.Request:

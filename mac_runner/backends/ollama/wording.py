@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.backends.chat import CLOSED_THOUGHT, OPEN_THOUGHT
-from mac_runner.backends.foreign import scalars_only
+from mac_runner.backends.foreign import clipped, scalars_only
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
@@ -97,7 +97,7 @@ def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCoun
                 return FinishReason.LENGTH
             case None:  # The documented example gives no reason.
                 return FinishReason.LENGTH if tokens.completion >= sampling.max_tokens else FinishReason.STOP
-    raise TransientBackendError(f"Ollama gave the request up (done_reason {str(response.done_reason)[:40]!r})")
+    raise TransientBackendError(f"Ollama gave the request up (done_reason {clipped(str(response.done_reason), 40)!r})")
 
 
 def _with_thought(thought: str, content: str) -> str:

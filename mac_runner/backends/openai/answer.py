@@ -23,7 +23,7 @@ from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
 from mac_runner.backends.openai.faults import SendingError, Standing
 from mac_runner.backends.retry_after import retry_after_s
-from mac_runner.backends.statuses import Meaning, meaning_of
+from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonValue, Reply
 
@@ -60,6 +60,7 @@ _TREATMENTS: Final = {
     Meaning.REFUSED: _Treatment(Verdict.FAIL_CONVERSATION, Standing.REFUSING),
     Meaning.FOREIGN: _Treatment(Verdict.RETRY, Standing.SHAKY),
 }
+_ENDED: Final = _Treatment(Verdict.RETRY, Standing.CUT_OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +87,26 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
 def fault_of(answer: Answer, complaint: Complaint, now: datetime) -> SendingError:
     """What is to be done about an answer that is neither a completion nor an overflow."""
     text = f"status {answer.status}" + (f": {complaint.text}" if complaint.text else "")
-    treatment = _treatment(answer.status, complaint)
-    pause_s = retry_after_s(answer.retry_after, now) if treatment.verdict is Verdict.RETRY else None
-    return SendingError(text, standing=treatment.standing, verdict=treatment.verdict, retry_after_s=pause_s)
+    has_ended = ENGINE_ENDED in complaint.text and answer.status >= 500
+    meaning = Meaning.BROKEN if has_ended else _meaning(answer.status, complaint)
+    verdict, standing = _ENDED if has_ended else _TREATMENTS[meaning]
+    pause_s = retry_after_s(answer.retry_after, now) if verdict is Verdict.RETRY else None
+    return SendingError(
+        text,
+        standing=standing,
+        verdict=verdict,
+        retry_after_s=pause_s,
+        is_busy=is_busy(meaning, retry_after_s=pause_s),
+    )
 
 
-def _treatment(status: int, complaint: Complaint) -> _Treatment:
+def _meaning(status: int, complaint: Complaint) -> Meaning:
+    """What an answer says: by its body where that says more than its status."""
     if NO_QUOTA in complaint.codes:
-        return _TREATMENTS[Meaning.DENIED]
-    if ENGINE_ENDED in complaint.text and status >= 500:
-        return _Treatment(Verdict.RETRY, Standing.CUT_OFF)
+        return Meaning.DENIED
     if STILL_RUNNING in complaint.text:
-        return _TREATMENTS[Meaning.BUSY]
-    return _TREATMENTS[meaning_of(status)]
+        return Meaning.BUSY
+    return meaning_of(status)
 
 
 def is_overflow(status: int, complaint: Complaint) -> bool:

@@ -13,8 +13,8 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.keys import blotted
-from mac_runner.backends.openai.answer import Answer, model_names, read_answer
+from mac_runner.backends.keys import discreet, unspoken
+from mac_runner.backends.openai.answer import model_names, read_answer
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.faults import NoModelError, SendingError, Standing
@@ -58,7 +58,7 @@ class OpenaiBackend:
         self._key = key
         self._has_tokens = has_tokens
         self._clock = clock
-        self._news = News(name, clock, say)
+        self._news = News(name, clock, discreet(say, key))
         self._writer = BodyWriter(config=config, has_tokens=has_tokens)
         self._endpoints = Endpoints(config.base_urls)
         self._targets = {endpoint: _url(endpoint, _PATHS[config.endpoint]) for endpoint in self._endpoints.all}
@@ -73,6 +73,20 @@ class OpenaiBackend:
 
     async def start(self) -> None:
         """Ask each server for its models. Raises ConfigError, or EngineDeadError when none answers."""
+        with unspoken(self._key):
+            await self._start()
+
+    async def generate(self, request: Request) -> Reply:
+        """Send the request to one endpoint. Raises a BackendError."""
+        with unspoken(self._key):
+            return await self._generate(request)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def _start(self) -> None:
         self._wire = Wire(self._key)
         async with asyncio.TaskGroup() as group:
             looks = [(endpoint, group.create_task(self._look(endpoint))) for endpoint in self._endpoints.all]
@@ -90,8 +104,7 @@ class OpenaiBackend:
         for endpoint, why in silent.items():
             self._news.silent(endpoint, why)
 
-    async def generate(self, request: Request) -> Reply:
-        """Send the request to one endpoint. Raises a BackendError."""
+    async def _generate(self, request: Request) -> Reply:
         resting = self._endpoints.due(self._clock.monotonic_s())
         if resting is not None:
             await self._probe(resting)
@@ -105,11 +118,6 @@ class OpenaiBackend:
             raise self._error(endpoint, fault, request.conversation) from fault
         self._answered(endpoint)
         return reply
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._wire is not None:
-            await self._wire.close()
 
     async def _send(self, endpoint: Endpoint, request: Request) -> Reply:
         endpoint.in_flight += 1
@@ -130,16 +138,7 @@ class OpenaiBackend:
             raise
         finally:
             endpoint.in_flight -= 1
-        return self._read(answer, has_tokens=self._has_tokens)
-
-    def _read(self, answer: Answer, *, has_tokens: bool) -> Reply:
-        """The reply in an answer. What an error quotes of it is without the key."""
-        try:
-            return read_answer(answer, has_tokens=has_tokens, now=self._clock.utc_now())
-        except SendingError as fault:
-            said = str(fault).encode("utf-8", "surrogatepass")
-            fault.args = (blotted(said, self._key).decode("utf-8", "surrogatepass"),)
-            raise
+        return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
         """What is wrong with an endpoint at the start; None when it serves the model.
@@ -224,7 +223,7 @@ class OpenaiBackend:
             answer = await self._running.post(
                 self._targets[endpoint], self._writer.canary(), request_id="canary", deadline_s=CANARY_S_MAX
             )
-            self._read(answer, has_tokens=False)
+            read_answer(answer, has_tokens=False, now=self._clock.utc_now())
         except SendingError as fault:
             return fault
         return None
@@ -247,7 +246,7 @@ class OpenaiBackend:
             text,
             retry_after_s=None if goes_elsewhere else fault.retry_after_s,
             is_unreachable=not self._endpoints.is_any_up,
-            is_busy=fault.standing is Standing.SOUND or fault.retry_after_s is not None,
+            is_busy=fault.is_busy,
             is_engine_death=fault.standing is Standing.CUT_OFF and not endpoint.is_up,
         )
 

@@ -10,6 +10,7 @@ import json
 import zlib
 from typing import Final, NoReturn
 
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.faults import malformed
 from mac_runner.limits import HTTP_BODY_BYTES_MAX
 from mac_runner.types import JsonObject, JsonValue
@@ -37,7 +38,7 @@ def unpacked(body: bytes, content_encoding: str) -> bytes:
     if encoding in _PLAIN:
         return body
     if encoding not in ("gzip", "x-gzip"):
-        raise malformed(f"compressed as {encoding[:40]!r}, which was not asked for")
+        raise malformed(f"compressed as {clipped(encoding, 40)!r}, which was not asked for")
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
         plain = inflater.decompress(body, HTTP_BODY_BYTES_MAX + 1)

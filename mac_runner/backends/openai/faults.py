@@ -34,7 +34,9 @@ class Standing(Enum):
 
 
 class SendingError(Exception):
-    """One request to one endpoint failed. Never leaves the package: the backend turns it into a BackendError."""
+    """One request to one endpoint failed; the last two as in TransientBackendError. Never leaves the package: the
+    backend turns it into a BackendError.
+    """
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class SendingError(Exception):
         standing: Standing,
         verdict: Verdict = Verdict.RETRY,
         retry_after_s: float | None = None,
+        is_busy: bool = False,
     ) -> None:
         super().__init__(text)
         self.standing = standing
         self.verdict = verdict
         self.retry_after_s = retry_after_s
+        self.is_busy = is_busy
 
 
 class NoModelError(SendingError):

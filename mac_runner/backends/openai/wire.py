@@ -1,7 +1,7 @@
 """HTTP: bytes out, an Answer in, over one pool of connections. The only file that knows aiohttp.
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
-says), and the key is blotted out of whatever a server says of a request it refuses.
+says), and what comes back is left as it came.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import aiohttp
 from yarl import URL
 
 from mac_runner.backends.foreign import clipped
-from mac_runner.backends.keys import bearer, blotted
+from mac_runner.backends.keys import bearer
 from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
@@ -27,7 +27,6 @@ class Wire:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
     def __init__(self, key: str | None) -> None:
-        self._key = key
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             # The scheduler bounds what is in flight; a second bound here could only hold up what it let go.
@@ -58,7 +57,7 @@ class Wire:
                 asyncio.timeout(deadline_s),
                 self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
             ):
-                return await self._answer(response)
+                return await _answer(response)
         except _UNREACHED as fault:
             raise SendingError(f"no connection: {clipped(str(fault))}", standing=Standing.GONE) from fault
         except TimeoutError as fault:
@@ -67,14 +66,13 @@ class Wire:
             text = f"{type(fault).__name__}: {clipped(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
-        body = unpacked(await _body(response), response.headers.get("Content-Encoding", ""))
-        return Answer(
-            status=response.status,
-            # What a model wrote is never touched; errors that quote it are blotted where they are raised.
-            body=body if response.status == 200 else blotted(body, self._key),
-            retry_after=response.headers.get("Retry-After"),
-        )
+
+async def _answer(response: aiohttp.ClientResponse) -> Answer:
+    return Answer(
+        status=response.status,
+        body=unpacked(await _body(response), response.headers.get("Content-Encoding", "")),
+        retry_after=response.headers.get("Retry-After"),
+    )
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

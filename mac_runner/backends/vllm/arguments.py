@@ -13,6 +13,11 @@ from mac_runner.types import JsonValue
 OURS: Final = frozenset({"max_num_seqs_upper_bound", "admission", "chat_template_kwargs"})
 """The keys of `vllm_config` that are not vLLM's."""
 
+LOGGING: Final = frozenset({"log_config_file", "log_level", "logging_config"})
+"""The arguments that say what vLLM logs, and where. All engines of a process share its loggers, so neither can be said
+of one engine; the environment says it of all.
+"""
+
 TEMPERATURE_MIN: Final = 0.01
 TEMPERATURE_MAX: Final = 2
 """What vLLM's SamplingParams take besides 0: they refuse more, and silently turn less into the minimum."""
@@ -37,7 +42,9 @@ RESERVED: Final = frozenset(
 
 
 def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
-    """Refuse a key of model `name` that vLLM does not know, or its template cannot be given. Raises ConfigError."""
+    """Refuse a key of model `name` that vLLM does not know, that no engine has for itself, or that its template cannot
+    be given. Raises ConfigError.
+    """
     for variable in RESERVED & config.chat_template_kwargs.keys():
         raise ConfigError(
             f"model_definitions.{name}.vllm_config.chat_template_kwargs.{variable}: the name means something else to "
@@ -46,8 +53,14 @@ def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:
         )
     allowed = frozenset(known)
     for key in engine_arguments(config, is_cpu=False):
+        if key in LOGGING:
+            raise ConfigError(
+                f"model_definitions.{name}.vllm_config.{key}: all engines of a process log alike; leave it out, and "
+                "set VLLM_LOGGING_LEVEL in the environment, or VLLM_LOGGING_CONFIG_PATH to a file of your own",
+                key=("model_definitions", name, "vllm_config", key),
+            )
         if key not in allowed:
-            near = get_close_matches(key, sorted(allowed | OURS), n=1)
+            near = get_close_matches(key, sorted((allowed | OURS) - LOGGING), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
                 f"model_definitions.{name}.vllm_config.{key}: the installed vLLM knows no such engine argument{hint}",

@@ -92,14 +92,13 @@ class Housing:
 
         Raises ConfigError for a level of logging that there is not, and OSError from the disk; it has then not entered.
         """
-        if self._directory is None:
-            level = _level()
-            directory = Path(tempfile.mkdtemp(prefix="mac_runner-vllm-"))
-            self._variables = _furnish(directory, level)
-            self._directory, self._is_kept = directory, False
+        level = _level()
         self._tenants += 1
         self._rooms += 1
         try:
+            if self._directory is None:
+                self._directory, self._is_kept = Path(tempfile.mkdtemp(prefix="mac_runner-vllm-")), False
+                self._variables = _furnish(self._directory, level)
             return _room(self._directory, f"{self._rooms}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}")
         except OSError:
             self.leave(is_kept=False)
@@ -111,6 +110,7 @@ class Housing:
         self._tenants -= 1
         if self._tenants == 0 and self._directory is not None:
             _clear(self._variables)
+            self._variables = frozenset()
             if not self._is_kept:
                 shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -128,16 +128,13 @@ def _level() -> str:
 
 
 def _furnish(directory: Path, level: str) -> frozenset[str]:
-    """Returns the variables it has set in the environment."""
-    logging_file = directory / "logging.json"
-    try:
-        logging_file.write_text(json.dumps(_logging(level)), encoding="utf-8")
-    except OSError:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
+    """Returns the variables it has set in the environment. Raises OSError, before it has set one."""
+    logging_file, log = directory / "logging.json", directory / "mac_runner.log"
+    logging_file.write_text(json.dumps(_logging(level)), encoding="utf-8")
+    log.touch()  # Where the disk has no room for it, it is found out here.
     # The module asks itself this whenever it starts a process. What `set_executable` sets is for all threads.
     vars(spawn).update(get_executable=_executable)
-    variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", LOG_VARIABLE: str(directory / "mac_runner.log")}
+    variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", LOG_VARIABLE: str(log)}
     if os.environ.get("VLLM_CONFIGURE_LOGGING", "1") != "0":  # It takes no file where it is told not to.
         variables["VLLM_LOGGING_CONFIG_PATH"] = str(logging_file)
     if len(os.fsencode(directory)) <= _SOCKETS_BYTES_MAX:

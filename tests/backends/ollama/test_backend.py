@@ -350,6 +350,40 @@ def test_key_is_blotted_out_of_what_a_server_says(stub: OllamaStub, monkeypatch:
     assert str(error) == f"Ollama at {stub.host}: status 400: bad header: Bearer ***"
 
 
+def test_death_is_one_even_where_a_word_of_it_is_the_key(stub: OllamaStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "terminated")
+
+    error = fault(stub, said("llama runner process has terminated", 500))
+
+    assert isinstance(error, TransientBackendError)
+    assert error.is_engine_death
+    assert "llama runner process has ***" in str(error)
+
+
+def test_overflow_is_one_even_where_a_word_of_it_is_the_key(stub: OllamaStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "context_length")
+    stub.faults.append(said("context_length exceeded", 400))
+
+    assert ask(backend_at(stub.host)).finish_reason is FinishReason.OVERFLOW
+
+
+def test_key_is_blotted_out_of_what_is_quoted_of_an_answer_that_is_none(
+    stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "sk-canary-0123456789")
+    error = fault(stub, answering({**RESPONSE, "done_reason": "no sk-canary-0123456789"}))
+
+    assert str(error) == "Ollama gave the request up (done_reason 'no ***')"
+
+
+def test_answer_of_wrong_types_is_told_by_its_flaws_and_not_quoted(stub: OllamaStub) -> None:
+    error = fault(stub, answering({"message": "sk-canary-0123456789" * 9}))
+
+    assert "malformed answer" in str(error)
+    assert "ValidationError: message: Input should be " in str(error)
+    assert "sk-canary" not in str(error)
+
+
 def test_error_of_the_server_is_quoted_short_and_harmless(stub: OllamaStub) -> None:
     error = fault(stub, said("no\x1b[2J\n" + "x" * 10_000, 400))
 

@@ -46,7 +46,10 @@ def test_meaning_of_a_status_has_its_verdict(status: int, verdict: Verdict, stan
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
 def test_server_is_left_alone_for_as_long_as_it_says(status: int) -> None:
-    assert error(status, retry_after="7").retry_after_s == 7.0
+    found = error(status, retry_after="7")
+
+    assert (found.retry_after_s, found.is_busy) == (7.0, True)
+    assert error(status).is_busy is (status in (409, 429))
 
 
 @pytest.mark.parametrize(

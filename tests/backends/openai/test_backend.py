@@ -144,6 +144,58 @@ def test_key_that_is_a_word_takes_nothing_out_of_a_reply(key: str) -> None:
     assert [reply.text for reply in replies] == [f"The box says {key}."]
 
 
+@pytest.mark.parametrize(
+    ("key", "said", "verdict"),
+    [
+        ("insufficient_quota", failure(429, "spent", code="insufficient_quota"), RequestRefusedError),
+        ("encountered", failure(500, "EngineCore encountered an issue. See the log."), TransientBackendError),
+    ],
+)
+def test_verdict_goes_by_the_words_of_the_server_even_where_they_hold_the_key(
+    key: str, said: Send, verdict: type[BackendError]
+) -> None:
+    server = OpenaiServer(script=only(said))
+    error = error_of(server, key=key)
+
+    assert isinstance(error, verdict)
+    assert server.received[-1].is_canary
+    assert key not in str(error)
+
+
+def test_overflow_is_one_even_where_its_code_is_the_key() -> None:
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        replies.append(await backend.generate(request()))
+
+    code = "context_length_exceeded"
+    run(program, OpenaiServer(script=lambda received: failure(400, "", code=code)), key=code)
+    assert [reply.finish_reason for reply in replies] == [FinishReason.OVERFLOW]
+
+
+def test_key_is_blotted_out_of_what_the_user_is_told() -> None:
+    told: list[str] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(TransientBackendError):
+            await backend.generate(request())
+
+    run(program, OpenaiServer(script=lambda received: failure(429, f"{KEY} is busy")), key=KEY, said=told)
+    assert len(told) == 1
+    assert "(status 429: *** is busy)" in told[0]
+
+
+def test_key_is_blotted_out_of_the_models_that_a_server_lists() -> None:
+    async def program(backend: OpenaiBackend) -> None:
+        raise AssertionError("it starts")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(program, OpenaiServer(models=(f"model-of-{KEY}",)), key=KEY)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, ConfigError)
+    assert str(error).endswith("it has: model-of-***")
+
+
 def test_key_is_blotted_out_of_what_is_quoted_of_a_reply_that_is_none() -> None:
     said = Send(body=b'{"error": "I do not know sk-canary-0123456789"}')
     error = error_of(OpenaiServer(script=only(said)), key=KEY)

@@ -70,6 +70,14 @@ def test_a_key_like_no_other_is_refused_without_a_guess() -> None:
         check_keys("m", config(zzz=1), KNOWN)
 
 
+@pytest.mark.parametrize("key", ["log_level", "logging_config", "log_config_file"])
+def test_logging_of_one_engine_is_refused_with_what_sets_it_for_all(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"m\.vllm_config\.{key}: .*VLLM_LOGGING_LEVEL") as caught:
+        check_keys("m", config(**{key: "DEBUG"}), {*KNOWN, key})
+
+    assert caught.value.key == ("model_definitions", "m", "vllm_config", key)
+
+
 @pytest.mark.parametrize("variable", ["tokenize", "conversation", "return_dict"])
 def test_a_name_that_no_variable_of_a_template_can_have_is_refused(variable: str) -> None:
     section = config(chat_template_kwargs={"enable_thinking": True, variable: True})

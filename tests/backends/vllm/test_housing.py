@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import spawn
@@ -195,16 +196,18 @@ def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
 
 
 def test_engine_that_found_no_room_on_the_disk_has_not_entered(
-    housing: Housing, monkeypatch: pytest.MonkeyPatch
+    housing: Housing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {**os.environ}
-    for part in ("touch", "write_text"):
+    for part in ("mkdir", "write_text", "touch", "chmod"):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, part, no_room)
+            patch.setattr(os if part == "mkdir" else Path, part, no_room)
             with pytest.raises(OSError, match="no room"):
                 housing.enter("a")
         assert {**os.environ} == before
         assert os.fsdecode(spawn.get_executable()) == sys.executable
+        assert list(tmp_path.iterdir()) == []
     place = housing.enter("a").path.parent
     housing.leave(is_kept=False)
 

@@ -400,3 +400,17 @@ def test_shard_of_a_grid_is_a_part_of_every_combination_and_its_combinations_are
         assert at_once("merge", str(lab.path / slug), *sources, "--quiet").returncode == Exit.OK
         assert RunDir(path=lab.path / slug).transcripts == run.transcripts
         lab.verified(lab.path / slug)
+
+
+def test_pull_asks_for_one_combination_with_a_model_of_ollama(lab: Lab, at_once: AtOnce) -> None:
+    def sweep(*definitions: JsonValue) -> str:
+        return lab.write(grid({"model_definitions.m": [*definitions]}))
+
+    ollama: JsonObject = {"backend": "ollama", "ollama_config": {"model": "qwen3:4b"}}
+    with_one = at_once(sweep(scripted(), ollama), "--pull", "--dry-run")
+    with_none = at_once(sweep(scripted(), scripted("random")), "--pull")
+
+    assert with_one.returncode == 0, with_one.stderr
+    assert with_none.returncode == 2
+    assert "--pull: found only the backends scripted" in with_none.stderr
+    assert not (lab.path / "runs").exists()
