@@ -9,6 +9,7 @@ import pytest
 from mac_runner.backends.openai import OpenaiBackend
 from mac_runner.errors import (
     BackendError,
+    ConfigError,
     RequestRefusedError,
     TransientBackendError,
 )
