@@ -3,7 +3,7 @@
 Run `python -m benchmarks.grid`. It plays the grid as a user does, in a process of its own, and then its settings one
 after the other, each in a run of its own. The requests in flight are read off the event logs. It prints the timeline of
 both in slices of the longer one, with the seams between settings marked, and one JSON row last. The target is a slot
-utilisation of 0.95 over the whole grid, and no slice below it until the last conversation has been begun.
+utilisation of 0.95 over the whole grid, and no slice below it until the last setting is under way.
 """
 
 from __future__ import annotations

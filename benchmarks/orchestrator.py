@@ -1,10 +1,10 @@
 """How much of an engine's time is lost to us? The complete path against a server that only counts.
 
-Run `python benchmarks/orchestrator.py --conversations 500 --slots 64 --latency-ms 50`. A stub server of a fixed latency
-and so many slots runs in a process of its own and keeps account of them. This process plays discussions of three
-agents over three rounds against it, as `mac-run` does: experiment file, run directory with journal and transcripts,
-scheduler, backend. Beside it stands what a bare aiohttp client makes of the same number of requests, all of them known
-beforehand and none kept, and what the backend alone costs with many in flight. The last line is one JSON row.
+Run `python benchmarks/orchestrator.py --conversations 500 --slots 64 --latency-ms 50`. A stub server with a fixed
+latency and so many slots runs in a process of its own and keeps account of their use. This process plays discussions of
+three agents over three rounds against it, as `mac-run` does: experiment file, run directory with journal and
+transcripts, scheduler, backend. For comparison a bare aiohttp client sends as many requests, all known beforehand, and
+keeps none of the replies, and the backend alone is run with many in flight. The last line is one JSON row.
 
 Like any inference server, the stub has what it cannot serve yet wait in line, and both clients keep a few requests more
 in flight than it has slots: a slot that comes free then waits for nobody's round trip.

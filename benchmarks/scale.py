@@ -1,4 +1,4 @@
-"""What does one conversation more cost? Bookkeeping, memory and the way back after a kill, at any number of them.
+"""What does one more conversation cost? Bookkeeping, memory and the way back after a kill, at any number of them.
 
 Run `python benchmarks/scale.py --conversations 10000`. Three agents send numbers back over two rounds (the environment
 `echo`, the scripted backend), so that what is measured is the runner.
@@ -71,7 +71,7 @@ CONVERSATIONS_PER_SLICE: Final = 1000
 HEARTBEAT_S: Final = 0.005
 
 
-class Books(NamedTuple):
+class Bookkeeping(NamedTuple):
     """CPU time the store took."""
 
     us_per_turn: float
@@ -119,7 +119,7 @@ def experiment(conversations: int) -> JsonObject:
     }
 
 
-def books(file: Path, out: Path, conversations: int) -> Books:
+def bookkeeping(file: Path, out: Path, conversations: int) -> Bookkeeping:
     """The store alone: everything a run hands over, slice by slice, so that each kind can be timed by itself."""
     setup = set_up(Invocation(file=file, out=out))
     began_s, turns_s = time.process_time(), 0.0
@@ -132,7 +132,7 @@ def books(file: Path, out: Path, conversations: int) -> Books:
             _cpu_s(run, _hand_over_end, some)
         run.checkpoint({"models": {}})
     rest_s = time.process_time() - began_s - turns_s
-    return Books(1e6 * turns_s / (conversations * TURNS), 1e6 * rest_s / conversations)
+    return Bookkeeping(1e6 * turns_s / (conversations * TURNS), 1e6 * rest_s / conversations)
 
 
 def _cpu_s(run: Run, hand_over: Callable[[Run, Task], None], tasks: Sequence[Task]) -> float:
@@ -229,6 +229,7 @@ def _kill_at(done: int, file: Path, out: Path) -> None:
     index, found = out / "scale_index.jsonl", 0
     with _child(file, out) as child:
         while not index.exists():
+            assert child.poll() is None, "the child ended before it played a conversation"
             time.sleep(0.02)
         with index.open("rb") as lines:
             while found < done and child.poll() is None:
@@ -256,7 +257,7 @@ def _first_request(out: Path, logged: int) -> datetime:
 
 
 class Watch:
-    """A thread that asks a loop again and again, from outside, how long it lets one wait.
+    """A thread that measures again and again, from outside, how long a loop makes others wait.
 
     `pause_s` is the longest wait, `busy_s` the most CPU time that the loop's thread spent meanwhile.
     """
@@ -317,11 +318,12 @@ def main() -> None:
     parser.add_argument("--play", type=Path, nargs=2, metavar=("FILE", "OUT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.play:
-        return play_here(*asked.play)
+        play_here(*asked.play)
+        return
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "scale.yaml"
         file.write_text(yaml.safe_dump(experiment(asked.conversations)))
-        booked = books(file, Path(directory) / "books", asked.conversations)
+        booked = bookkeeping(file, Path(directory) / "books", asked.conversations)
         print(
             f"the store alone: {booked.us_per_turn:.0f} us a turn, {booked.us_per_conversation:.0f} us a conversation"
         )
@@ -344,7 +346,6 @@ def main() -> None:
             wall_s=round(played.wall_s, 1),
         )
     )
-    return None
 
 
 if __name__ == "__main__":

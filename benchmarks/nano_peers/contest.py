@@ -20,7 +20,7 @@ PREFIX_LENGTH = PREFIX_COMMON + PREFIX_OWN + PREFIX_NEW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A model in one type, so many sequences at once: figures by contestant."""
+    """The figures of each contestant for one model, one type of numbers and so many sequences at once."""
 
     model: str
     dtype: str
@@ -38,7 +38,7 @@ class Line:
         return f"{self.model} {self.dtype} batch {self.batch}"
 
     def decode_over(self, peer: str) -> float | None:
-        """How many times as fast nano decodes; none if the peer took no part."""
+        """How many times as fast as `peer` nano decodes; None if that took no part."""
         theirs = self.decode_tok_s.get(peer)
         return None if theirs is None else self.decode_tok_s["nano"] / theirs
 
@@ -71,7 +71,7 @@ class SharedPrefix:
         return f"{self.model} {self.dtype}"
 
     def times_as_fast(self, peer: str) -> float | None:
-        """As what the peer is; none if it took no part."""
+        """How many times as fast as `peer` nano is; None if that took no part."""
         theirs = self.total_s.get(peer)
         return None if theirs is None else theirs / self.total_s["nano"]
 

@@ -45,7 +45,7 @@ class Setting:
 
     @property
     def clock(self) -> Clock:
-        """What time is."""
+        """The clock that all contestants are timed by."""
         return CLOCKS[self.clock_name]
 
     @property
@@ -76,6 +76,6 @@ def _calmer(name: str, weight: torch.Tensor) -> torch.Tensor:
 
 
 def random_prompts(count: int, length: int, vocab_size: int) -> Prompts:
-    """Nothing in common."""
+    """Prompts that have nothing in common."""
     chance = Random(count)
     return [[chance.randrange(vocab_size) for _ in range(length)] for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Whether an address in an experiment can be one of a server, told before anything is sent there. Pure."""
+"""Whether an address in an experiment can be a server's, checked before anything is sent there. Pure."""
 
 from __future__ import annotations
 

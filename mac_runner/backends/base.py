@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from mac_runner.types import Reply, Request
+
+_SLOTS_PER_LOOKAHEAD: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +25,9 @@ class Lacks:
 class Backend(Protocol):
     """One engine serving one entry of `model_definitions`.
 
-    A backend answers or raises a BackendError; it never retries (the scheduler does) and never drops a setting
-    it cannot honour (it refuses at `start`). `generate` may be cancelled at any await.
+    A backend answers or raises a BackendError; it never retries (the scheduler does). A setting it cannot honour is
+    never dropped but refused: when the backend is built, or at `start` if only the engine can tell. `generate` may be
+    cancelled at any await.
     """
 
     @property
@@ -63,3 +66,11 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release everything; safe to call twice and after a failed start."""
         ...
+
+
+def lookahead_for(requests: int) -> int:
+    """The `lookahead` of an engine that serves so many requests at once and makes further ones wait.
+
+    It is enough for those that end in one step, unless all are of one length.
+    """
+    return -(-requests // _SLOTS_PER_LOOKAHEAD)

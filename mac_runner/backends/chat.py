@@ -4,9 +4,9 @@ Chat templates differ in what they take: some have no system role, some insist t
 base model has no template at all. `ChatShape` says which of these holds, `probe_shape` finds it out by trying, and
 what a model cannot take is rewritten without losing a word: nothing an environment wrote is ever left out.
 
-Some templates end a prompt inside a thought. A reply then has the end of its thought alone, and `OPEN_THOUGHT` is given
-back to it, for without the tag reasoning that was cut off would look like an answer. Not so to a reply that the engine
-holds to a schema or to choices from its first token: it has no thought.
+Some templates end a prompt inside a thought. A reply then has only the end of its thought, and `OPEN_THOUGHT` is given
+back to it, because without the tag reasoning that was cut off would look like an answer. A reply that the engine holds
+to a schema or to choices from its first token has no thought, and is left as it is.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def with_thought(reply: str, *, is_thinking: bool) -> str:
 
 
 def notice_of_forms(model: str) -> str:
-    """What a user is to know who runs `model`, whose template opens a thought, where replies may be held to a form."""
+    """What to tell the user of `model`, whose template opens a thought, before replies are held to a form."""
     return (
         f"model {model}: its chat template opens a thought, but a reply that is held to a schema or to choices is "
         "given without one"

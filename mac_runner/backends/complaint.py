@@ -30,7 +30,10 @@ def complaint_of(body: bytes) -> Complaint:
 
 
 def complaint(said: JsonObject) -> Complaint:
-    """OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`."""
+    """The complaint in a JSON body.
+
+    OpenAI's form is `{"error": {"message": …, "code": …}}`, Ollama's `{"error": …}`, FastAPI's `{"detail": …}`.
+    """
     error = said.get("error", said)
     if not isinstance(error, dict):
         return Complaint(text=_words(error))

@@ -1,8 +1,8 @@
 """A backend whose replies take as long as the latency model says, in real time.
 
-For trying out on a fast engine, or on programs, how a run goes on a slow one. The slot is held meanwhile, as it would
-be by the engine; what the engine took by itself counts, so that a slower one is not made slower still. Replies are not
-changed: how long they took shows in the timing and in the event log, as always.
+It shows on a fast engine, or with programs, how a run would go on a slow one. The slot is held meanwhile, as the slow
+engine would hold it; the time that the engine itself takes counts, so a slower one is not made slower still. Replies
+are not changed; how long they took shows in the timing and in the event log, as always.
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ _KEY_CHARS_MIN: Final = 8
 
 
 def key_in(environ: Mapping[str, str], variable: str) -> str | None:
-    """The key in `variable`; None where there is none. Raises ConfigError, which never quotes it, for what no header
-    can carry.
-    """
+    """The key in `variable`, or None. Raises ConfigError, without quoting it, for a key that no header can carry."""
     key = environ.get(variable, "").strip()
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(f"the environment variable {variable} holds characters that no key has")

@@ -1,4 +1,4 @@
-"""A backend around another one, for what is added to any engine: whoever adds something says only that."""
+"""A backend around another one: the base of those that add one thing to any engine and leave the rest as it is."""
 
 from __future__ import annotations
 

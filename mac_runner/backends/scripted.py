@@ -39,7 +39,7 @@ class ScriptedBackend:
 
     @property
     def lookahead(self) -> int:
-        """None: a program has no line."""
+        """Zero: a program keeps no requests waiting."""
         return 0
 
     async def start(self) -> None:
@@ -47,7 +47,7 @@ class ScriptedBackend:
 
     async def generate(self, request: Request) -> Reply:
         """Ask the policy. What it raises refuses this request: its conversation fails, the run goes on."""
-        # Also without a latency the loop gets its turn, so that replies come in one by one as an engine's do.
+        # Even without a latency the loop gets its turn, so that replies come in one by one, as an engine's do.
         await self._clock.sleep(self._latency_s)
         with boundary(RequestRefusedError, "the scripted player failed"):
             text = self._policy(request.prompt.view, Random(request.sampling.seed))  # noqa: S311 - play, not secrecy

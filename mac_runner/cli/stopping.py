@@ -1,5 +1,6 @@
-"""Signals. The first SIGINT or SIGTERM asks a run to stop, the second one leaves at once; SIGHUP concerns nobody:
-a run goes on when the terminal it was started from is gone.
+"""Signals. The first SIGINT or SIGTERM asks a run to stop, the second one leaves at once.
+
+SIGHUP is ignored: a run goes on when the terminal it was started from is gone.
 
 While nothing is in flight (before the first request, after the last one) there is nothing to wait for, and the first
 signal is enough. Leaving at once is safe at any moment: what was acknowledged is on the disk, and nothing else was

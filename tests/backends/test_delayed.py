@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import Backend, DelayedBackend, ScriptedBackend, build_backend
+from mac_runner.backends import Backend, DelayedBackend, ScriptedBackend
 from mac_runner.config import EngineLatency, ModelDefinition, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
 from mac_runner.types import Reply
+from tests.backends.building import built
 from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
@@ -61,12 +62,4 @@ def test_error_of_the_engine_is_not_held_back() -> None:
 def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None, kind: type[Backend]) -> None:
     definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="p"), latency=latency)
 
-    backend = build_backend(
-        "m",
-        definition,
-        agents=(),
-        policy_of=lambda name: lambda view, chance: "",
-        clock=SimulatedClock(),
-        say=lambda line: None,
-    )
-    assert type(backend) is kind
+    assert type(built(definition)) is kind

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import Backend, ScriptedBackend, build_backend
-from mac_runner.config import AgentDefinition, ModelDefinition, ScriptedConfig
+from mac_runner.backends import ScriptedBackend
+from mac_runner.config import ModelDefinition, ScriptedConfig
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
+from tests.backends.building import built
 from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
@@ -33,17 +34,6 @@ def ask(backend: ScriptedBackend, seed: int) -> tuple[Reply, float]:
 def scripted(policy: object = echo, latency_ms: float = 0.0) -> ScriptedBackend:
     assert callable(policy)
     return ScriptedBackend(policy=policy, capacity=5, latency_ms=latency_ms, clock=SimulatedClock())
-
-
-def build(definition: ModelDefinition, *agents: AgentDefinition) -> Backend:
-    return build_backend(
-        "m",
-        definition,
-        agents=agents,
-        policy_of={"echo": echo}.__getitem__,
-        clock=SimulatedClock(),
-        say=lambda line: None,
-    )
 
 
 def test_scripted_player_gets_the_view_and_a_generator_of_the_requests_seed() -> None:
@@ -72,7 +62,7 @@ def test_a_failing_policy_refuses_its_request() -> None:
 
 def test_registry_builds_what_the_definition_says() -> None:
     definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo", capacity=7))
-    backend = build(definition)
+    backend = built(definition, policy=echo)
 
     assert isinstance(backend, ScriptedBackend)
     assert backend.capacity == 7
@@ -82,6 +72,6 @@ def test_registry_builds_what_the_definition_says() -> None:
 def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
     definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"), record_tokens=True)
     with pytest.raises(ConfigError, match="does not tell tokens") as caught:
-        build(definition)
+        built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "record_tokens")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.inventory import gpus, packages
+from mac_runner.backends.nano.installed import NEEDED
+from mac_runner.cli.inventory import PACKAGES, gpus, packages
 from mac_runner.config import OllamaConfig
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, experiment, scripted
@@ -152,6 +155,13 @@ def test_packages_are_told_with_their_versions() -> None:
 
     assert found.installed == (f"pytest {pytest.__version__}",)
     assert found.missing == ("no-such-package",)
+
+
+def test_every_package_that_an_engine_needs_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [need for extra in ("ollama", "vllm") for need in project["optional-dependencies"][extra]]
+
+    assert {*NEEDED, *(re.split(r"[<>=]", need)[0] for need in extras)} <= {*PACKAGES}
 
 
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from mac_runner import limits
 from tests.attacks import test_town_of_salem
 from tests.attacks.strings import ATTACKS
-from tests.backends.openai import test_backend
+from tests.backends.openai import test_standing
 from tests.faults import test_crashes, test_damage, test_failing_disk
 from tests.faults.crashfs import CrashDisk
 from tests.scheduler import test_poison
@@ -94,8 +94,8 @@ def cancellations() -> None:
 
 
 def servers() -> None:
-    """A server that takes connections and answers nobody (`tests/backends/openai/test_backend.py`)."""
-    test_backend.test_server_whose_engine_has_ended_is_dead()
+    """A server that takes connections and answers nobody (`tests/backends/openai/test_standing.py`)."""
+    test_standing.test_server_whose_engine_has_ended_is_dead()
 
 
 def attacks() -> None:

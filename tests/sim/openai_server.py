@@ -65,7 +65,7 @@ class Account:
             self.requests += 1
             self.last_at_s = now_s
 
-    def asencoded(self) -> JsonObject:
+    def as_json(self) -> JsonObject:
         """The account from the first request to the last reply."""
         span_s = self.last_at_s - self.first_at_s
         return {
@@ -81,7 +81,10 @@ class Account:
 
 @dataclass(eq=False)
 class OpenaiServer:
-    """Listens on a free port of this machine inside `async with`."""
+    """Listens on a free port of this machine inside `async with`.
+
+    It keeps what it is sent: `received` are the requests, and `pages` the paths of what was only looked at (GET).
+    """
 
     slots: int = 64
     latency_s: float = 0.0
@@ -91,6 +94,7 @@ class OpenaiServer:
     keeps: bool = True
     port: int = 0
     received: list[Received] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,6 +130,7 @@ class OpenaiServer:
     def take(self, connection: _Connection, received: Received) -> None:
         """A request has come in whole."""
         if received.method == "GET":
+            self.pages.append(received.path)
             page = Send(200, encoded(self._page(received.path))) if self.page is None else self.page
             connection.act(page, received)
             return
@@ -141,7 +146,7 @@ class OpenaiServer:
 
     def _page(self, path: str) -> JsonObject:
         if path.endswith("/account"):
-            return self.account.asencoded()
+            return self.account.as_json()
         return {"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]}
 
     def _serve(

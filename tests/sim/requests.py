@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mac_runner.types import Message, Prompt, Request, Sampling, Turn
+
+EVERY_SETTING: Final = Sampling(
+    temperature=0.5,
+    max_tokens=9,
+    top_p=0.9,
+    top_k=40,
+    min_p=0.1,
+    presence_penalty=0.2,
+    frequency_penalty=0.3,
+    repetition_penalty=1.1,
+    stop=("END",),
+    seed=3,
+)
+"""Differs from the default in every field."""
 
 
 def request(

@@ -1,11 +1,12 @@
-"""A model small enough to be made by a test: four layers of random weights, a tokenizer learned from our pages."""
+"""A model small enough to be made by a test: four layers of random weights, and a tokenizer learned from questions."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+CORPUS = Path(__file__).parents[2] / "experiments" / "questions" / "bbq_200.jsonl"
+"""English that stays as it is: other words would make other tokens, and another model of the same weights."""
 CONTEXT_TOKENS = 8192
 VOCABULARY = 1024
 TEMPLATE = (
@@ -13,15 +14,15 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking or '/think' in messages[-1].content %}<think>\n{% endif %}{% endif %}"
 )
-
-
 THOUGHT = ("<think>", "</think>")
 """The last two tokens."""
 
 
 def make_tiny_model(directory: Path, *, is_brief: bool = False, has_special_tags: bool = False) -> Path:
-    """Write the model, which is the same each time, to `directory`; a brief one soon ends a thought. The tags of its
-    thoughts are ordinary tokens or special ones, which are no part of a text.
+    """Write the model, which is the same each time, to `directory`, and return that.
+
+    A brief one soon ends a thought. The tags of thoughts are ordinary tokens, or special ones, which are left out of a
+    text.
     """
     _make_tokenizer(directory, has_special_tags=has_special_tags)
     torch, transformers = import_module("torch"), import_module("transformers")
@@ -58,8 +59,7 @@ def _make_tokenizer(directory: Path, *, has_special_tags: bool) -> None:
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pages = sorted((ROOT / "docs").glob("*.md"))
-    tokenizer.train_from_iterator([page.read_text(encoding="utf-8") for page in pages], trainer)
+    tokenizer.train_from_iterator(CORPUS.read_text(encoding="utf-8").splitlines(), trainer)
     add = tokenizer.add_special_tokens if has_special_tags else tokenizer.add_tokens
     add(list(THOUGHT))
     wrapped = transformers.PreTrainedTokenizerFast(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.chat import notice_of_forms
 from mac_runner.config import NanoConfig
 from mac_runner.errors import EngineDeadError
@@ -19,8 +20,6 @@ from mac_runner.types import Reply, Request
 
 if TYPE_CHECKING:
     from mac_runner.backends.nano.loaded import LoadedEngine
-
-SLOTS_PER_LOOKAHEAD: Final = 8
 
 
 class NanoBackend:
@@ -47,7 +46,7 @@ class NanoBackend:
     @property
     def lookahead(self) -> int:
         """What the engine is handed to keep waiting, so that the step in which one request ends can begin the next."""
-        return 0 if self._engine is None else -(-self.capacity // SLOTS_PER_LOOKAHEAD)
+        return 0 if self._engine is None else lookahead_for(self.capacity)
 
     async def start(self) -> None:
         """Load the engine, and the model into it."""

@@ -135,8 +135,9 @@ class OllamaBackend:
             )
 
     async def _denies_everybody(self, client: AsyncClient) -> bool:
-        """Whether the server denies a word, too: what it denied may have been said by a filter in front of it. A
-        denial comes at once, so one that does not come is none: the word waits in line for the model.
+        """Whether the server denies a single word, too, so that it was not just a filter that objected to a prompt.
+
+        A denial comes at once: a word that gets no answer in time was not denied, but waits in line for the model.
         """
         try:
             async with asyncio.timeout(CANARY_S_MAX):
@@ -150,7 +151,7 @@ class OllamaBackend:
     async def _is_there(self) -> bool:
         """Whether the server answers at all."""
         if self._wire is None:
-            return True  # We have gone away ourselves, which says nothing of the server.
+            return True  # It is we who have gone, which says nothing about the server.
         try:
             async with asyncio.timeout(OLLAMA_ANSWER_S_MAX):
                 await version_of(self._wire)

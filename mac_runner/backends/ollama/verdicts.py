@@ -1,6 +1,6 @@
 """What went wrong at Ollama, as an error with a verdict.
 
-What a status says stands in `statuses`; what Ollama says more plainly in the body goes before it:
+What a status says stands in `statuses`; what Ollama says in the body takes precedence:
 
 | what happened | what becomes of it |
 |---|---|
@@ -70,7 +70,7 @@ def verdicts(host: str) -> Iterator[None]:
 
 
 def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | None = None) -> BackendError:
-    """What is to be done about an answer that tells of an error; no status where a stream tells it on its way."""
+    """The error for an answer that tells of one; `status` is None when it came in the middle of a stream."""
     words = f"Ollama at {host}: " + ("" if status is None else f"status {status}: ") + (said or "not a word")
     meaning = Meaning.BROKEN if status is None else meaning_of(status)
     if _TOO_LONG.search(said) and meaning is not Meaning.GATEWAY:

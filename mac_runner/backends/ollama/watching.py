@@ -1,7 +1,7 @@
 """A request that takes long, and a server that may have gone meanwhile.
 
-How long a reply takes nobody can say beforehand: Ollama has requests wait in line, and a laptop is slow. So it is not
-the time that tells a server which hangs, but that it says nothing to anybody any more.
+Nobody can say beforehand how long a reply takes: Ollama has requests wait in line, and a laptop is slow. So a server
+that hangs is not told by the time it takes, but by its saying nothing to anybody any more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A server's answer (status, headers, body) → a Reply, or a SendingError. Pure, and total: nothing else ever comes out.
 
-What a status says stands in `statuses`; what some servers say more plainly in the body goes before it:
+What a status says stands in `statuses`; what some servers say in the body takes precedence:
 
 | answer | what becomes of it |
 |---|---|
@@ -40,9 +40,9 @@ OVERFLOW_TEXTS: Final = (
 ENGINE_ENDED: Final = "EngineCore encountered an issue"
 """What vLLM's server says to everybody once its engine has ended, until it ends itself."""
 ALL_THOUGHT: Final = "max_tokens or model output limit was reached"
-"""What OpenAI says of a reply that the thought before it, which nobody is shown, left no room for."""
+"""What OpenAI says when a thought, which nobody is shown, left no room for the reply."""
 STILL_RUNNING: Final = "already running"
-"""What vLLM says of a request id whose first sending it has not yet noticed to be given up."""
+"""What vLLM says of a request id as long as it has not noticed that the first sending was given up."""
 
 
 class _Treatment(NamedTuple):

@@ -208,8 +208,10 @@ class OpenaiBackend:
 
     @staticmethod
     def _is_alive(endpoint: Endpoint, fault: SendingError) -> bool:
-        """Whether a server that did not answer the canary works. One that refuses it may want longer replies than one
-        token: only where it refuses what it is asked, too, it refuses everybody.
+        """Whether a server that did not answer the canary works all the same.
+
+        One that refuses the canary may only object to a reply of one token; it refuses everybody if it has refused
+        several requests in a row as well.
         """
         if fault.standing is Standing.REFUSING:
             return endpoint.refusals < ENDPOINT_STRIKES_MAX

@@ -1,11 +1,11 @@
 """A request → the bytes of its body. Pure.
 
 What is sent depends on what the server understands. A setting that only vLLM knows does not get here for another
-server: `setup.check` has refused it, for a server that takes no notice of a setting would take it silently.
+server: `setup` has refused it, because a server ignores without a word what it does not know.
 
 The limit on a reply is called `max_tokens` unless the configuration says otherwise. Its successor
-`max_completion_tokens` is what OpenAI's newest models insist on, and they say so; older servers take no notice of it
-and answer without a limit, silently.
+`max_completion_tokens` is what OpenAI's newest models insist on, and they say so; older servers silently ignore it and
+answer without a limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes of an answer → a JSON object, or one typed error, whatever the bytes are.
 
-The standard decoder takes NaN for a number, keeps the last of two values with one key, and leaves by RecursionError or
-by a ValueError about digits when it is fed enough brackets or digits. Here each of them is the same malformed reply.
+The standard decoder takes NaN for a number, keeps the last of two values with one key, and raises RecursionError for
+enough brackets or a ValueError for enough digits. Here each of these is the same malformed reply.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def decode(body: bytes) -> JsonObject:
 
 
 def unpacked(body: bytes, content_encoding: str) -> bytes:
-    """The body as it was before a server compressed it, which it was not asked to. Raises SendingError, also for what
-    unpacks beyond the limit.
-    """
+    """The body before a server compressed it, unasked. Raises SendingError, also when it unpacks beyond the limit."""
     encoding = content_encoding.strip().lower()
     if encoding in _PLAIN:
         return body

@@ -1,9 +1,10 @@
 """Which server the next request goes to. Pure: whoever calls tells the time.
 
 A conversation stays with its endpoint, where its prefix is cached; a new one goes to the endpoint with the least in
-flight. A request that was not answered is sent again elsewhere where there is an elsewhere: an endpoint that fails at
-once always has the least in flight. An endpoint that fails is set aside, and its conversations go on at the others.
-After a rest, which doubles each time, it is due: one small request (the canary) then decides whether it is up again.
+flight. A request that was not answered is sent to another endpoint next, if there is one: an endpoint that fails at
+once would otherwise always have the least in flight. An endpoint that keeps failing is set aside, and its conversations
+go on at the others. After a rest, which doubles each time, it is due: one small request (the canary) then decides
+whether it is up again.
 """
 
 from __future__ import annotations
@@ -24,23 +25,28 @@ from mac_runner.limits import (
 
 @dataclass(slots=True, eq=False)
 class Endpoint:
-    """One server. `rest_until_s` is None while it is up; `denial` is why it refuses everybody, as far as known, and
-    `fault` why it was set aside last;
-    `probes` counts the canaries it was sent. `strikes` and `refusals` are its failures and refusals in a row; it gets
-    no request that may go elsewhere before `paused_until_s`, where it has asked for a pause.
-    """
+    """One server. Times are those of the monotonic clock."""
 
     url: str
     in_flight: int = 0
     conversations: int = 0
+    """How many conversations have their home here."""
     strikes: int = 0
+    """Failures in a row."""
     refusals: int = 0
+    """Refusals in a row."""
     paused_until_s: float = 0.0
+    """The end of the pause it asked for: until then it gets no request that can go elsewhere."""
     rest_s: float = 0.0
+    """How long its latest rest is; 0 once it has answered."""
     rest_until_s: float | None = None
+    """When it is due for a canary; None while it is up."""
     denial: str | None = None
+    """Why it refuses everybody, as far as is known."""
     fault: str = ""
+    """Why it was last set aside."""
     probes: int = 0
+    """Canaries it was sent to decide whether it is up."""
 
     @property
     def is_up(self) -> bool:
@@ -69,7 +75,7 @@ class Endpoints:
         return endpoint
 
     def due(self, now_s: float) -> Endpoint | None:
-        """An endpoint that has rested long enough. Asking for it is taking it: it rests on, so that only one asks."""
+        """An endpoint that has rested long enough. Whoever gets it has it alone: for everybody else it rests on."""
         for endpoint in self.all:
             if endpoint.rest_until_s is not None and endpoint.rest_until_s <= now_s:
                 endpoint.rest_until_s = now_s + max(endpoint.rest_s, CANARY_S_MAX)
@@ -94,7 +100,7 @@ class Endpoints:
 
     @staticmethod
     def answered(endpoint: Endpoint) -> bool:
-        """It answered: whatever was held against it is forgotten. Whether it had been set aside."""
+        """Forget whatever was held against it, now that it answered. Returns whether it had been set aside."""
         was_aside = not endpoint.is_up
         endpoint.strikes = endpoint.refusals = 0
         endpoint.paused_until_s = 0.0
@@ -104,8 +110,9 @@ class Endpoints:
         return was_aside
 
     def leave(self, conversation: str, endpoint: Endpoint, now_s: float) -> bool:
-        """A request of `conversation` had no luck at `endpoint`: whether the next one goes to another, which has asked
-        for no pause.
+        """Move `conversation`, whose request failed at `endpoint`, to another one that has asked for no pause.
+
+        Returns whether there is such an endpoint, so that the next request goes elsewhere.
         """
         others = [
             other for other in self.all if other.is_up and other is not endpoint and other.paused_until_s <= now_s
@@ -116,21 +123,22 @@ class Endpoints:
 
     @staticmethod
     def strike(endpoint: Endpoint) -> bool:
-        """It failed once more: whether that makes enough of these in a row to act upon."""
+        """Count one more failure. Returns whether there are enough in a row to act on."""
         endpoint.strikes, endpoint.refusals = endpoint.strikes + 1, 0
         return endpoint.strikes >= ENDPOINT_STRIKES_MAX
 
     @staticmethod
     def refused(endpoint: Endpoint) -> bool:
-        """It refused once more: whether that makes enough of these in a row to act upon."""
+        """Count one more refusal. Returns whether there are enough in a row to act on."""
         endpoint.strikes, endpoint.refusals = 0, endpoint.refusals + 1
         return endpoint.refusals >= ENDPOINT_STRIKES_MAX
 
     @staticmethod
     def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
-        """Send it nothing until it has rested, for `pause_s` where it has asked for a longer pause. What was under way
-        when it went down comes back later, one by one, and does not make the rest of an endpoint that rests already
-        any longer. Whether it was up until now.
+        """Send it nothing until it has rested, or for `pause_s` if it asked for a longer pause.
+
+        Requests that were under way when it went down fail one by one afterwards; they do not prolong its rest.
+        Returns whether it was up until now.
         """
         was_up = endpoint.is_up
         if was_up:
@@ -140,7 +148,7 @@ class Endpoints:
 
     @staticmethod
     def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
-        """It failed its canary: have it rest twice as long as the last time, or for `pause_s` where that is longer."""
+        """Have it rest, after a failed canary, twice as long as last time, or for `pause_s` if that is longer."""
         endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
         endpoint.rest_until_s = now_s + _rest_s(endpoint, pause_s)
 

@@ -62,7 +62,9 @@ MALFORMED: Final = "malformed reply: "
 
 
 def malformed(what: str) -> SendingError:
-    """An answer that is none. Another one may be right, so it is asked for again; a proxy that sends its own pages
-    in an engine's place is found out by the row of them.
+    """The error for an answer that is no reply.
+
+    The next one may be right, so the request is sent again; a proxy that sends pages of its own in place of the
+    engine's answers is found out because it does so every time.
     """
     return SendingError(MALFORMED + what, standing=Standing.SHAKY)

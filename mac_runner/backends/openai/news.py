@@ -11,8 +11,9 @@ from mac_runner.limits import ENDPOINT_SAY_INTERVAL_S
 
 
 class News:
-    """Tells when a server is set aside and when it is back, and that one has no room for requests; of one that comes
-    and goes all the time, and of one that has none again and again, now and then.
+    """Tells when a server is set aside, when it is back, and that it turns requests away.
+
+    The first and the last it says of one server at most once every ENDPOINT_SAY_INTERVAL_S.
     """
 
     def __init__(self, name: str, clock: Clock, say: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ of one engine; the environment says it of all.
 
 TEMPERATURE_MIN: Final = 0.01
 TEMPERATURE_MAX: Final = 2
-"""What vLLM's SamplingParams take besides 0: above it they raise, below the least one they take that instead."""
+"""What vLLM's SamplingParams take besides 0: they refuse more, and silently turn less into the minimum."""
 
 RESERVED: Final = frozenset(
     {
@@ -38,7 +38,7 @@ RESERVED: Final = frozenset(
         "return_assistant_tokens_mask",
     }
 )
-"""What a tokenizer that applies a template is told besides the template's variables: how, and what to make of it."""
+"""The names of what a tokenizer itself is told when it applies a template; no variable of a template can have them."""
 
 
 def check_keys(name: str, config: VllmConfig, known: Iterable[str]) -> None:

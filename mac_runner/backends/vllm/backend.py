@@ -21,8 +21,10 @@ from mac_runner.backends.rendering import Rendered, Renderer
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
 from mac_runner.backends.vllm.capacity import Capacity, capacity_of
 from mac_runner.backends.vllm.housing import HOUSING, EngineLog
+from mac_runner.backends.vllm.library import Library
 from mac_runner.backends.vllm.prompting import is_free_to_think, renderer_for
-from mac_runner.backends.vllm.releases import Engine, Library, Output, ReasoningParser, find_release, load_library
+from mac_runner.backends.vllm.protocols import Engine, Output, ReasoningParser
+from mac_runner.backends.vllm.releases import find_release
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.backends.vllm.sampling import sampling_settings
 from mac_runner.backends.vllm.telling import refusals
@@ -133,7 +135,7 @@ class VllmBackend:
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
-            with running.library.verdicts(self._told):
+            with running.library.errors.verdicts(self._told):
                 sampling = running.sampling_of(request, traces=self._traces)
                 output = await self._finished(running, rendered.ids, sampling, request.request_id)
         except EngineDeadError:
@@ -164,7 +166,7 @@ class VllmBackend:
     def _launch(self, log: EngineLog) -> None:
         """Have the engine running, which takes as long as the model takes to load."""
         log.adopt()
-        library = load_library()
+        library = Library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
         key = ("model_definitions", self._name, "vllm_config")
         with refusals(key, arguments, self._version):
@@ -213,6 +215,6 @@ class VllmBackend:
             # Whoever starts several engines gives them all up together.
             for process in multiprocessing.active_children():
                 process.kill()
-            with suppress(asyncio.CancelledError):  # Once more: whoever insists gets what is under way.
+            with suppress(asyncio.CancelledError):  # Cancelled again: the end is under way already.
                 await self._clock.sleep(_KILL_INTERVAL_S)
         starting.exception()  # Nobody else asks for it.

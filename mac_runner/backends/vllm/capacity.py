@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from mac_runner.backends.vllm.releases import EngineConfig
+from mac_runner.backends.base import lookahead_for
+from mac_runner.backends.vllm.protocols import EngineConfig
 from mac_runner.config import VllmConfig
-
-SLOTS_PER_LOOKAHEAD: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What an engine holds: `requests` at once and, when it is admitted by tokens, `token_budget` of them all.
+    """What an engine holds: `requests` at once and `lookahead` more that wait inside it, none over `context_tokens`.
 
-    `lookahead` requests more wait inside it: enough for those that end in one step, unless all are of one length.
+    `token_budget` bounds the tokens of all of them when it is admitted by tokens; else it is None.
     """
 
     requests: int
@@ -37,7 +35,7 @@ def capacity_of(config: VllmConfig, engine: EngineConfig) -> Capacity:
     keeps_waiting = requests > slots - copies
     return Capacity(
         requests=requests,
-        lookahead=-(-requests // SLOTS_PER_LOOKAHEAD) if keeps_waiting else 0,
+        lookahead=lookahead_for(requests) if keeps_waiting else 0,
         token_budget=tokens if is_by_tokens else None,
         context_tokens=context_tokens,
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from mac_runner.backends.chat import USER_PROBE
 from mac_runner.backends.rendering import Conversation, Rendered, Renderer, Write, conversation_of, renderer_of
-from mac_runner.backends.vllm.releases import ReasoningParser, Tokenizer
+from mac_runner.backends.vllm.protocols import ReasoningParser, Tokenizer
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import JsonValue, Prompt
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from mac_runner.backends.chat import with_thought
 from mac_runner.backends.rendering import Rendered
-from mac_runner.backends.vllm.releases import Completion, Output
+from mac_runner.backends.vllm.protocols import Completion, Output
 from mac_runner.errors import TransientBackendError
 from mac_runner.types import FinishReason, Reply, TokenCount, TokenTrace
 

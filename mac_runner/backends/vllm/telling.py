@@ -1,4 +1,4 @@
-"""What vLLM says when something is wrong, brought down to the one line that tells it. Pure but for `refusals`."""
+"""What vLLM says when something is wrong, reduced to the one line that tells what. Pure but for `refusals`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mac_runner.types import JsonValue
 _RECORD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d{4}-\d\d-\d\d [\d:,]+ \d+ [\w.]+ (.*)")
 _RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt|Timeout)(?::|$)")
 _FOLLOWING: Final = re.compile(r"root cause|stack trace|Broken ?pipe|EngineDeadError", re.IGNORECASE)
-"""What processes say that something else brought down; the reason was told before."""
+"""What processes say when something else brought them down; that was told before."""
 
 
 def cause_in(log: str) -> str | None:
@@ -38,8 +38,9 @@ def cause_in(log: str) -> str | None:
 
 @contextmanager
 def refusals(section: tuple[str, ...], settings: Mapping[str, JsonValue], release: str) -> Iterator[None]:
-    """Around what checks `settings`, which a section gives: whatever is raised is a ConfigError, with its key where
-    that is told. `release` is the version of vLLM.
+    """Turn whatever is raised while vLLM checks the `settings` of a section into a ConfigError.
+
+    The error has the key of the setting at fault if vLLM names it. `release` is the version of vLLM.
     """
     try:
         with boundary(ConfigError, f"vLLM {release} refuses it"):
@@ -55,8 +56,10 @@ def refusals(section: tuple[str, ...], settings: Mapping[str, JsonValue], releas
 
 
 def _place_of(setting: str | None, settings: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """The keys of a setting that vLLM names. It names it as the part of its configuration does in which it ends up,
-    which may be one that is given as a mapping, or have another name for it: that has no place.
+    """The keys below the section of a setting that vLLM names; none if it is not to be found there.
+
+    vLLM names a setting as the part of its configuration does in which it ends up. The section may give that part as a
+    mapping, or call the setting something else.
     """
     if setting is None:
         return ()

@@ -5,6 +5,7 @@ import json
 from mac_runner.backends.nano.sampling import params_of
 from mac_runner.nano import SamplingParams
 from mac_runner.types import Message, Prompt, Sampling
+from tests.sim.requests import EVERY_SETTING
 
 MESSAGES = (Message(role="user", content="go"),)
 PLAIN = Prompt(messages=MESSAGES)
@@ -12,23 +13,10 @@ MODEL = SamplingParams(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty
 
 
 def test_every_setting_of_an_agent_is_honoured() -> None:
-    sampling = Sampling(
-        temperature=0.3,
-        max_tokens=7,
-        top_p=0.5,
-        top_k=3,
-        min_p=0.1,
-        presence_penalty=0.2,
-        frequency_penalty=0.4,
-        repetition_penalty=1.3,
-        stop=("END",),
-        seed=5,
-    )
-
-    params = params_of(sampling, PLAIN, defaults=MODEL, room_tokens=100)
+    params = params_of(EVERY_SETTING, PLAIN, defaults=MODEL, room_tokens=100)
 
     assert {name: getattr(params, name) for name in Sampling.__slots__} == {
-        name: getattr(sampling, name) for name in Sampling.__slots__
+        name: getattr(EVERY_SETTING, name) for name in Sampling.__slots__
     }
 
 

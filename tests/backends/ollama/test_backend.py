@@ -19,7 +19,7 @@ from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
-from tests.sim.requests import request
+from tests.sim.requests import EVERY_SETTING, request
 
 FAR_FUTURE = "Fri, 01 Jan 2100 00:00:00 GMT"
 RESPONSE: dict[str, JsonValue] = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
@@ -42,33 +42,20 @@ def test_reply_tells_text_tokens_and_why_it_ended(stub: OllamaStub) -> None:
 
 
 def test_request_carries_every_setting_under_the_name_ollama_has_for_it(stub: OllamaStub) -> None:
-    sampling = Sampling(
-        temperature=0.7,
-        max_tokens=9,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.05,
-        presence_penalty=0.1,
-        frequency_penalty=0.2,
-        repetition_penalty=1.1,
-        stop=("END",),
-        seed=5,
-    )
-
-    ask(backend_at(stub.host, num_ctx=8192), sampling=sampling)
+    ask(backend_at(stub.host, num_ctx=8192), sampling=EVERY_SETTING)
 
     (chat,) = stub.chats
     assert chat["options"] == {
-        "temperature": 0.7,
+        "temperature": 0.5,
         "num_predict": 9,
         "top_p": 0.9,
         "top_k": 40,
-        "min_p": 0.05,
-        "presence_penalty": 0.1,
-        "frequency_penalty": 0.2,
+        "min_p": 0.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.3,
         "repeat_penalty": 1.1,
         "stop": ["END"],
-        "seed": 5,
+        "seed": 3,
         "num_ctx": 8192,
     }
     assert (chat["model"], chat["keep_alive"], chat["stream"]) == ("qwen3:4b", "5m", False)

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 import mac_runner.backends
-from mac_runner.backends import Backend, build_backend
+from mac_runner.backends import Backend
 from mac_runner.backends.ollama import OllamaBackend
 from mac_runner.config import AgentDefinition, ModelDefinition, OllamaConfig
 from mac_runner.errors import ConfigError
-from tests.sim.loop import SimulatedClock
+from tests.backends.building import built
 
 
 def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "http://127.0.0.1:11434") -> Backend:
@@ -20,14 +20,7 @@ def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "ht
         ollama_config=OllamaConfig(model="qwen3:4b", host=host, max_in_flight=7),
         record_tokens=record_tokens,
     )
-    return build_backend(
-        "m",
-        definition,
-        agents=agents,
-        policy_of=lambda name: lambda view, chance: "",
-        clock=SimulatedClock(),
-        say=lambda line: None,
-    )
+    return built(definition, *agents)
 
 
 def test_definition_makes_a_backend_that_has_not_touched_the_server() -> None:

@@ -7,7 +7,7 @@ import pytest
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.config import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
-from tests.sim.requests import request
+from tests.sim.requests import EVERY_SETTING, request
 
 MESSAGES = (Message(role="system", content="Be brief."), Message(role="user", content="Aye or nay? “ja”"))
 SCHEMA: JsonObject = {"type": "object", "properties": {"act": {"const": "vote"}}}
@@ -39,20 +39,7 @@ def test_chat_body_holds_what_is_set_and_nothing_else() -> None:
 
 
 def test_every_setting_is_sent_under_its_name() -> None:
-    sampling = Sampling(
-        temperature=0.5,
-        max_tokens=9,
-        top_p=0.9,
-        top_k=40,
-        min_p=0.1,
-        presence_penalty=0.2,
-        frequency_penalty=0.3,
-        repetition_penalty=1.1,
-        stop=("\n", "END"),
-        seed=3,
-    )
-
-    sent = body(config(server="vllm"), sampling=sampling)
+    sent = body(config(server="vllm"), sampling=EVERY_SETTING)
     assert {key: value for key, value in sent.items() if key not in ("model", "messages")} == {
         "temperature": 0.5,
         "max_tokens": 9,
@@ -62,7 +49,7 @@ def test_every_setting_is_sent_under_its_name() -> None:
         "presence_penalty": 0.2,
         "frequency_penalty": 0.3,
         "repetition_penalty": 1.1,
-        "stop": ["\n", "END"],
+        "stop": ["END"],
         "seed": 3,
     }
 

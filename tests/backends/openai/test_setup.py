@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from mac_runner.backends import build_backend
 from mac_runner.backends.openai import OpenaiBackend, build
 from mac_runner.config import AgentDefinition, ModelDefinition, OpenaiConfig
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
+from tests.backends.building import built
 from tests.sim.loop import SimulatedClock
 
 VARIABLE = "STUB_API_KEY"
@@ -29,14 +29,7 @@ def agent(**settings: JsonValue) -> AgentDefinition:
 
 
 def build_it(asked: ModelDefinition, *agents: AgentDefinition) -> OpenaiBackend:
-    backend = build_backend(
-        "stub",
-        asked,
-        agents=agents,
-        policy_of=lambda name: lambda view, chance: "",
-        clock=SimulatedClock(),
-        say=lambda line: None,
-    )
+    backend = built(asked, *agents, name="stub")
     assert isinstance(backend, OpenaiBackend)
     return backend
 

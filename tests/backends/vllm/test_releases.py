@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
-from random import Random
 
 import pytest
 
-from mac_runner.backends import build_backend
 from mac_runner.backends.vllm.releases import argument_names, check_version
 from mac_runner.config import ModelDefinition, VllmConfig
 from mac_runner.errors import ConfigError
-from tests.sim.loop import SimulatedClock
+from tests.backends.building import built
 
 SOURCE = '''
 class Other:
@@ -50,10 +47,6 @@ def test_release_that_is_too_old_is_refused(version: str) -> None:
 def test_missing_package_is_told_before_anything_starts() -> None:
     definition = ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model"))
     with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
-        build_backend("m", definition, agents=(), policy_of=_nobody, clock=SimulatedClock(), say=print)
+        built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "backend")
-
-
-def _nobody(name: str) -> Callable[[object, Random], str]:
-    raise KeyError(name)

@@ -2,22 +2,11 @@ from __future__ import annotations
 
 from mac_runner.backends.vllm.sampling import sampling_settings
 from mac_runner.types import JsonObject, Message, Prompt, Sampling
+from tests.sim.requests import EVERY_SETTING
 
 MESSAGES = (Message(role="user", content="ask"),)
 PLAIN = Prompt(messages=MESSAGES)
 SCHEMA: JsonObject = {"type": "object"}
-FULL = Sampling(
-    temperature=0.5,
-    max_tokens=9,
-    top_p=0.9,
-    top_k=5,
-    min_p=0.1,
-    presence_penalty=0.2,
-    frequency_penalty=0.3,
-    repetition_penalty=1.1,
-    stop=("x",),
-    seed=3,
-)
 
 
 def settings(
@@ -27,16 +16,16 @@ def settings(
 
 
 def test_every_setting_goes_through_under_its_name() -> None:
-    assert settings(FULL) == {
+    assert settings(EVERY_SETTING) == {
         "temperature": 0.5,
         "max_tokens": 9,
         "top_p": 0.9,
-        "top_k": 5,
+        "top_k": 40,
         "min_p": 0.1,
         "presence_penalty": 0.2,
         "frequency_penalty": 0.3,
         "repetition_penalty": 1.1,
-        "stop": ["x"],
+        "stop": ["END"],
         "seed": 3,
     }
 

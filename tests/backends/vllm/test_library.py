@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from mac_runner.backends.vllm.releases import Library
+from mac_runner.backends.vllm.library import ErrorClasses
 from mac_runner.errors import EngineCrashedError, MacRunnerError, RequestRefusedError, TransientBackendError
 
 
@@ -24,11 +22,7 @@ class GenerateError(VllmError):
     """Wraps whatever vLLM met on the way, and says nothing itself."""
 
 
-def library() -> Library:
-    none: dict[str, Any] = dict.fromkeys(
-        ("engine_config", "engine", "tokenizer", "reasoning_parser", "token_prompt", "sampling_params")
-    )
-    return Library(is_cpu=True, **none, error=VllmError, client_error=ClientError, dead_error=DeadError)
+ERRORS = ErrorClasses(base=VllmError, client=ClientError, dead=DeadError)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +38,7 @@ def library() -> Library:
 def test_error_says_what_is_to_be_done_and_what_happened(
     raised: Exception, cause: Exception | None, told: type[MacRunnerError], text: str
 ) -> None:
-    with pytest.raises(MacRunnerError) as caught, library().verdicts(lambda: "it is said why"):
+    with pytest.raises(MacRunnerError) as caught, ERRORS.verdicts(lambda: "it is said why"):
         raise raised from cause
 
     assert type(caught.value) is told
