@@ -319,6 +319,42 @@ def test_endpoint_that_is_gone_is_set_aside_and_taken_back() -> None:
     ]
 
 
+def test_server_that_hangs_up_on_kept_connections_is_sent_the_request_over_a_new_one() -> None:
+    server = OpenaiServer(answers_per_connection=1)
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(3):
+            replies.append(await backend.generate(request(conversation=f"c-{number}")))
+
+    run(program, server)
+    assert [reply.text for reply in replies] == [replies[0].text] * 3
+    assert server.requests == 3
+
+
+def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death() -> None:
+    is_there = asyncio.Event()
+
+    def hang(received: Received) -> Behaviour:
+        if received.number == 0:
+            return Say()
+        is_there.set()
+        return Hang()
+
+    server = OpenaiServer(script=hang)
+
+    async def program(backend: OpenaiBackend) -> None:
+        await backend.generate(request())
+        asked = asyncio.ensure_future(backend.generate(request()))
+        await is_there.wait()
+        await server.die()
+        with pytest.raises(TransientBackendError, match="the connection broke") as caught:
+            await asked
+        assert caught.value.is_engine_death
+
+    run(program, server)
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_server_that_dies_with_requests_in_flight_is_told_as_a_death(others: int) -> None:
     """Every request that it had tells of it, those of another server do not; one canary is sent for all of them."""
