@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.complaint import Complaint, complaint_of
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
 from mac_runner.backends.openai.faults import SendingError, Standing
@@ -69,6 +70,7 @@ class Answer:
     status: int
     body: bytes
     retry_after: str | None = None
+    location: str | None = None
 
 
 def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
@@ -86,6 +88,8 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
 def fault_of(answer: Answer, complaint: Complaint, now: datetime) -> SendingError:
     """What is to be done about an answer that is neither a completion nor an overflow."""
     text = f"status {answer.status}" + (f": {complaint.text}" if complaint.text else "")
+    if 300 <= answer.status < 400 and answer.location:
+        text += f"; it sends on to {clipped(answer.location)}, and nothing is sent on: name the right base_url"
     treatment = _treatment(answer.status, complaint)
     pause_s = retry_after_s(answer.retry_after, now) if treatment.verdict is Verdict.RETRY else None
     return SendingError(text, standing=treatment.standing, verdict=treatment.verdict, retry_after_s=pause_s)
