@@ -46,6 +46,16 @@ def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -
     assert stage.ended_at_s > 300.0
 
 
+@pytest.mark.parametrize("pause_s", [None, 1.0, 5.0])
+def test_waiting_for_a_service_that_is_busy_to_everybody_takes_no_request_its_time(pause_s: float | None) -> None:
+    """While one request is tried after the other, each of the others waits longer than its deadline allows."""
+    service = LimitedService(capacity=16, pause_s=pause_s)
+    service.opens_at_s = 200.0
+    stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=RetryPolicy(request_deadline_s=30.0))
+
+    assert stage.play().failed == 0
+
+
 @pytest.mark.parametrize("capacity", [4, 64])
 def test_a_prompt_that_is_never_taken_holds_up_nobody_else(capacity: int) -> None:
     """As with services that say "busy" to what is too large for them."""
