@@ -82,6 +82,8 @@ HTTP_BODY_BYTES_MAX = 8 << 20
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
 HTTP_KEEP_ALIVE_S = 4.0
+# How soon a request breaks that crosses the hanging up of a connection: within one way there and back.
+HTTP_HANG_UP_S_MAX = 1.0
 # backends: when an endpoint is set aside, for how long, how many conversations are remembered to live at one, and
 # how often it is told that one comes and goes.
 CANARY_S_MAX = 10.0

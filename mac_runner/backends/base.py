@@ -25,7 +25,8 @@ class Lacks:
 class Backend(Protocol):
     """One engine serving one entry of `model_definitions`.
 
-    A backend answers or raises a BackendError; it never retries (the scheduler does). A setting it cannot honour is
+    A backend answers or raises a BackendError; it never retries (the scheduler does), though a request that crossed the
+    hanging up of a kept connection may go over another one. A setting it cannot honour is
     never dropped but refused: when the backend is built, or at `start` if only the engine can tell. `generate` may be
     cancelled at any await.
     """

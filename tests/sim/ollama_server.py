@@ -113,15 +113,19 @@ class OllamaStub:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(10)
 
+    def shut(self) -> None:
+        """Take no more connections; to be called by a fault."""
+        self._listening.close()
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self._port = server.sockets[0].getsockname()[1]
+        self._listening = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._port = self._listening.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        server.close()
+        self._listening.close()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -1,7 +1,8 @@
 """A server of the OpenAI protocol on a real socket, as slow or as broken as a test wants it.
 
 It has so many slots, each request takes so long in one of them, and what waits for a slot waits in line, as in an
-engine. `script` looks at each request and may have it answered in any other way. It keeps its own account of the
+engine. `script` looks at each request and may have it answered in any other way. A connection that has had
+`answers_per_connection` is hung up on when the next request comes. It keeps its own account of the
 time its slots were in use, so a client's word need not be taken for it. `python -m tests.sim.openai_server` runs it in
 a process of its own, prints the port, and tells its account under `/account`.
 
@@ -92,6 +93,7 @@ class OpenaiServer:
     script: Callable[[Received], Behaviour] = echo
     page: Send | None = None
     keeps: bool = True
+    answers_per_connection: int | None = None
     port: int = 0
     received: list[Received] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
@@ -180,6 +182,7 @@ class _Connection(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._task: asyncio.Task[None] | None = None
+        self._taken = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -209,6 +212,10 @@ class _Connection(asyncio.Protocol):
                 return
             body = bytes(self._buffer[start : start + size])
             del self._buffer[: start + size]
+            if self._taken == self._server.answers_per_connection:
+                self.abort()
+                return
+            self._taken += 1
             method, path, _ = lines[0].split(" ", 2)
             self._server.take(self, Received(self._server.requests, method, path, headers, body))
 

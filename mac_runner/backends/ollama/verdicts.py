@@ -27,6 +27,8 @@ from mac_runner.backends.foreign import clipped
 from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 
+CUT_OFF: Final = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+"""What a connection raises that breaks in the middle."""
 _NOT_FOUND: Final = 404
 _BUSY: Final = "server busy"
 _NO_MANIFEST: Final = "file does not exist"
@@ -92,7 +94,7 @@ def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | 
 
 def is_cut_off(error: TransientBackendError) -> bool:
     """Whether the connection broke while the server worked; whether the server died is for another question to tell."""
-    return isinstance(error.__cause__, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
+    return isinstance(error.__cause__, CUT_OFF)
 
 
 def _words(error: Exception) -> str:

@@ -6,6 +6,9 @@ server may send; how long a reply may take is for the caller to say, but a conne
 the two fields to a chat request for which the client has no parameters: `truncate` and `shift`, without which Ollama
 shortens a prompt, or forgets the beginning of it while replying, and says nothing. And it takes an answer that tells of
 an error before the client does, which would keep one header to itself, Retry-After.
+
+A server, or a proxy in front of it, may hang up on a connection that was kept, without a word, and a request may cross
+that on its way. What breaks at once on a connection that had served before is sent once more, on a new one.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ import ollama
 from mac_runner.backends.complaint import complaint_of
 from mac_runner.backends.foreign import clipped
 from mac_runner.backends.keys import bearer
-from mac_runner.backends.ollama.verdicts import refusal, verdicts
+from mac_runner.backends.ollama.verdicts import CUT_OFF, refusal, verdicts
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.clock import Clock
 from mac_runner.errors import BackendError, TransientBackendError
-from mac_runner.limits import OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
+from mac_runner.limits import HTTP_HANG_UP_S_MAX, OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
 KEY_VARIABLE: Final = "OLLAMA_API_KEY"
 """Where a proxy in front of the server asks for a key, this holds it; the client would read it by itself as it is."""
@@ -41,11 +44,13 @@ class Wire(httpx.AsyncHTTPTransport):
         self.headers = _PLAIN | bearer(key)
         self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
+        single_use = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        self._new = httpx.AsyncHTTPTransport(limits=single_use, trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and bound its answer. Raises a BackendError for one that tells of an error."""
         is_chat = request.method == "POST" and request.url.path.endswith(_CHAT_PATH)
-        response = await super().handle_async_request(_whole(request) if is_chat else request)
+        response = await self._answered(_whole(request) if is_chat else request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise TransientBackendError("Ollama sent a compressed answer, which was not asked for")
@@ -54,6 +59,32 @@ class Wire(httpx.AsyncHTTPTransport):
         if response.status_code != httpx.codes.OK:
             raise await self._refusal(response)
         return response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await super().aclose()
+        await self._new.aclose()
+
+    async def _answered(self, request: httpx.Request) -> httpx.Response:
+        """The answer over a kept connection; over a new one where the server may just have hung up on that."""
+        opened: list[str] = []
+
+        async def note(event: str, _of: object) -> None:
+            if event.startswith("connection."):
+                opened.append(event)
+
+        request.extensions = {**request.extensions, "trace": note}
+        sent_at_s = self._clock.monotonic_s()
+        try:
+            return await super().handle_async_request(request)
+        except CUT_OFF as fault:
+            if opened or self._clock.monotonic_s() - sent_at_s > HTTP_HANG_UP_S_MAX:
+                raise
+            try:
+                return await self._new.handle_async_request(request)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                # It was there a moment ago, and may have died over this.
+                raise fault from None
 
     async def _refusal(self, response: httpx.Response) -> BackendError:
         try:

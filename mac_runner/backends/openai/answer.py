@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.complaint import Complaint, complaint_of
+from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
 from mac_runner.backends.openai.faults import SendingError, Standing
@@ -70,6 +71,7 @@ class Answer:
     status: int
     body: bytes
     retry_after: str | None = None
+    location: str | None = None
 
 
 def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
@@ -87,6 +89,8 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
 def fault_of(answer: Answer, complaint: Complaint, now: datetime) -> SendingError:
     """What is to be done about an answer that is neither a completion nor an overflow."""
     text = f"status {answer.status}" + (f": {complaint.text}" if complaint.text else "")
+    if 300 <= answer.status < 400 and answer.location:
+        text += f"; it sends on to {clipped(answer.location)}, and nothing is sent on: name the right base_url"
     has_ended = ENGINE_ENDED in complaint.text and answer.status >= 500
     meaning = Meaning.BROKEN if has_ended else _meaning(answer.status, complaint)
     verdict, standing = _ENDED if has_ended else _TREATMENTS[meaning]

@@ -240,7 +240,7 @@ class OpenaiBackend:
         now_s = self._clock.monotonic_s()
         endpoint.paused_until_s = now_s + (fault.retry_after_s or 0.0)
         goes_elsewhere = self._endpoints.leave(conversation, endpoint, now_s)
-        if fault.standing is Standing.SOUND:
+        if fault.is_busy and endpoint.is_up:
             self._news.busy(endpoint, str(fault))
         return TransientBackendError(
             text,

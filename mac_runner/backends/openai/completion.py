@@ -15,7 +15,14 @@ from mac_runner.errors import Verdict
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
 
-_REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+_REASONS: Final = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,  # Together's
+    "eos_token": FinishReason.STOP,  # Text Generation Inference's, as is the next
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+}
+_TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
 _CUT_OFF: Final = frozenset({"abort", "error"})
 _ASIDE: Final = {"reasoning": OPEN_THOUGHT, "reasoning_content": OPEN_THOUGHT, "refusal": ""}
 """What a server may set apart from the text, and the mark it gets where it stands for the text."""
@@ -55,11 +62,11 @@ def _finish_reason(reason: JsonValue) -> FinishReason:
         case "content_filter":
             raise _refused("the server's content filter cut the reply off")
         case "tool_calls" | "function_call":
-            raise _refused("the server took the reply for a call of its own tools; start it without tool parsing")
+            raise _refused(_TOOL_CALL)
         case str() if reason in _CUT_OFF:
             raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.SHAKY)
-    found = clipped(str(reason)) if isinstance(reason, str) else type(reason).__name__
-    raise malformed(f"finish_reason is {found!r}, none of stop, length, content_filter")
+    found = repr(clipped(reason)) if isinstance(reason, str) else "null" if reason is None else type(reason).__name__
+    raise malformed(f"finish_reason is {found}, none of {', '.join(_REASONS)}, content_filter")
 
 
 def _text(choice: JsonObject) -> str:
@@ -76,7 +83,9 @@ def _text(choice: JsonObject) -> str:
     for key, mark in _ASIDE.items():
         if message.get(key):
             return mark + _string(message[key], key)
-    return _string(content, "content")
+    if message.get("tool_calls"):
+        raise _refused(_TOOL_CALL)
+    return ""  # The protocol has null for a reply without a word, too.
 
 
 def _has_hidden_thought(choice: JsonObject, usage: JsonValue) -> bool:

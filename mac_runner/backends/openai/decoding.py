@@ -16,6 +16,7 @@ from mac_runner.limits import HTTP_BODY_BYTES_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_QUOTED_BYTES: Final = 200
 _PLAIN: Final = frozenset({"", "identity"})
 
 
@@ -26,7 +27,9 @@ def decode(body: bytes) -> JsonObject:
     except RecursionError:
         raise malformed("JSON nested too deep") from None
     except ValueError as error:  # Of the bytes, of the JSON, of a number with too many digits, or of ours below.
-        raise malformed(f"no JSON: {error}") from None
+        # A page of some proxy, or a stream that was not asked for: its beginning tells what the error cannot.
+        start = clipped(body[:_QUOTED_BYTES].decode("utf-8", "replace"))
+        raise malformed(f"no JSON: {error}; it begins: {start}" if start else f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise malformed(f"JSON, but {type(value).__name__} in the place of an object")
     return value

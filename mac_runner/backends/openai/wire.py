@@ -2,15 +2,23 @@
 
 No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
 says), and what comes back is left as it came.
+
+A server may hang up on a connection that it has kept, without a word, and a request may cross that on its way. So what
+breaks at once on a connection that had served before says nothing of the server, and is sent once more on a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from mac_runner.backends.foreign import clipped
@@ -18,53 +26,115 @@ from mac_runner.backends.keys import bearer
 from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
-from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_KEEP_ALIVE_S
+from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_HANG_UP_S_MAX, HTTP_KEEP_ALIVE_S
 
 _UNREACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_BROKEN: Final = (aiohttp.ClientError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sending:
+    method: str
+    url: URL
+    body: bytes | None = None
+    request_id: str | None = None
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a sending came."""
+
+    is_kept: bool = False
+    """It went over a connection that had served before."""
+    is_answered: bool = False
+    """The beginning of an answer has come."""
+
+
+_COURSE: Final[ContextVar[_Course]] = ContextVar("course")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Notes on the course of a sending whether its connection had served before. Tracing would tell, at a third more
+    processor time for each request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, keepalive_timeout=HTTP_KEEP_ALIVE_S)
+        self._served: WeakSet[object] = WeakSet()
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as aiohttp has it
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        _COURSE.get().is_kept = connection.protocol in self._served
+        self._served.add(connection.protocol)
+        return connection
 
 
 class Wire:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
     def __init__(self, key: str | None) -> None:
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
-        self._session = aiohttp.ClientSession(
-            # The scheduler bounds what is in flight; a second bound here could only hold up what it let go.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=HTTP_KEEP_ALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_S_MAX),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            headers=headers | bearer(key),
-        )
+        # The scheduler bounds what is in flight; a second bound (`limit`) could only hold up what it let go.
+        self._kept = _session(_Connector(), key)
+        self._new = _session(aiohttp.TCPConnector(limit=0, force_close=True), key)
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
         """GET within `deadline_s`. Raises SendingError."""
-        return await self._ask("GET", url, None, {}, deadline_s)
+        return await self._ask(_Sending(method="GET", url=url), deadline_s)
 
     async def post(self, url: URL, body: bytes, *, request_id: str, deadline_s: float) -> Answer:
         """POST within `deadline_s`, the reading of the answer included. Raises SendingError."""
-        return await self._ask("POST", url, body, {"X-Request-Id": quote(request_id, safe="/")}, deadline_s)
+        return await self._ask(_Sending(method="POST", url=url, body=body, request_id=request_id), deadline_s)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._kept.close()
+        await self._new.close()
 
-    async def _ask(
-        self, method: str, url: URL, body: bytes | None, headers: dict[str, str], deadline_s: float
-    ) -> Answer:
+    async def _ask(self, sending: _Sending, deadline_s: float) -> Answer:
         try:
-            async with (
-                asyncio.timeout(deadline_s),
-                self._session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
-            ):
-                return await _answer(response)
+            async with asyncio.timeout(deadline_s):
+                return await self._answered(sending)
         except _UNREACHED as fault:
             raise SendingError(f"no connection: {clipped(str(fault))}", standing=Standing.GONE) from fault
         except TimeoutError as fault:
             raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from fault
-        except (aiohttp.ClientError, OSError) as fault:
+        except _BROKEN as fault:
             text = f"{type(fault).__name__}: {clipped(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
+
+    async def _answered(self, sending: _Sending) -> Answer:
+        """The answer over a kept connection; over a new one where the server may just have hung up on that."""
+        loop, course = asyncio.get_running_loop(), _Course()
+        sent_at_s = loop.time()
+        try:
+            return await self._sent(self._kept, sending, course)
+        except _BROKEN as fault:
+            is_hung_up = course.is_kept and not course.is_answered and loop.time() - sent_at_s <= HTTP_HANG_UP_S_MAX
+            if not is_hung_up:
+                raise
+            try:
+                return await self._sent(self._new, sending, _Course())
+            except _UNREACHED:
+                # It was there a moment ago, and may have died over this.
+                raise fault from None
+
+    async def _sent(self, session: aiohttp.ClientSession, sending: _Sending, course: _Course) -> Answer:
+        _COURSE.set(course)
+        headers = {} if sending.request_id is None else {"X-Request-Id": quote(sending.request_id, safe="/")}
+        async with session.request(
+            sending.method,
+            sending.url,
+            data=sending.body,
+            headers=headers,
+            allow_redirects=False,
+        ) as response:
+            course.is_answered = True
+            return await _answer(response)
 
 
 async def _answer(response: aiohttp.ClientResponse) -> Answer:
@@ -72,6 +142,18 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
         status=response.status,
         body=unpacked(await _body(response), response.headers.get("Content-Encoding", "")),
         retry_after=response.headers.get("Retry-After"),
+        location=response.headers.get("Location"),
+    )
+
+
+def _session(connector: aiohttp.TCPConnector, key: str | None) -> aiohttp.ClientSession:
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_S_MAX),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers=headers | bearer(key),
     )
 
 

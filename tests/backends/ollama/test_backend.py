@@ -192,7 +192,8 @@ def test_as_many_requests_are_under_way_as_may_be() -> None:
 
 def fault(stub: OllamaStub, fault: Fault) -> BackendError:
     """The error of a request that is met with `fault`; the server answers the next one."""
-    stub.faults.append(fault)
+    # What breaks on a kept connection without an answer is sent once more by itself, on a new one.
+    stub.faults.extend([fault] * (2 if fault is reset else 1))
 
     async def program(backend: OllamaBackend) -> BackendError:
         with pytest.raises(BackendError) as raised:
@@ -215,6 +216,26 @@ def test_engine_that_is_gone_is_told_as_unreachable(stub: OllamaStub, broken: Fa
 
     assert isinstance(error, TransientBackendError)
     assert error.is_unreachable
+
+
+def test_server_that_hangs_up_on_a_kept_connection_is_sent_the_request_over_a_new_one(stub: OllamaStub) -> None:
+    stub.faults.append(reset)
+
+    assert ask(backend_at(stub.host)).text == "Hello."
+    assert len(stub.chats) == 2
+
+
+def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death(stub: OllamaStub) -> None:
+    async def die(writer: asyncio.StreamWriter) -> bool:
+        stub.shut()
+        return await reset(writer)
+
+    stub.faults.append(die)
+
+    with pytest.raises(TransientBackendError) as raised:
+        ask(backend_at(stub.host))
+
+    assert raised.value.is_engine_death
 
 
 @pytest.mark.parametrize(
@@ -333,7 +354,7 @@ def test_denied_request_fails_alone_where_a_word_is_not_denied(
 
 
 def test_denied_request_is_sent_again_when_the_server_is_gone_by_then(stub: OllamaStub) -> None:
-    stub.faults.extend([said("no", 403), reset])
+    stub.faults.extend([said("no", 403), reset, reset])
 
     async def program(backend: OllamaBackend) -> None:
         with pytest.raises(TransientBackendError):

@@ -82,6 +82,13 @@ def test_context_length_is_no_outcome_of_a_server_error() -> None:
     assert error(500, "maximum context length").verdict is AGAIN
 
 
+def test_redirect_is_told_with_where_it_leads() -> None:
+    answer = Answer(status=308, body=b"", location="https://gpu-1/v1/chat/completions")
+
+    with pytest.raises(SendingError, match=r"status 308; it sends on to https://gpu-1/v1/chat/completions, and"):
+        read_answer(answer, has_tokens=False, now=NOW)
+
+
 def test_no_quota_left_is_for_a_canary_to_tell() -> None:
     assert error(429, code="insufficient_quota").standing is DOUBTFUL
 

@@ -106,6 +106,23 @@ def test_retry_after_reaches_the_scheduler() -> None:
     assert (error.retry_after_s, error.is_unreachable, error.is_busy) == (7.0, False, True)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_for_a_pause_is_told_of_as_one_that_turns_requests_away(status: int) -> None:
+    async def program(backend: OpenaiBackend) -> None:
+        with pytest.raises(TransientBackendError):
+            await backend.generate(request())
+
+    told: list[str] = []
+    run(
+        program,
+        OpenaiServer(script=lambda received: failure(status, "full", headers=(("Retry-After", "7"),))),
+        said=told,
+    )
+
+    (line,) = told
+    assert f"turns requests away (status {status}" in line
+
+
 def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
     busy = OpenaiServer(script=lambda received: failure(429, "slow down", headers=(("Retry-After", "60"),)))
 

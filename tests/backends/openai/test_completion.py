@@ -10,7 +10,7 @@ from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
 
 
-def chat(content: JsonValue, *, finish_reason: str = "stop", **message: JsonValue) -> JsonObject:
+def chat(content: JsonValue, *, finish_reason: str | None = "stop", **message: JsonValue) -> JsonObject:
     return {"choices": [{"message": {"content": content, **message}, "finish_reason": finish_reason}]}
 
 
@@ -47,6 +47,18 @@ def test_thought_that_is_kept_back_and_was_cut_off_is_told_from_an_empty_reply(
     body = {**chat(content, finish_reason="length"), "usage": usage}
 
     assert (read(body).text, read(body).finish_reason) == (text, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("message", [{"content": None}, {"content": None, "tool_calls": []}, {"role": "assistant"}])
+def test_null_is_a_reply_without_a_word(message: JsonObject) -> None:
+    reply = read({"choices": [{"message": message, "finish_reason": "stop"}]})
+
+    assert (reply.text, reply.finish_reason) == ("", FinishReason.STOP)
+
+
+@pytest.mark.parametrize("reason", ["eos", "eos_token", "stop_sequence"])
+def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str) -> None:
+    assert read(chat("Aye.", finish_reason=reason)).finish_reason is FinishReason.STOP
 
 
 def test_refusal_is_the_text_where_there_is_no_other() -> None:
@@ -106,6 +118,13 @@ def test_reply_taken_away_by_the_server_is_refused_for_good(reason: str) -> None
     assert (caught.value.verdict, caught.value.standing) == (Verdict.FAIL_CONVERSATION, Standing.SOUND)
 
 
+def test_call_of_a_tool_in_the_place_of_a_text_is_refused_whatever_ended_it() -> None:
+    with pytest.raises(SendingError, match="a call of its own tools") as caught:
+        read(chat(None, tool_calls=[{"type": "function", "function": {"name": "vote", "arguments": "{}"}}]))
+
+    assert caught.value.verdict is Verdict.FAIL_CONVERSATION
+
+
 @pytest.mark.parametrize("reason", ["abort", "error"])
 def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
     with pytest.raises(SendingError, match=reason) as caught:
@@ -122,3 +141,5 @@ def test_error_in_the_place_of_a_completion_is_quoted() -> None:
 def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:
     with pytest.raises(SendingError, match="finish_reason is 'end_turn', none of"):
         read(chat("Aye.", finish_reason="end_turn"))
+    with pytest.raises(SendingError, match="finish_reason is null, none of"):
+        read(chat("Aye.", finish_reason=None))

@@ -14,6 +14,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
+from mac_runner.types import Reply
 from tests.backends.openai.asking import error_of, only, run
 from tests.sim.behaviour import Behaviour, Drip, Hang, Received, Reset, Say, Send, failure
 from tests.sim.openai_server import OpenaiServer
@@ -361,5 +362,41 @@ def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
                 await backend.generate(request())
         with pytest.raises(TransientBackendError, match=r"none of .* answers; the last word of .*: malformed reply"):
             await backend.generate(request())
+
+    run(program, server)
+
+
+def test_server_that_hangs_up_on_kept_connections_is_sent_the_request_over_a_new_one() -> None:
+    server = OpenaiServer(answers_per_connection=1)
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(3):
+            replies.append(await backend.generate(request(conversation=f"c-{number}")))
+
+    run(program, server)
+    assert [reply.text for reply in replies] == [replies[0].text] * 3
+    assert server.requests == 3
+
+
+def test_server_that_dies_over_a_request_on_a_kept_connection_is_told_as_a_death() -> None:
+    is_there = asyncio.Event()
+
+    def hang(received: Received) -> Behaviour:
+        if received.number == 0:
+            return Say()
+        is_there.set()
+        return Hang()
+
+    server = OpenaiServer(script=hang)
+
+    async def program(backend: OpenaiBackend) -> None:
+        await backend.generate(request())
+        asked = asyncio.ensure_future(backend.generate(request()))
+        await is_there.wait()
+        await server.die()
+        with pytest.raises(TransientBackendError, match="the connection broke") as caught:
+            await asked
+        assert caught.value.is_engine_death
 
     run(program, server)
