@@ -14,7 +14,8 @@ class LimitedService(SimulatedEngine):
     """Serves `at_once` requests at a time, and begins `per_s` in a second on average, no more than that in a burst.
 
     What is too much it answers at once with "busy, come again in `pause_s`", and so it does with everything before
-    `opens_at_s`. It never takes anything of the conversation that is `denied`.
+    `opens_at_s`, and with a share of the rest, the `whim_rate`. It never takes anything of the conversation that is
+    `denied`.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class LimitedService(SimulatedEngine):
         self.pause_s = pause_s
         self.denied = ""
         self.opens_at_s = 0.0
+        self.whim_rate = 0.0
         self.serving = 0
         self.answered = 0
         self.served_s = 0.0
@@ -49,7 +51,7 @@ class LimitedService(SimulatedEngine):
 
     def _allows(self) -> bool:
         now_s = asyncio.get_running_loop().time()
-        if now_s < self.opens_at_s:
+        if now_s < self.opens_at_s or self.random.random() < self.whim_rate:
             return False
         if self.per_s == math.inf:
             return True
