@@ -59,8 +59,9 @@ ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
 ENGINE_BUSY_S_MAX = 600.0
-# scheduler: how long an engine is left alone at first that turns requests away with nothing in hand, and how often a
-# turn may be turned away before it may be the reason itself.
+# scheduler: of an engine that turns requests away, how many answers are enough to hand it more, how long it is left
+# alone at first that has nothing in hand, and how often a turn may be turned away before it may be the reason itself.
+ANSWERS_TO_GROW = 4
 REST_S = 0.5
 TURNED_AWAY_MAX = 6
 # scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.

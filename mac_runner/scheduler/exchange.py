@@ -42,7 +42,7 @@ class Exchange:
         """Send the request and take in the answer. Raises what ends the whole run.
 
         The disk is waited for before anything else: however slow it is, that is no fault of the engine, and costs a
-        request nothing of its deadline. Neither does waiting for a slot while the engine answers others.
+        request nothing of its deadline. Neither does waiting for a slot, however often it was sent before.
         """
         turn, departed_at_s = depart.turn, self._clock.monotonic_s()
         await live.source.recorder.flow()
@@ -60,7 +60,7 @@ class Exchange:
         answers_before = self._health_of(live.source.engines[turn.model]).answers
         sendings = live.sendings.setdefault(turn.key, Sendings(departed_at_s, answers_before))
         sendings.charged_from_s += sent_at_s - departed_at_s
-        if depart.sending > 1 and answers_before > sendings.answers_seen:
+        if depart.sending > 1:
             sendings.charged_from_s += depart.waited_s
         sendings.sent_at_s = sent_at_s
         return await self._send(live, depart, request, sent_at_s)

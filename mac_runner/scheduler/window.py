@@ -2,24 +2,28 @@
 
 A service tells how much it takes by turning away what is too much (429, or 503 with `Retry-After`). What it has at that
 moment is what it takes, so this is all it is handed from then on: an answer lets the next request depart. Whether it
-takes more by now is tried each time it has answered a whole window: first with one request more, then with two, with
-four and so on, until it turns one away (as TCP probes for bandwidth, RFC 5681, but for the decrease: what a service has
-in hand is known here, and need not be guessed by halving).
+takes more by now is tried every few answers: first with one request more, then with two, with four and so on, until it
+turns one away. So TCP closes its window at a loss and opens it as answers come (RFC 5681), but TCP halves it: what a
+service has in hand is known here, and need not be guessed.
+
+Not all that is turned away was too much: one of several servers is full, an overload lasts a moment, a lock is held.
+So a few answers are enough to try more, in a window of any size. If it took a whole window of them, the one request in
+twenty that a service turns away at random would close a window of 256 to a tenth of that, and keep it there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mac_runner.limits import REST_S, RETRY_AFTER_S_MAX
+from mac_runner.limits import ANSWERS_TO_GROW, REST_S, RETRY_AFTER_S_MAX
 
 
 @dataclass(slots=True)
 class Window:
     """One engine's; `size` is in requests, None for an engine that takes whatever it is handed.
 
-    `answers` are those since the size last changed, `step` is what it grows by after a whole window of them. `rests`
-    are those since the last answer.
+    `answers` are those since the size last changed, `step` is what it grows by next. `rests` are those since the last
+    answer.
     """
 
     size: int | None = None
@@ -52,7 +56,7 @@ class Window:
         if self.size is None or in_flight < self.size:
             return
         self.answers += 1
-        if self.answers < self.size:
+        if self.answers < min(self.size, ANSWERS_TO_GROW):
             return
         self.size, self.answers, self.step = self.size + self.step, 0, 2 * self.step
         if self.size >= limit:

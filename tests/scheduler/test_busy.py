@@ -46,6 +46,29 @@ def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -
     assert stage.ended_at_s > 300.0
 
 
+@pytest.mark.parametrize("pause_s", [None, 1.0, 5.0])
+def test_waiting_for_a_service_that_is_busy_to_everybody_takes_no_request_its_time(pause_s: float | None) -> None:
+    """While one request is tried after the other, each of the others waits longer than its deadline allows."""
+    service = LimitedService(capacity=16, pause_s=pause_s)
+    service.opens_at_s = 200.0
+    stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=RetryPolicy(request_deadline_s=30.0))
+
+    assert stage.play().failed == 0
+
+
+@pytest.mark.parametrize("whim_rate", [0.05, 0.15])
+def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(whim_rate: float) -> None:
+    ended_at_s = []
+    for rate in (0.0, whim_rate):
+        service = LimitedService(capacity=64)
+        service.whim_rate = rate
+        stage = Stage(work=tasks(120, models=1), backends={"model-0": service})
+        assert stage.play().failed == 0
+        ended_at_s.append(stage.ended_at_s)
+
+    assert ended_at_s[1] < 1.2 * ended_at_s[0]
+
+
 @pytest.mark.parametrize("capacity", [4, 64])
 def test_a_prompt_that_is_never_taken_holds_up_nobody_else(capacity: int) -> None:
     """As with services that say "busy" to what is too large for them."""

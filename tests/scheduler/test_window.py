@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.limits import REST_S, RETRY_AFTER_S_MAX
+from mac_runner.limits import ANSWERS_TO_GROW, REST_S, RETRY_AFTER_S_MAX
 from mac_runner.scheduler.window import Window
 
 LIMIT = 64
@@ -28,24 +28,35 @@ def test_an_engine_that_turns_a_request_away_is_handed_what_it_has_and_at_least_
     assert window.within(LIMIT) == size
 
 
-def test_each_window_answered_adds_twice_as_much_until_all_is_handed_again() -> None:
+def test_each_few_answers_add_twice_as_much_until_all_is_handed_again() -> None:
     window = Window()
     window.turned_away(5)
     sizes = []
     while window.size is not None:
         sizes.append(window.size)
-        answer(window, window.size)
+        answer(window, ANSWERS_TO_GROW)
 
     assert sizes == [5, 6, 8, 12, 20, 36]
     assert window.within(LIMIT) == LIMIT
 
 
+def test_a_small_window_grows_once_all_of_it_is_answered() -> None:
+    window = Window()
+    window.turned_away(1)
+    sizes = []
+    for _ in range(3):
+        sizes.append(window.within(LIMIT))
+        answer(window, min(sizes[-1], ANSWERS_TO_GROW))
+
+    assert sizes == [1, 2, 4]
+
+
 def test_after_it_was_wrong_it_grows_by_one_again() -> None:
     window = Window()
     window.turned_away(5)
-    answer(window, 5 + 6)
+    answer(window, 2 * ANSWERS_TO_GROW)
     window.turned_away(7)
-    answer(window, 7)
+    answer(window, ANSWERS_TO_GROW)
 
     assert window.size == 8
 

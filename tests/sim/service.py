@@ -13,8 +13,9 @@ from tests.sim.engine import SimulatedEngine
 class LimitedService(SimulatedEngine):
     """Serves `at_once` requests at a time, and begins `per_s` in a second on average, no more than that in a burst.
 
-    What is too much it answers at once with "busy, come again in `pause_s`". It never takes anything of the
-    conversation that is `denied`.
+    What is too much it answers at once with "busy, come again in `pause_s`", and so it does with everything before
+    `opens_at_s`, and with a share of the rest, the `whim_rate`. It never takes anything of the conversation that is
+    `denied`.
     """
 
     def __init__(
@@ -25,6 +26,8 @@ class LimitedService(SimulatedEngine):
         self.per_s = per_s
         self.pause_s = pause_s
         self.denied = ""
+        self.opens_at_s = 0.0
+        self.whim_rate = 0.0
         self.serving = 0
         self.answered = 0
         self.served_s = 0.0
@@ -47,9 +50,11 @@ class LimitedService(SimulatedEngine):
             self.served_s += self.last_answer_at_s - began_at_s
 
     def _allows(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self.opens_at_s or self.random.random() < self.whim_rate:
+            return False
         if self.per_s == math.inf:
             return True
-        now_s = asyncio.get_running_loop().time()
         self._allowance = min(self.per_s, self._allowance + (now_s - self._allowed_at_s) * self.per_s)
         self._allowed_at_s = now_s
         if self._allowance < 1:
