@@ -59,8 +59,10 @@ ANSWERS_PER_RETRY = 5
 ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
 ENGINE_SILENCE_S_MAX = 60.0
 ENGINE_BUSY_S_MAX = 600.0
-# scheduler: of an engine that turns requests away, how many answers are enough to hand it more, how long it is left
-# alone at first that has nothing in hand, and how often a turn may be turned away before it may be the reason itself.
+# scheduler: of an engine that turns requests away, how many refusals that no answers make up for have it handed less,
+# and how many answers more; how long one that has nothing in hand is left alone at first; and how often a turn may be
+# turned away before it may be the reason itself.
+REFUSALS_TO_SHRINK = 2
 ANSWERS_TO_GROW = 4
 REST_S = 0.5
 TURNED_AWAY_MAX = 6

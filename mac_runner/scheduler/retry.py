@@ -3,12 +3,14 @@
 Pauses double from `backoff_s` to `backoff_s_max` and are drawn from the upper half of that, so that requests that
 failed together do not come back together. The draw is derived from the request's name: a run is as repeatable with
 faults as without. An engine that says how long it wants to be left alone is obeyed, up to RETRY_AFTER_S_MAX; one that
-is busy is asked as soon as it allows, and while it answers others, as soon as the first time.
+is busy is asked as soon as it allows, and while it answers others, as soon as the first time, or not much later for
+what it has turned away over and over.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from mac_runner.config import RetryConfig
 from mac_runner.errors import TransientBackendError
@@ -16,6 +18,7 @@ from mac_runner.limits import RETRY_AFTER_S_MAX, TURNED_AWAY_MAX
 from mac_runner.types import stable_hash
 
 _HASHES = 1 << 63
+_DOUBLINGS_OF_BUSY_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class RetryPolicy:
             return None
         doublings = sending - 1
         if error.is_busy and (is_answering or error.retry_after_s is not None):
-            doublings = max(0, turned_away - TURNED_AWAY_MAX)
+            doublings = min(max(0, turned_away - TURNED_AWAY_MAX), _DOUBLINGS_OF_BUSY_MAX)
         # The exponent is bounded so that a large `max_attempts` cannot overflow a float.
         ceiling_s = min(self.backoff_s_max, self.backoff_s * 2.0 ** min(doublings, 60))
         delay_s = ceiling_s * (0.5 + 0.5 * jitter)

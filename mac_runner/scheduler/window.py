@@ -3,30 +3,32 @@
 A service tells how much it takes by turning away what is too much (429, or 503 with `Retry-After`). What it has at that
 moment is what it takes, so this is all it is handed from then on: an answer lets the next request depart. Whether it
 takes more by now is tried every few answers: first with one request more, then with two, with four and so on, until it
-turns one away. So TCP closes its window at a loss and opens it as answers come (RFC 5681), but TCP halves it: what a
+turns them away. So TCP closes its window at a loss and opens it as answers come (RFC 5681), but TCP halves it: what a
 service has in hand is known here, and need not be guessed.
 
 Not all that is turned away was too much: one of several servers is full, an overload lasts a moment, a lock is held.
-So a few answers are enough to try more, in a window of any size. If it took a whole window of them, the one request in
-twenty that a service turns away at random would close a window of 256 to a tenth of that, and keep it there.
+So it takes several refusals that no answers make up for to close the window, and a few answers, whatever its size, to
+open it. If each refusal closed it, a service that turns away three requests in ten at random would end up with one at a
+time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mac_runner.limits import ANSWERS_TO_GROW, REST_S, RETRY_AFTER_S_MAX
+from mac_runner.limits import ANSWERS_TO_GROW, REFUSALS_TO_SHRINK, REST_S, RETRY_AFTER_S_MAX
 
 
 @dataclass(slots=True)
 class Window:
     """One engine's; `size` is in requests, None for an engine that takes whatever it is handed.
 
-    `answers` are those since the size last changed, `step` is what it grows by next. `rests` are those since the last
-    answer.
+    `refusals` are those that no answer has made up for, as far as they are counted; `answers` are those since the size
+    last changed, `step` is what it grows by next; `rests` are those since the last answer.
     """
 
     size: int | None = None
+    refusals: int = 0
     answers: int = 0
     step: int = 1
     rests: int = 0
@@ -37,7 +39,9 @@ class Window:
 
     def turned_away(self, in_flight: int) -> None:
         """A request was turned away, and `in_flight` others were not."""
-        self.size, self.answers, self.step = max(1, in_flight), 0, 1
+        self.refusals = min(self.refusals + 1, REFUSALS_TO_SHRINK) if in_flight else REFUSALS_TO_SHRINK
+        if self.refusals == REFUSALS_TO_SHRINK:
+            self.size, self.answers, self.step = max(1, in_flight), 0, 1
 
     def rest_s(self, delay_s: float | None) -> float:
         """How long an engine is left alone, in seconds, that turned a request away and has no other; the request itself
@@ -52,7 +56,7 @@ class Window:
 
     def answered(self, in_flight: int, limit: int) -> None:
         """A request was answered while `in_flight`, itself included, were there. A window not in use does not grow."""
-        self.rests = 0
+        self.rests, self.refusals = 0, max(0, self.refusals - 1)
         if self.size is None or in_flight < self.size:
             return
         self.answers += 1

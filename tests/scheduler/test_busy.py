@@ -32,14 +32,14 @@ def test_a_service_of_so_many_a_second_answers_that_many(latency_s_max: float, p
     result = stage.play()
 
     assert result.failed == 0
-    assert len(service.sent) < 2.5 * service.answered
+    assert len(service.sent) < 3 * service.answered
     assert service.answered / stage.ended_at_s > 0.8 * 5
 
 
 @pytest.mark.parametrize("pause_s", [None, 1.0])
 def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -> None:
     service = LimitedService(capacity=16, per_s=2, pause_s=pause_s)
-    retry = RetryPolicy(max_attempts=3, request_deadline_s=25.0)
+    retry = RetryPolicy(max_attempts=3, request_deadline_s=40.0)
     stage = Stage(work=tasks(60, models=1), backends={"model-0": service}, retry=retry)
 
     assert stage.play().failed == 0
@@ -56,7 +56,7 @@ def test_waiting_for_a_service_that_is_busy_to_everybody_takes_no_request_its_ti
     assert stage.play().failed == 0
 
 
-@pytest.mark.parametrize("whim_rate", [0.05, 0.15])
+@pytest.mark.parametrize("whim_rate", [0.05, 0.3])
 def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(whim_rate: float) -> None:
     ended_at_s = []
     for rate in (0.0, whim_rate):
@@ -66,7 +66,7 @@ def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(wh
         assert stage.play().failed == 0
         ended_at_s.append(stage.ended_at_s)
 
-    assert ended_at_s[1] < 1.2 * ended_at_s[0]
+    assert ended_at_s[1] < 1.3 * ended_at_s[0]
 
 
 @pytest.mark.parametrize("capacity", [4, 64])
