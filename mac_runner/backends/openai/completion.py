@@ -11,6 +11,7 @@ from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.complaint import complaint
 from mac_runner.backends.foreign import clipped, scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
+from mac_runner.backends.openai.parts import Content, read_parts
 from mac_runner.errors import Verdict
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
@@ -73,11 +74,11 @@ def _text(choice: JsonObject) -> str:
     if "message" not in choice:
         return _string(choice.get("text"), "text")
     message = _object(choice["message"], "message")
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        return content
-    if content not in (None, ""):
-        raise malformed("content is no text")
+    content = _content(message.get("content"))
+    if content.text:
+        return content.text
+    if content.thought:
+        return OPEN_THOUGHT + content.thought
     # A server that takes the thought out of the text leaves no text when the thought never came to an end; one that
     # sets a refusal apart leaves none beside it.
     for key, mark in _ASIDE.items():
@@ -86,6 +87,17 @@ def _text(choice: JsonObject) -> str:
     if message.get("tool_calls"):
         raise _refused(_TOOL_CALL)
     return ""  # The protocol has null for a reply without a word, too.
+
+
+def _content(content: JsonValue) -> Content:
+    match content:
+        case None:
+            return Content()
+        case str():
+            return Content(text=content)
+        case list():
+            return read_parts(content)
+    raise malformed("content is no text")
 
 
 def _has_hidden_thought(choice: JsonObject, usage: JsonValue) -> bool:

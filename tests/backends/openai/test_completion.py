@@ -36,6 +36,41 @@ def test_reasoning_beside_a_text_is_left_out() -> None:
     assert read(chat("Aye.", reasoning="Hm.")).text == "Aye."
 
 
+THOUGHT: JsonObject = {
+    "type": "thinking",
+    "thinking": [{"type": "text", "text": "If I "}, {"type": "text", "text": "vote"}],
+}
+ONE_TEXT: JsonObject = {"type": "text", "text": "So "}
+TWO_TEXT: JsonObject = {"type": "text", "text": "be it."}
+
+
+def test_parts_of_text_are_joined_and_a_thought_beside_them_is_left_out() -> None:
+    assert read(chat([ONE_TEXT, TWO_TEXT])).text == "So be it."
+    assert read(chat([THOUGHT, ONE_TEXT, TWO_TEXT])).text == "So be it."
+    assert read(chat([])).text == ""
+
+
+@pytest.mark.parametrize("part", [THOUGHT, {"type": "thinking", "thinking": "If I vote"}])
+def test_part_of_a_thought_without_a_text_stays_an_open_thought(part: JsonObject) -> None:
+    assert read(chat([part], finish_reason="length")).text == "<think>If I vote"
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ({"type": "image_url", "image_url": {}}, "content holds a part of type 'image_url'"),
+        ({"type": "text", "text": 7}, "content holds a part of type 'text' that is no text"),
+        ({"type": "thinking"}, "content holds a part of type 'thinking'"),
+        ({"type": "thinking", "thinking": [{"type": "reference", "reference_ids": [1]}]}, "thinking .* 'reference'"),
+        ({"type": ["text"]}, "content holds a part without a type"),
+        ("So be it.", "content holds a part without a type"),
+    ],
+)
+def test_part_that_is_no_text_is_malformed_and_named(part: JsonValue, what: str) -> None:
+    with pytest.raises(SendingError, match=f"malformed reply: {what}"):
+        read(chat([ONE_TEXT, part]))
+
+
 @pytest.mark.parametrize(
     ("content", "reasoning_tokens", "text"),
     [(None, 512, "<think>"), ("", 512, "<think>"), (None, 0, "<think>"), ("", 0, "")],
