@@ -18,10 +18,11 @@ from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCo
 
 _REASONS: Final = {
     "stop": FinishReason.STOP,
-    "eos": FinishReason.STOP,  # Together's
-    "eos_token": FinishReason.STOP,  # Text Generation Inference's, as is the next
-    "stop_sequence": FinishReason.STOP,
+    "eos": FinishReason.STOP,  # Together's, which has "stop" for stop sequences
+    "stop_sequence": FinishReason.STOP,  # Text Generation Inference's, which has "stop" for the end-of-sequence token …
+    "eos_token": FinishReason.STOP,  # … and this where it does not translate it
     "length": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,  # Mistral's, where the model's context ends
 }
 _TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
 _CUT_OFF: Final = frozenset({"abort", "error"})
@@ -160,8 +161,11 @@ def _string(value: JsonValue, name: str) -> str:
 
 
 def _count(value: JsonValue, name: str) -> int:
+    """None is 0. A gateway whose language has one kind of number may write 10 as 10.0."""
     if value is None:
         return 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if type(value) is not int or not 0 <= value <= ENGINE_TOKENS_MAX:
         raise malformed(f"{name} is no count")
     return value

@@ -91,9 +91,17 @@ def test_null_is_a_reply_without_a_word(message: JsonObject) -> None:
     assert (reply.text, reply.finish_reason) == ("", FinishReason.STOP)
 
 
-@pytest.mark.parametrize("reason", ["eos", "eos_token", "stop_sequence"])
-def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str) -> None:
-    assert read(chat("Aye.", finish_reason=reason)).finish_reason is FinishReason.STOP
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("eos", FinishReason.STOP),
+        ("eos_token", FinishReason.STOP),
+        ("stop_sequence", FinishReason.STOP),
+        ("model_length", FinishReason.LENGTH),
+    ],
+)
+def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str, meaning: FinishReason) -> None:
+    assert read(chat("Aye.", finish_reason=reason)).finish_reason is meaning
 
 
 def test_refusal_is_the_text_where_there_is_no_other() -> None:
@@ -115,6 +123,22 @@ def test_tokens_are_as_the_server_counts_them_or_none() -> None:
     assert read(chat("x") | {"usage": usage}).tokens == TokenCount(prompt=9, cached=5, completion=4)
     assert read(chat("x") | {"usage": usage | {"prompt_tokens_details": None}}).tokens.cached == 0
     assert read(chat("x")).tokens == TokenCount()
+
+
+def test_count_that_is_written_as_a_float_is_that_count() -> None:
+    usage: JsonObject = {
+        "prompt_tokens": 9.0,
+        "completion_tokens": 4.0,
+        "prompt_tokens_details": {"cached_tokens": 5.0},
+    }
+
+    assert read(chat("x") | {"usage": usage}).tokens == TokenCount(prompt=9, cached=5, completion=4)
+
+
+@pytest.mark.parametrize("count", [9.5, -1.0, float("inf"), 1e300, True])
+def test_number_that_counts_nothing_is_malformed(count: float) -> None:
+    with pytest.raises(SendingError, match="malformed reply: prompt_tokens is no count"):
+        read(chat("x") | {"usage": {"prompt_tokens": count}})
 
 
 @pytest.mark.parametrize("is_chat", [True, False])
