@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final, cast
 
 from mac_runner.backends.chat import OPEN_THOUGHT
-from mac_runner.backends.complaint import complaint
 from mac_runner.backends.foreign import clipped, scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
 from mac_runner.backends.openai.parts import Content, read_parts
@@ -35,8 +34,6 @@ _LOGPROB_MAX: Final = 1e6
 def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
     """The reply in `body`. Raises SendingError."""
     choices = body.get("choices")
-    if choices is None and body.get("error"):
-        raise malformed(f"an error with status 200: {complaint(body).text}")
     if not isinstance(choices, list) or len(choices) != 1:
         raise malformed("it does not hold exactly one choice")
     choice = _object(choices[0], "choices[0]")

@@ -192,11 +192,6 @@ def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
     assert caught.value.verdict is Verdict.RETRY
 
 
-def test_error_in_the_place_of_a_completion_is_quoted() -> None:
-    with pytest.raises(SendingError, match="malformed reply: an error with status 200: overloaded"):
-        read({"error": {"message": "overloaded", "code": 429}})
-
-
 def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:
     with pytest.raises(SendingError, match="finish_reason is 'end_turn', none of"):
         read(chat("Aye.", finish_reason="end_turn"))
