@@ -82,6 +82,8 @@ READY_HEAP_DEAD_MAX = 64
 ENGINE_ERROR_CHARS_MAX = 300
 ENGINE_TOKENS_MAX = 1 << 40
 HTTP_BODY_BYTES_MAX = 8 << 20
+# Each member costs a copy of all that follows it.
+HTTP_GZIP_MEMBERS_MAX = 256
 HTTP_CONNECT_S_MAX = 10.0
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
 HTTP_KEEP_ALIVE_S = 4.0

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.problems import Problem, found, suggestion
-from mac_runner.config.section import PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, Section, place_at
+from mac_runner.config.section import ADDRESS, PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, Section, place_at
 from mac_runner.types import JsonValue
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -35,6 +35,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "too_short": lambda ctx: f"at least {ctx['min_length']} of them",
     "too_long": lambda ctx: f"at most {ctx['max_length']} of them",
     "literal_error": lambda ctx: f"one of {ctx['expected']}",
+    ADDRESS: lambda ctx: f"the address of a server ({ctx['flaw']})",
     "string_pattern_mismatch": lambda ctx: PATTERN_WORDS.get(str(ctx["pattern"]), "a text of another form"),
 }
 

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from mac_runner.config.addresses import flaw_of
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Where a value stands in the file: keys and list indices from the top."""
@@ -20,6 +23,16 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
 """A YAML list, kept as a tuple: the container is converted, its elements are as strict as everything else."""
+
+ADDRESS: Final = "address"
+"""The type of pydantic's error for a URL at which no server can be."""
+
+
+def _sound(url: str) -> str:
+    if (flaw := flaw_of(url)) is not None:
+        raise PydanticCustomError(ADDRESS, "{flaw}", {"flaw": flaw})
+    return url
+
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 URL_PATTERN: Final = r"^https?://[^\s@]+$"
@@ -31,7 +44,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
 }
 Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
-Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN)]
+Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_sound)]
 VariableName: TypeAlias = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
 
 

@@ -30,6 +30,25 @@ def test_codes_are_told_apart_from_the_words() -> None:
     assert complaint_of(body).codes == {"insufficient_quota", "429"}
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"error": {"message": "slow down", "code": 429}}', 429),
+        (b'{"error": {"message": "slow down", "type": "busy", "code": "429"}}', 429),
+        (b'{"error": {"message": "spent", "status": 402}}', 402),
+        (b'{"object": "error", "message": "no such thing", "code": 404}', 404),
+        (b'{"error": {"message": "cut off", "code": "length", "status": 500}}', 500),
+        (b'{"error": {"message": "well", "code": 200}}', None),
+        (b'{"error": {"message": "odd", "code": true}}', None),
+        (b'{"error": {"message": "odd", "code": [429]}}', None),
+        (b'{"error": "429"}', None),
+        (b"429", None),
+    ],
+)
+def test_status_inside_is_that_of_an_error_or_none(body: bytes, status: int | None) -> None:
+    assert complaint_of(body).status == status
+
+
 def test_page_is_quoted_on_one_short_line() -> None:
     page = b"<html>\n<h1>\x1b[31m" + b"Bad Gateway " * 100 + b"</html>"
 

@@ -122,6 +122,25 @@ def test_engine_that_cannot_be_built_is_a_problem_of_its_own(at_once: AtOnce, la
     assert "model        well (scripted, heuristic)\n             started in " in process.stdout
 
 
+@pytest.mark.parametrize("flags", [("doctor",), ()], ids=["doctor", "run"])
+@pytest.mark.parametrize("port", ["99999", "0", "abc"])
+def test_port_that_cannot_be_one_is_bad_input_before_anything_is_sent(
+    at_once: AtOnce, lab: Lab, stub: OllamaStub, port: str, flags: tuple[str, ...]
+) -> None:
+    served: JsonObject = {"backend": "openai", "openai_config": {"model": "m", "base_urls": [f"http://h:{port}/v1"]}}
+    models = {"well": ollama(stub.host), "served": served, "local": ollama(f"http://h:{port}")}
+
+    process = at_once(*flags, lab.write(experiment(models=models)))
+
+    assert process.returncode == 2
+    assert (
+        f"""model_definitions.served.openai_config.base_urls.0: found the text "http://h:{port}/v1";"""
+        in process.stderr
+    )
+    assert f"""model_definitions.local.ollama_config.host: found the text "http://h:{port}";""" in process.stderr
+    assert not stub.requests
+
+
 def test_addresses_of_one_model_are_examined_one_by_one(at_once: AtOnce, lab: Lab, dead_host: str) -> None:
     urls = [f"{dead_host}/v1", f"{dead_host}/other/v1"]
     model: JsonObject = {"backend": "openai", "openai_config": {"model": "some", "base_urls": list(urls)}}

@@ -18,7 +18,6 @@ from typing import Final
 
 from ollama import AsyncClient, ChatResponse, ProcessResponse
 
-from mac_runner.backends.addresses import flaw_of
 from mac_runner.backends.keys import discreet, key_in, unspoken
 from mac_runner.backends.ollama.pulling import follow_pull
 from mac_runner.backends.ollama.verdicts import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
@@ -55,7 +54,6 @@ class OllamaBackend:
         say: Callable[[str], None],
     ) -> None:
         self._key = ("model_definitions", name, "ollama_config")
-        _check_host(name, config.host)
         self._api_key = key_in(os.environ, KEY_VARIABLE)
         self._config = config
         self._settings = settings
@@ -235,13 +233,6 @@ class OllamaBackend:
         """What is wrong with a setting of the section, or with all of it."""
         key = (*self._key, *setting)
         return ConfigError(f"{'.'.join(key)}: {text}", key=key)
-
-
-def _check_host(name: str, host: str) -> None:
-    flaw = flaw_of(host)
-    if flaw is not None:
-        key = ("model_definitions", name, "ollama_config", "host")
-        raise ConfigError(f"{'.'.join(key)}: found {host!r}; {flaw}", key=key)
 
 
 def _context_tokens(loaded: ProcessResponse, model: str) -> int | None:

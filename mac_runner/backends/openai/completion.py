@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Final, cast
 
 from mac_runner.backends.chat import OPEN_THOUGHT
-from mac_runner.backends.complaint import complaint
 from mac_runner.backends.foreign import clipped, scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
+from mac_runner.backends.openai.parts import Content, read_parts
 from mac_runner.errors import Verdict
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
 
 _REASONS: Final = {
     "stop": FinishReason.STOP,
-    "eos": FinishReason.STOP,  # Together's
-    "eos_token": FinishReason.STOP,  # Text Generation Inference's, as is the next
-    "stop_sequence": FinishReason.STOP,
+    "eos": FinishReason.STOP,  # Together's, which has "stop" for stop sequences
+    "stop_sequence": FinishReason.STOP,  # Text Generation Inference's, which has "stop" for the end-of-sequence token …
+    "eos_token": FinishReason.STOP,  # … and this where it does not translate it
     "length": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,  # Mistral's, where the model's context ends
 }
 _TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
 _CUT_OFF: Final = frozenset({"abort", "error"})
@@ -33,8 +34,6 @@ _LOGPROB_MAX: Final = 1e6
 def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
     """The reply in `body`. Raises SendingError."""
     choices = body.get("choices")
-    if choices is None and body.get("error"):
-        raise malformed(f"an error with status 200: {complaint(body).text}")
     if not isinstance(choices, list) or len(choices) != 1:
         raise malformed("it does not hold exactly one choice")
     choice = _object(choices[0], "choices[0]")
@@ -73,11 +72,11 @@ def _text(choice: JsonObject) -> str:
     if "message" not in choice:
         return _string(choice.get("text"), "text")
     message = _object(choice["message"], "message")
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        return content
-    if content not in (None, ""):
-        raise malformed("content is no text")
+    content = _content(message.get("content"))
+    if content.text:
+        return content.text
+    if content.thought:
+        return OPEN_THOUGHT + content.thought
     # A server that takes the thought out of the text leaves no text when the thought never came to an end; one that
     # sets a refusal apart leaves none beside it.
     for key, mark in _ASIDE.items():
@@ -86,6 +85,17 @@ def _text(choice: JsonObject) -> str:
     if message.get("tool_calls"):
         raise _refused(_TOOL_CALL)
     return ""  # The protocol has null for a reply without a word, too.
+
+
+def _content(content: JsonValue) -> Content:
+    match content:
+        case None:
+            return Content()
+        case str():
+            return Content(text=content)
+        case list():
+            return read_parts(content)
+    raise malformed("content is no text")
 
 
 def _has_hidden_thought(choice: JsonObject, usage: JsonValue) -> bool:
@@ -148,8 +158,11 @@ def _string(value: JsonValue, name: str) -> str:
 
 
 def _count(value: JsonValue, name: str) -> int:
+    """None is 0. A gateway whose language has one kind of number may write 10 as 10.0."""
     if value is None:
         return 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if type(value) is not int or not 0 <= value <= ENGINE_TOKENS_MAX:
         raise malformed(f"{name} is no count")
     return value

@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.faults import malformed
-from mac_runner.limits import HTTP_BODY_BYTES_MAX
+from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 _QUOTED_BYTES: Final = 200
 _PLAIN: Final = frozenset({"", "identity"})
 
 
+class _Member(NamedTuple):
+    """A member of a gzip body unpacked, and what follows it."""
+
+    plain: bytes
+    rest: bytes
+
+
 def decode(body: bytes) -> JsonObject:
-    """The JSON object in `body`. Raises SendingError, and nothing else."""
+    """The JSON object in `body`, with or without a byte order mark. Raises SendingError, and nothing else."""
     try:
-        value = _DECODER.decode(body.decode("utf-8"))
+        value = _DECODER.decode(body.decode("utf-8-sig"))
     except RecursionError:
         raise malformed("JSON nested too deep") from None
     except ValueError as error:  # Of the bytes, of the JSON, of a number with too many digits, or of ours below.
         # A page of some proxy, or a stream that was not asked for: its beginning tells what the error cannot.
-        start = clipped(body[:_QUOTED_BYTES].decode("utf-8", "replace"))
+        start = clipped(body[:_QUOTED_BYTES].decode("utf-8-sig", "replace"))
         raise malformed(f"no JSON: {error}; it begins: {start}" if start else f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise malformed(f"JSON, but {type(value).__name__} in the place of an object")
@@ -42,16 +50,30 @@ def unpacked(body: bytes, content_encoding: str) -> bytes:
         return body
     if encoding not in ("gzip", "x-gzip"):
         raise malformed(f"compressed as {clipped(encoding, 40)!r}, which was not asked for")
+    plain, rest = _member(body, HTTP_BODY_BYTES_MAX)
+    members = [plain]
+    size = len(plain)
+    while rest.startswith(_GZIP_MAGIC):  # What else may follow is padding.
+        if len(members) == HTTP_GZIP_MEMBERS_MAX:
+            raise malformed(f"gzip of more than {HTTP_GZIP_MEMBERS_MAX} members")
+        plain, rest = _member(rest, HTTP_BODY_BYTES_MAX - size)
+        members.append(plain)
+        size += len(plain)
+    return b"".join(members)
+
+
+def _member(body: bytes, size_max: int) -> _Member:
+    """The first of the members that `body` is made of (RFC 1952)."""
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        plain = inflater.decompress(body, HTTP_BODY_BYTES_MAX + 1)
+        plain = inflater.decompress(body, size_max + 1)
     except zlib.error as error:
         raise malformed(f"no gzip: {error}") from None
-    if len(plain) > HTTP_BODY_BYTES_MAX:
+    if len(plain) > size_max:
         raise malformed(f"more than {HTTP_BODY_BYTES_MAX} bytes unpacked")
     if not inflater.eof:
         raise malformed("gzip that ends too early")
-    return plain
+    return _Member(plain, inflater.unused_data)
 
 
 def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mac_runner.backends.addresses import flaw_of
 from mac_runner.backends.base import Lacks
 from mac_runner.backends.keys import key_in
 from mac_runner.backends.openai.backend import OpenaiBackend
@@ -30,8 +29,6 @@ def check(name: str, definition: ModelDefinition) -> None:
     config = _config(definition)
     section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
     for index, url in enumerate(config.base_urls):
-        if (flaw := flaw_of(url)) is not None:
-            raise _error((*section, "base_urls", index), f"found {url!r}; {flaw}")
         if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
             raise _error((*section, "base_urls", index), f"{url!r} stands here twice")
     if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):

@@ -52,14 +52,6 @@ def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
         build(record_tokens=True)
 
 
-@pytest.mark.parametrize("host", ["http://127.0.0.1:99999", "http://[::1"])
-def test_address_that_cannot_be_one_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.ollama_config\.host: found 'http") as raised:
-        build(host=host)
-
-    assert raised.value.key == ("model_definitions", "m", "ollama_config", "host")
-
-
 def test_missing_package_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("mac_runner.backends.ollama")]:
         monkeypatch.delitem(sys.modules, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.faults import SendingError, Standing
 from mac_runner.errors import Verdict
-from mac_runner.types import FinishReason, JsonValue
+from mac_runner.types import FinishReason, JsonObject, JsonValue
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -19,7 +20,11 @@ SOUND, SHAKY, FAILING, DOUBTFUL = Standing.SOUND, Standing.SHAKY, Standing.FAILI
 
 
 def error(status: int, message: str = "no", *, retry_after: str | None = None, **more: JsonValue) -> SendingError:
-    body = json.dumps({"error": {"message": message, **more}}).encode()
+    return fault(status, {"error": {"message": message, **more}}, retry_after=retry_after)
+
+
+def fault(status: int, said: JsonObject, *, retry_after: str | None = None) -> SendingError:
+    body = json.dumps(said).encode()
     with pytest.raises(SendingError) as caught:
         read_answer(Answer(status=status, body=body, retry_after=retry_after), has_tokens=False, now=NOW)
     return caught.value
@@ -80,6 +85,66 @@ def test_thought_that_left_no_room_for_a_reply_is_an_open_thought() -> None:
 
 def test_context_length_is_no_outcome_of_a_server_error() -> None:
     assert error(500, "maximum context length").verdict is AGAIN
+
+
+ERRORS = [400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]
+
+
+@pytest.mark.parametrize("spell", [int, str])
+@pytest.mark.parametrize("status", ERRORS)
+def test_error_told_with_200_is_what_the_same_status_is(status: int, spell: Callable[[int], JsonValue]) -> None:
+    found, same = error(200, retry_after="7", code=spell(status)), error(status, retry_after="7")
+
+    assert str(found) == f"status {status}, told with status 200: no"
+    assert (found.verdict, found.standing) == (same.verdict, same.standing)
+    assert (found.retry_after_s, found.is_busy) == (same.retry_after_s, same.is_busy)
+
+
+@pytest.mark.parametrize("status", ERRORS)
+def test_error_in_the_choice_is_what_the_same_status_is(status: int) -> None:
+    choice: JsonObject = {
+        "finish_reason": "error",
+        "message": {"content": "So be"},
+        "error": {"message": "Provider returned error", "code": status},
+    }
+
+    found, same = fault(200, {"choices": [choice]}), error(status)
+
+    assert "Provider returned error" in str(found)
+    assert (found.verdict, found.standing, found.is_busy) == (same.verdict, same.standing, same.is_busy)
+
+
+@pytest.mark.parametrize("more", [{}, {"choices": None}, {"choices": []}, {"object": "error"}])
+def test_error_told_with_200_that_names_no_status_is_sent_again(more: JsonObject) -> None:
+    found = fault(200, {"error": {"message": "overloaded", "code": "overloaded_error"}, **more})
+
+    assert (found.verdict, found.standing, found.is_busy) == (AGAIN, SHAKY, False)
+    assert str(found) == "status 200: overloaded"
+
+
+@pytest.mark.parametrize("code", [400, "context_length_exceeded"])
+def test_prompt_too_long_is_an_outcome_with_200_too(code: JsonValue) -> None:
+    said = {"error": {"message": "This endpoint's maximum context length is 2048 tokens.", "code": code}}
+
+    reply = read_answer(Answer(status=200, body=json.dumps(said).encode()), has_tokens=False, now=NOW)
+
+    assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
+
+
+def test_reply_beside_an_empty_error_is_a_reply() -> None:
+    choice: JsonObject = {"finish_reason": "stop", "message": {"content": "Aye."}, "error": None}
+    body = json.dumps({"choices": [choice], "error": None}).encode()
+
+    assert read_answer(Answer(status=200, body=body), has_tokens=False, now=NOW).text == "Aye."
+
+
+def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
+    said: JsonObject = {"error": "Unexpected endpoint or method. (POST /chat/completions)"}
+
+    assert (fault(200, said).verdict, fault(200, said).standing) == (NEVER, DOUBTFUL)
+    with pytest.raises(SendingError, match="Unexpected endpoint") as caught:
+        model_names(Answer(status=200, body=json.dumps(said).encode()), NOW)
+    assert caught.value.verdict is NEVER
 
 
 def test_redirect_is_told_with_where_it_leads() -> None:

@@ -36,6 +36,41 @@ def test_reasoning_beside_a_text_is_left_out() -> None:
     assert read(chat("Aye.", reasoning="Hm.")).text == "Aye."
 
 
+THOUGHT: JsonObject = {
+    "type": "thinking",
+    "thinking": [{"type": "text", "text": "If I "}, {"type": "text", "text": "vote"}],
+}
+ONE_TEXT: JsonObject = {"type": "text", "text": "So "}
+TWO_TEXT: JsonObject = {"type": "text", "text": "be it."}
+
+
+def test_parts_of_text_are_joined_and_a_thought_beside_them_is_left_out() -> None:
+    assert read(chat([ONE_TEXT, TWO_TEXT])).text == "So be it."
+    assert read(chat([THOUGHT, ONE_TEXT, TWO_TEXT])).text == "So be it."
+    assert read(chat([])).text == ""
+
+
+@pytest.mark.parametrize("part", [THOUGHT, {"type": "thinking", "thinking": "If I vote"}])
+def test_part_of_a_thought_without_a_text_stays_an_open_thought(part: JsonObject) -> None:
+    assert read(chat([part], finish_reason="length")).text == "<think>If I vote"
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ({"type": "image_url", "image_url": {}}, "content holds a part of type 'image_url'"),
+        ({"type": "text", "text": 7}, "content holds a part of type 'text' that is no text"),
+        ({"type": "thinking"}, "content holds a part of type 'thinking'"),
+        ({"type": "thinking", "thinking": [{"type": "reference", "reference_ids": [1]}]}, "thinking .* 'reference'"),
+        ({"type": ["text"]}, "content holds a part without a type"),
+        ("So be it.", "content holds a part without a type"),
+    ],
+)
+def test_part_that_is_no_text_is_malformed_and_named(part: JsonValue, what: str) -> None:
+    with pytest.raises(SendingError, match=f"malformed reply: {what}"):
+        read(chat([ONE_TEXT, part]))
+
+
 @pytest.mark.parametrize(
     ("content", "reasoning_tokens", "text"),
     [(None, 512, "<think>"), ("", 512, "<think>"), (None, 0, "<think>"), ("", 0, "")],
@@ -56,9 +91,17 @@ def test_null_is_a_reply_without_a_word(message: JsonObject) -> None:
     assert (reply.text, reply.finish_reason) == ("", FinishReason.STOP)
 
 
-@pytest.mark.parametrize("reason", ["eos", "eos_token", "stop_sequence"])
-def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str) -> None:
-    assert read(chat("Aye.", finish_reason=reason)).finish_reason is FinishReason.STOP
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("eos", FinishReason.STOP),
+        ("eos_token", FinishReason.STOP),
+        ("stop_sequence", FinishReason.STOP),
+        ("model_length", FinishReason.LENGTH),
+    ],
+)
+def test_other_servers_words_for_the_end_of_a_reply_are_known(reason: str, meaning: FinishReason) -> None:
+    assert read(chat("Aye.", finish_reason=reason)).finish_reason is meaning
 
 
 def test_refusal_is_the_text_where_there_is_no_other() -> None:
@@ -80,6 +123,22 @@ def test_tokens_are_as_the_server_counts_them_or_none() -> None:
     assert read(chat("x") | {"usage": usage}).tokens == TokenCount(prompt=9, cached=5, completion=4)
     assert read(chat("x") | {"usage": usage | {"prompt_tokens_details": None}}).tokens.cached == 0
     assert read(chat("x")).tokens == TokenCount()
+
+
+def test_count_that_is_written_as_a_float_is_that_count() -> None:
+    usage: JsonObject = {
+        "prompt_tokens": 9.0,
+        "completion_tokens": 4.0,
+        "prompt_tokens_details": {"cached_tokens": 5.0},
+    }
+
+    assert read(chat("x") | {"usage": usage}).tokens == TokenCount(prompt=9, cached=5, completion=4)
+
+
+@pytest.mark.parametrize("count", [9.5, -1.0, float("inf"), 1e300, True])
+def test_number_that_counts_nothing_is_malformed(count: float) -> None:
+    with pytest.raises(SendingError, match="malformed reply: prompt_tokens is no count"):
+        read(chat("x") | {"usage": {"prompt_tokens": count}})
 
 
 @pytest.mark.parametrize("is_chat", [True, False])
@@ -131,11 +190,6 @@ def test_reply_the_server_gave_up_is_asked_for_again(reason: str) -> None:
         read(chat("So be", finish_reason=reason))
 
     assert caught.value.verdict is Verdict.RETRY
-
-
-def test_error_in_the_place_of_a_completion_is_quoted() -> None:
-    with pytest.raises(SendingError, match="malformed reply: an error with status 200: overloaded"):
-        read({"error": {"message": "overloaded", "code": 429}})
 
 
 def test_reason_that_the_protocol_does_not_have_is_quoted() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mac_runner.backends.openai.answer import Answer, read_answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError
-from mac_runner.limits import HTTP_BODY_BYTES_MAX
+from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 GOOD: JsonObject = {
@@ -175,9 +175,20 @@ def test_good_body_is_read() -> None:
     assert read(json.dumps(GOOD).encode(), has_tokens=True).text == "So be it."
 
 
+def test_mark_of_the_byte_order_is_no_part_of_the_json() -> None:
+    assert read(b"\xef\xbb\xbf" + FINE + b"}").text == "x"
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", " GZIP "])
 def test_compressed_body_is_unpacked(encoding: str) -> None:
     assert unpacked(gzip.compress(b"So be it."), encoding) == b"So be it."
+
+
+@pytest.mark.parametrize("rest", [b"", bytes(8)], ids=["nothing", "padding"])
+def test_members_of_a_compressed_body_are_joined(rest: bytes) -> None:
+    members = b"".join(map(gzip.compress, (b"So ", b"", b"be it.")))
+
+    assert unpacked(members + rest, "gzip") == b"So be it."
 
 
 @pytest.mark.parametrize(
@@ -186,9 +197,12 @@ def test_compressed_body_is_unpacked(encoding: str) -> None:
         (gzip.compress(b'{"a": 1}')[:-9], "gzip", "ends too early"),
         (b'{"a": 1}', "gzip", "no gzip"),
         (b'{"a": 1}', "br", "was not asked for"),
-        (gzip.compress(b" " * (HTTP_BODY_BYTES_MAX + 1)), "gzip", "unpacked"),
+        (gzip.compress(b'{"a":') + gzip.compress(b" 1}")[:-9], "gzip", "ends too early"),
+        (gzip.compress(b" " * (HTTP_BODY_BYTES_MAX + 1)), "gzip", "bytes unpacked"),
+        (gzip.compress(b" " * HTTP_BODY_BYTES_MAX) + gzip.compress(b" "), "gzip", "bytes unpacked"),
+        (gzip.compress(b"") * (HTTP_GZIP_MEMBERS_MAX + 1), "gzip", "members"),
     ],
-    ids=["cut short", "plain", "another encoding", "a bomb"],
+    ids=["cut short", "plain", "another encoding", "second cut short", "a bomb", "a bomb of two", "a swarm"],
 )
 def test_body_that_cannot_be_unpacked_is_malformed(body: bytes, encoding: str, what: str) -> None:
     with pytest.raises(SendingError, match=f"malformed reply: .*{what}"):

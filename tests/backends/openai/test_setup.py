@@ -68,11 +68,10 @@ def test_template_switches_need_the_chat_of_a_server_of_vllm() -> None:
     build_it(definition(chat_template_kwargs=switches, server="vllm"))
 
 
-@pytest.mark.parametrize("urls", [["http://h/v1?key=x"], ["http://h:99999/v1"], ["http://h/v1", "http://h/v1/"]])
-def test_base_url_that_cannot_be_meant_is_refused(urls: list[JsonValue]) -> None:
-    found = refusal(definition(base_urls=urls))
+def test_base_url_that_stands_there_twice_is_refused() -> None:
+    found = refusal(definition(base_urls=["http://h/v1", "http://h/v1/"]))
 
-    assert found.key == ("model_definitions", "stub", "openai_config", "base_urls", len(urls) - 1)
+    assert found.key == ("model_definitions", "stub", "openai_config", "base_urls", 1)
 
 
 @pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {VARIABLE: "  \n"}])
