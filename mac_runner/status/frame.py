@@ -14,11 +14,11 @@ from mac_runner.types import TokenCount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSlots:
-    """One model's slots: how many are in use now, how many there are, and the part used since the start."""
+    """One model's slots: how many are in use now, how many are in effect, and the part used since the start."""
 
     name: str
     in_flight: int
-    capacity: int
+    slots: int
     utilisation: float | None = None
 
 

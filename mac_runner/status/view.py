@@ -100,12 +100,12 @@ def _models(models: Sequence[ModelSlots], width: int) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     listed = models if len(models) <= STATUS_MODELS_MAX else models[: STATUS_MODELS_MAX - 1]
     for model in listed:
-        bar = ProgressBar(total=max(1, model.capacity), completed=model.in_flight, finished_style="bar.complete")
+        bar = ProgressBar(total=max(1, model.slots), completed=model.in_flight, finished_style="bar.complete")
         used = "" if model.utilisation is None else f"{wording.share(model.utilisation)} used"
-        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.capacity}"), Text(used))
+        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.slots}"), Text(used))
     if len(listed) < len(models):
         rest = models[len(listed) :]
-        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.capacity for model in rest)}"
+        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.slots for model in rest)}"
         grid.add_row(_line(f"… {len(rest)} more"), Text(""), Text(slots), Text(""))
     return grid
 

@@ -60,7 +60,7 @@ def pending(reading: Reading) -> str:
 
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
     """All models' slots on one line."""
-    return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.capacity}" for model in models) or UNKNOWN
+    return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
 
 
 def line(frame: StatusFrame) -> str:
