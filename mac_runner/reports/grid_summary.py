@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mac_runner.reports.grid import GridRow, figures_of
-from mac_runner.reports.summary import models_of
+from mac_runner.reports.summary import models_of, times_of
 from mac_runner.types import JsonObject, JsonValue
 
 _SUMS = ("turns", "corrections", "defaults")
@@ -26,8 +26,9 @@ def summarise_grid(
 ) -> JsonObject:
     """Sum up the combinations that are asked for.
 
-    `accounting` has `wall_s` over all sessions, when each of `sessions` began, and the account of each engine under
-    `models`; `left_out` are combinations of earlier, which stay in the directory and count for nothing here.
+    `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, and the account of each
+    engine under `models`; `left_out` are combinations of earlier, which stay in the directory and count for nothing
+    here.
     """
     summaries = [row.summary for row in rows if row.summary is not None]
     sessions = accounting.get("sessions")
@@ -40,7 +41,7 @@ def summarise_grid(
         **{key: sum(_integer(summary.get(key)) for summary in summaries) for key in _SUMS},
         "tokens": _added(summaries, "tokens", ("prompt", "cached", "completion")),
         "sessions": len(began),
-        "wall_s": accounting.get("wall_s"),
+        **times_of(accounting),
         "models": models_of(accounting.get("models")),
         "parts": [*_parts(rows, began)],
         "left_out": [*left_out],

@@ -15,11 +15,11 @@ def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
     # One in flight for 2 s, two for 3 s, one for 1 s, of four slots for 10 s.
     assert accounting.utilisation("m", 110.0) == 9 / 40
     assert accounting.as_json(110.0) == {
-        "wall_s": 10.0,
+        "played_s": 10.0,
         "models": {
             "m": {
                 "capacity": 4,
-                "slots": 4,
+                "played_s": 10.0,
                 "busy_slot_s": 9.0,
                 "available_slot_s": 40.0,
                 "requests": 1,
