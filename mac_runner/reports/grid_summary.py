@@ -39,7 +39,7 @@ def summarise_grid(
         "combinations": {"asked": len(rows), "begun": len(summaries), "complete": complete},
         "conversations": _added(summaries, "conversations", ("planned", "finished", "failed")),
         **{key: sum(_integer(summary.get(key)) for summary in summaries) for key in _SUMS},
-        "tokens": _added(summaries, "tokens", ("prompt", "cached", "completion")),
+        "tokens": _tokens(summaries),
         "sessions": len(began),
         **times_of(accounting),
         "models": models_of(accounting.get("models")),
@@ -74,6 +74,11 @@ def _result(row: GridRow) -> JsonObject:
 def _added(summaries: Sequence[JsonObject], section: str, keys: Sequence[str]) -> JsonObject:
     parts = [part for summary in summaries if isinstance(part := summary.get(section), dict)]
     return {key: sum(_integer(part.get(key)) for part in parts) for key in keys}
+
+
+def _tokens(summaries: Sequence[JsonObject]) -> JsonObject:
+    tokens = _added(summaries, "tokens", ("prompt", "cached", "completion", "uncounted_turns"))
+    return {key: count for key, count in tokens.items() if count or key != "uncounted_turns"}
 
 
 def _integer(value: JsonValue) -> int:

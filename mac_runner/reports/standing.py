@@ -9,6 +9,8 @@ from mac_runner.limits import STANDING_FAILURES_MAX, STANDING_MODELS_MAX
 from mac_runner.printable import printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.rows import parse_row
+from mac_runner.reports.summary import is_silent
+from mac_runner.reports.text import NOT_COUNTED
 from mac_runner.store import SessionStanding, Standing
 from mac_runner.types import JsonObject, JsonValue
 
@@ -150,8 +152,10 @@ def _pace(session: JsonObject) -> str:
 
 def _usage(model: JsonObject) -> str:
     tokens = _object(model.get("tokens"))
-    return (
-        f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+    answered = f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+    if is_silent(model):
+        return answered + NOT_COUNTED
+    return answered + (
         f"{_integer(tokens.get('prompt'))} prompt, {_integer(tokens.get('cached'))} cached, "
         f"{_integer(tokens.get('completion'))} completion"
     )

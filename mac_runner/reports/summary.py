@@ -42,11 +42,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "corrections": totals.corrections,
         "defaults": totals.defaults,
         "unusable": {name: dict(sorted(causes.items())) for name, causes in sorted(totals.unusable.items())},
-        "tokens": {
-            "prompt": totals.tokens.prompt,
-            "cached": totals.tokens.cached,
-            "completion": totals.tokens.completion,
-        },
+        "tokens": _tokens(totals, accounting.get("models")),
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
         **times_of(accounting),
@@ -126,6 +122,7 @@ class _Totals:
     finished: int = 0
     failed: int = 0
     turns: int = 0
+    uncounted_turns: int = 0
     corrections: int = 0
     defaults: int = 0
     unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -142,6 +139,7 @@ class _Totals:
         else:
             self.failed += 1
         self.turns += row.turns
+        self.uncounted_turns += row.uncounted_turns
         self.corrections += row.corrections
         self.defaults += row.defaults
         for name, causes in row.unusable.items():
@@ -154,6 +152,29 @@ class _Totals:
             self.wins.add(row.game)
         if row.discussion is not None:
             self.discussions.add(row.discussion)
+
+
+def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:
+    """What the engines counted; where one does not count, its name and the turns of conversations without a count."""
+    tokens: JsonObject = {
+        "prompt": totals.tokens.prompt,
+        "cached": totals.tokens.cached,
+        "completion": totals.tokens.completion,
+    }
+    if totals.uncounted_turns:
+        tokens["uncounted_turns"] = totals.uncounted_turns
+    accounts = models if isinstance(models, dict) else {}
+    if silent := [name for name, account in sorted(accounts.items()) if is_silent(account)]:
+        tokens["uncounted_models"] = [*silent]
+    return tokens
+
+
+def is_silent(account: JsonValue) -> bool:
+    """Whether an engine has answered and never said how many tokens it took."""
+    if not isinstance(account, dict) or not account.get("requests"):
+        return False
+    tokens = account.get("tokens")
+    return isinstance(tokens, dict) and tokens.get("prompt") == 0
 
 
 def times_of(accounting: JsonObject) -> JsonObject:

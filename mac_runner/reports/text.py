@@ -22,6 +22,7 @@ from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
+NOT_COUNTED = "not counted by the engine"
 MODEL_HEADS = ("capacity", "slots", "slots used", "requests")
 _WIDTH_DEFAULT = 100
 _WIN_TABLES = (
@@ -95,7 +96,7 @@ def _run_table(summary: JsonObject) -> RenderableType:
         for name, value in discussion_lines(discussions):
             _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
-    _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
+    _add(table, "tokens", _tokens(tokens, summary.get("turns")))
     for name, value in _times(summary):
         _add(table, name, value)
     if retried := _object(summary, "retried"):
@@ -109,6 +110,17 @@ def _run_table(summary: JsonObject) -> RenderableType:
         cost = f"{replies}, {_integer(tokens.get('completion'))} completion tokens"
         _add(table, "done twice", f"{cost}: another process was at work here")
     return table
+
+
+def _tokens(tokens: JsonObject, turns: JsonValue) -> str:
+    """What was counted, and what was not: nothing that nobody counted is told as none."""
+    uncounted, models = tokens.get("uncounted_turns"), tokens.get("uncounted_models")
+    if isinstance(uncounted, int) and uncounted == turns:
+        return NOT_COUNTED
+    counted = _listed(tokens, ("prompt", "cached", "completion"))
+    if isinstance(models, list):
+        return f"{counted}; {', '.join(printable(str(name)) for name in models)}: {NOT_COUNTED}"
+    return f"{counted}; {uncounted:,} turns were not counted" if isinstance(uncounted, int) else counted
 
 
 def _times(summary: JsonObject) -> Iterable[tuple[str, str]]:

@@ -93,6 +93,11 @@ class Accounting:
         """Answered requests."""
         return sum(account.requests for account in self._models.values())
 
+    @property
+    def silent_models(self) -> tuple[str, ...]:
+        """Those that have answered and never said how many tokens they took."""
+        return tuple(name for name, account in self._models.items() if account.requests and not account.prompt_tokens)
+
     def utilisation(self, model: str, now_s: float) -> float | None:
         """The part of the model's slot time in use since the start; None at the very start."""
         account = self._models[model]

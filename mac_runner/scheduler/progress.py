@@ -82,6 +82,11 @@ class Progress:
         """Tokens of this session's replies."""
         return self._tokens_before if self._accounting is None else self._tokens_before + self._accounting.tokens
 
+    @property
+    def silent_models(self) -> tuple[str, ...]:
+        """The models in use that do not count their tokens."""
+        return () if self._accounting is None else self._accounting.silent_models
+
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""
         return None if self._accounting is None else self._accounting.utilisation(model, self._now_s())

@@ -37,6 +37,7 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
         turns=progress.turns,
         turns_ended=progress.turns_ended,
         tokens=progress.tokens,
+        silent_models=progress.silent_models,
     )
 
 

@@ -111,13 +111,8 @@ def _models(models: Sequence[ModelSlots], width: int) -> Table:
 
 
 def _rates(frame: StatusFrame, width: int) -> list[Text]:
-    tokens = frame.reading.tokens
-    cached = wording.share(tokens.cached / tokens.prompt if tokens.prompt else None)
     of_turns = f"turns {wording.quantity(frame.reading.turns)}, {wording.quantity(frame.turns_per_s)}/s"
-    of_tokens = (
-        f"tokens {wording.quantity(tokens.prompt)} in ({cached} cached), "
-        f"{wording.quantity(tokens.completion)} out, {wording.quantity(frame.tokens_per_s)}/s"
-    )
+    of_tokens = wording.tokens(frame)
     one_line = f"{of_turns} · {of_tokens}"
     return [_line(one_line)] if len(one_line) <= width else [_line(of_turns), _line(of_tokens)]
 

@@ -120,6 +120,14 @@ def test_csv_and_parquet_hold_the_same_table() -> None:
     assert typed.column_names == list(read[0])
 
 
+def test_tokens_that_nobody_counted_are_left_out_of_the_table() -> None:
+    tokens: JsonObject = {"prompt": 0, "cached": 0, "completion": 0, "uncounted_turns": 40}
+    rows = [row("a", {**a_summary(), "tokens": tokens}), row("b", a_summary())]
+
+    assert cells(rows, "prompt_tokens") == ("integer", [None, 7])
+    assert grid_summary(rows)["tokens"] == {"prompt": 7, "cached": 2, "completion": 3, "uncounted_turns": 40}
+
+
 def test_summary_adds_up_the_combinations_and_keeps_slot_use_for_the_whole() -> None:
     accounting: JsonObject = {
         "wall_s": 12.5,

@@ -76,6 +76,14 @@ def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
     )
 
 
+def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
+    account: JsonObject = {"requests": 9, "faults": 0, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
+
+    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in tell_standing(
+        standing_json(standing(models={"m": account}), NOW)
+    )
+
+
 @pytest.mark.parametrize(
     ("owner", "alive", "finished", "state"),
     [

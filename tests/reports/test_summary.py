@@ -44,6 +44,23 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert summary["models"] == {"m1": {"capacity": 8, "slots_mean": 2.0, "slot_utilisation": 0.75, "requests": 12}}
 
 
+def test_turns_and_models_without_a_count_of_tokens_are_told(make_row: Make) -> None:
+    rows = [make_row(index) for index in range(3)]
+    counts = rows[1]["counts"]
+    assert isinstance(counts, dict)
+    counts["tokens"] = {"prompt": 0, "cached": 0, "completion": 0}
+    none: JsonObject = {"requests": 5, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
+    models: JsonObject = {"silent": none, "idle": {**none, "requests": 0}, "old": {"requests": 5}}
+
+    assert _summarise(rows, accounting={"models": models})["tokens"] == {
+        "prompt": 200,
+        "cached": 100,
+        "completion": 40,
+        "uncounted_turns": 10,
+        "uncounted_models": ["silent"],
+    }
+
+
 def test_rates_are_over_the_time_that_was_played(make_row: Make) -> None:
     summary = _summarise([make_row(index) for index in range(4)])
 

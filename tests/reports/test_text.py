@@ -53,6 +53,23 @@ def test_tables_stay_within_the_width(summary: JsonObject, width: int) -> None:
     assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
 
 
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({"uncounted_turns": 330}, "tokens          not counted by the engine\n"),
+        ({"uncounted_turns": 30}, "tokens          7 prompt, 0 cached, 3 completion; 30 turns were not counted\n"),
+        (
+            {"uncounted_turns": 30, "uncounted_models": ["m2"]},
+            "tokens          7 prompt, 0 cached, 3 completion; m2: not counted by the engine\n",
+        ),
+    ],
+)
+def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject, told: JsonObject, text: str) -> None:
+    tokens: JsonObject = {"prompt": 7, "cached": 0, "completion": 3, **told}
+
+    assert text in render_summary({**summary, "tokens": tokens})
+
+
 def test_time_that_was_all_play_is_told_without_a_wait(summary: JsonObject) -> None:
     assert "wall time       20.0 s\nplayed          20.0 s; " in render_summary({**summary, "wall_s": 20.04})
 

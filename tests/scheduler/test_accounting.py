@@ -51,6 +51,16 @@ def test_slots_that_come_and_go_count_while_they_are_there() -> None:
     assert accounting.utilisation("m", 4.0) == 4 / 20
 
 
+def test_models_that_answer_without_a_count_are_silent() -> None:
+    accounting = Accounting(started_at_s=0.0, concurrency=None)
+    for model, tokens in (("counts", TokenCount(prompt=7)), ("silent", TokenCount()), ("failing", None)):
+        accounting.open(model, 1)
+        accounting.departed(model, 0.0)
+        accounting.landed(model, 1.0, tokens)
+
+    assert accounting.silent_models == ("silent",)
+
+
 def test_utilisation_is_unknown_at_the_very_start() -> None:
     accounting = Accounting(started_at_s=0.0, concurrency=None)
     accounting.open("m", 1)
