@@ -196,6 +196,11 @@ class TokenCount:
     cached: int = 0
     completion: int = 0
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the engine counts at all: there is a token in every prompt, so who counts finds one."""
+        return self.prompt > 0
+
     def __add__(self, other: TokenCount) -> TokenCount:
         return TokenCount(
             prompt=self.prompt + other.prompt,

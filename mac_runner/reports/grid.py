@@ -109,8 +109,15 @@ def _counts(summaries: Sequence[JsonObject]) -> Iterator[Column]:
     for key in _SUMS:
         yield Column(key, "integer", tuple(_integer(summary.get(key)) for summary in summaries))
     for key in _TOKENS:
-        cells = tuple(_integer(_object(summary, "tokens").get(key)) for summary in summaries)
+        cells = tuple(_integer(_counted(summary).get(key)) for summary in summaries)
         yield Column(f"{key}_tokens", "integer", cells)
+
+
+def _counted(summary: JsonObject) -> JsonObject:
+    """The tokens of a combination; none that nobody counted."""
+    tokens = _object(summary, "tokens")
+    uncounted = tokens.get("uncounted_turns")
+    return {} if uncounted and uncounted == summary.get("turns") else tokens
 
 
 def _figures(rows: Sequence[Mapping[str, Figure]]) -> Iterator[Column]:

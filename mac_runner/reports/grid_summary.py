@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mac_runner.reports.grid import GridRow, figures_of
-from mac_runner.reports.summary import models_of
+from mac_runner.reports.summary import models_of, times_of
 from mac_runner.types import JsonObject, JsonValue
 
 _SUMS = ("turns", "corrections", "defaults")
@@ -26,8 +26,9 @@ def summarise_grid(
 ) -> JsonObject:
     """Sum up the combinations that are asked for.
 
-    `accounting` has `wall_s` over all sessions, when each of `sessions` began, and the account of each engine under
-    `models`; `left_out` are combinations of earlier, which stay in the directory and count for nothing here.
+    `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, and the account of each
+    engine under `models`; `left_out` are combinations of earlier, which stay in the directory and count for nothing
+    here.
     """
     summaries = [row.summary for row in rows if row.summary is not None]
     sessions = accounting.get("sessions")
@@ -38,9 +39,9 @@ def summarise_grid(
         "combinations": {"asked": len(rows), "begun": len(summaries), "complete": complete},
         "conversations": _added(summaries, "conversations", ("planned", "finished", "failed")),
         **{key: sum(_integer(summary.get(key)) for summary in summaries) for key in _SUMS},
-        "tokens": _added(summaries, "tokens", ("prompt", "cached", "completion")),
+        "tokens": _tokens(summaries),
         "sessions": len(began),
-        "wall_s": accounting.get("wall_s"),
+        **times_of(accounting),
         "models": models_of(accounting.get("models")),
         "parts": [*_parts(rows, began)],
         "left_out": [*left_out],
@@ -73,6 +74,11 @@ def _result(row: GridRow) -> JsonObject:
 def _added(summaries: Sequence[JsonObject], section: str, keys: Sequence[str]) -> JsonObject:
     parts = [part for summary in summaries if isinstance(part := summary.get(section), dict)]
     return {key: sum(_integer(part.get(key)) for part in parts) for key in keys}
+
+
+def _tokens(summaries: Sequence[JsonObject]) -> JsonObject:
+    tokens = _added(summaries, "tokens", ("prompt", "cached", "completion", "uncounted_turns"))
+    return {key: count for key, count in tokens.items() if count or key != "uncounted_turns"}
 
 
 def _integer(value: JsonValue) -> int:

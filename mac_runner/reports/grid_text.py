@@ -14,7 +14,7 @@ from rich.text import Text
 from mac_runner.limits import REPORT_GRID_ROWS_MAX
 from mac_runner.printable import printable
 from mac_runner.reports.grid import Figure, GridRow, figure_names, figures_of
-from mac_runner.reports.text import UNKNOWN, drawn, show
+from mac_runner.reports.text import MODEL_HEADS, UNKNOWN, drawn, model_cells, show
 from mac_runner.types import JsonObject, JsonValue
 
 _WIDTH_MAX = 4_000
@@ -93,17 +93,10 @@ def _engines(summary: JsonObject) -> Iterator[RenderableType]:
         return
     table = _table("engines, over all combinations")
     table.add_column("engine", overflow="fold")
-    for name in ("capacity", "slots used", "requests"):
+    for name in MODEL_HEADS:
         table.add_column(name, justify="right", no_wrap=True)
     for name, model in models.items():
-        account = model if isinstance(model, dict) else {}
-        used = account.get("slot_utilisation")
-        cells = (
-            _integer(account.get("capacity")),
-            f"{used:.1%}" if isinstance(used, int | float) else UNKNOWN,
-            _integer(account.get("requests")),
-        )
-        table.add_row(Text(printable(name)), *map(Text, cells))
+        table.add_row(Text(printable(name)), *map(Text, model_cells(model if isinstance(model, dict) else {})))
     yield table
 
 

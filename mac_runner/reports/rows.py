@@ -59,6 +59,11 @@ class IndexRow:
     unusable: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failed_attempts: int = 0
 
+    @property
+    def uncounted_turns(self) -> int:
+        """Its turns, where no engine counted the tokens of any of them."""
+        return 0 if self.tokens.is_counted else self.turns
+
 
 def parse_row(row: JsonObject) -> IndexRow:
     """Read one row of the index. Raises RunDirectoryError naming the task and the key."""

@@ -9,6 +9,8 @@ from mac_runner.limits import STANDING_FAILURES_MAX, STANDING_MODELS_MAX
 from mac_runner.printable import printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.rows import parse_row
+from mac_runner.reports.summary import is_silent
+from mac_runner.reports.text import NOT_COUNTED
 from mac_runner.store import SessionStanding, Standing
 from mac_runner.types import JsonObject, JsonValue
 
@@ -39,6 +41,7 @@ def standing_json(standing: Standing, now: datetime) -> JsonObject:
         "eta_s": None if latest is None or standing.is_owner_alive is False else _time_left_s(standing, latest),
         "sessions": standing.sessions,
         "wall_s": standing.usage.get("wall_s"),
+        "played_s": standing.usage.get("played_s"),
         "models": standing.usage.get("models", {}),
         "failures": failures.report(),
     }
@@ -66,22 +69,23 @@ def _owner(standing: Standing, now: datetime) -> JsonObject | None:
 
 
 def _session(session: SessionStanding) -> JsonObject:
-    wall_s, turns = _number(session.usage.get("wall_s")), _requests(session)
+    played_s, turns = _number(session.usage.get("played_s")), _requests(session)
     return {
         "number": session.number,
         "started_at": session.started_at,
-        "wall_s": wall_s,
+        "wall_s": _number(session.usage.get("wall_s")),
+        "played_s": played_s,
         "conversations": session.ended,
         "turns": turns,
-        "conversations_per_s": _ratio(session.ended, wall_s),
-        "turns_per_s": _ratio(turns, wall_s),
+        "conversations_per_s": _ratio(session.ended, played_s),
+        "turns_per_s": _ratio(turns, played_s),
     }
 
 
 def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
     """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
     remaining = standing.planned - standing.ended
-    turns_per_s = _ratio(_requests(session), _number(session.usage.get("wall_s")))
+    turns_per_s = _ratio(_requests(session), _number(session.usage.get("played_s")))
     if remaining == 0:
         return 0.0
     if not session.ended or not turns_per_s:
@@ -107,7 +111,10 @@ def _lines(told: JsonObject) -> Iterator[tuple[str, str]]:
     if session := _object(told["session"]):
         yield "last session", _pace(session)
     yield "to go", _duration(told["eta_s"])
-    yield "sessions", f"{told['sessions']}, {_duration(told['wall_s'])} in all"
+    yield (
+        "sessions",
+        f"{told['sessions']}, {_duration(told['wall_s'])} in all, {_duration(told['played_s'])} of it played",
+    )
     models = _object(told["models"])
     for name in list(models)[:STANDING_MODELS_MAX]:
         yield "model", f"{name}: {_usage(_object(models[name]))}"
@@ -134,19 +141,21 @@ def _counts(counts: JsonObject) -> str:
 
 
 def _pace(session: JsonObject) -> str:
-    if session["wall_s"] is None:
+    if session["played_s"] is None:
         return f"{_integer(session['conversations'])} conversations; its time and turns were not noted yet"
     return (
         f"{_integer(session['conversations'])} conversations and {_integer(session['turns'])} turns in "
-        f"{_duration(session['wall_s'])}: {_rate(session['conversations_per_s'])} conversations/s, "
+        f"{_duration(session['played_s'])} played: {_rate(session['conversations_per_s'])} conversations/s, "
         f"{_rate(session['turns_per_s'])} turns/s"
     )
 
 
 def _usage(model: JsonObject) -> str:
     tokens = _object(model.get("tokens"))
-    return (
-        f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+    answered = f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+    if is_silent(model):
+        return answered + NOT_COUNTED
+    return answered + (
         f"{_integer(tokens.get('prompt'))} prompt, {_integer(tokens.get('cached'))} cached, "
         f"{_integer(tokens.get('completion'))} completion"
     )

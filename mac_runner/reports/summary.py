@@ -22,15 +22,15 @@ from mac_runner.types import JsonObject, JsonValue, TokenCount
 def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
     """Sum up the rows of an index.
 
-    `accounting` holds what no row knows: `wall_s` and `sessions` over all sessions of the run, from how many
+    `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so is no part of a rate, what was
-    `repeated` in vain, and for each of `models` its `capacity`, `busy_slot_s`, `available_slot_s` and `requests`. A
-    rate that cannot be told is null.
+    `repeated` in vain, and for each of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and
+    `requests`. A rate that cannot be told is null.
     """
     totals = _Totals()
     for row in rows:
         totals.add(parse_row(row))
-    wall_s = _number(accounting, "wall_s")
+    played_s = _number(accounting, "played_s")
     untimed = accounting.get("untimed")
     untimed = untimed if isinstance(untimed, dict) else {}
     timed_turns = totals.turns - (_number(untimed, "turns") or 0)
@@ -42,16 +42,12 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "corrections": totals.corrections,
         "defaults": totals.defaults,
         "unusable": {name: dict(sorted(causes.items())) for name, causes in sorted(totals.unusable.items())},
-        "tokens": {
-            "prompt": totals.tokens.prompt,
-            "cached": totals.tokens.cached,
-            "completion": totals.tokens.completion,
-        },
+        "tokens": _tokens(totals, accounting.get("models")),
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
-        "wall_s": None if wall_s is None else round(wall_s, 3),
-        "turns_per_s": _ratio(timed_turns, wall_s),
-        "conversations_per_s": _ratio(timed_conversations, wall_s),
+        **times_of(accounting),
+        "turns_per_s": _ratio(timed_turns, played_s),
+        "conversations_per_s": _ratio(timed_conversations, played_s),
         "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
         "parts": parts_of(accounting),
@@ -126,6 +122,7 @@ class _Totals:
     finished: int = 0
     failed: int = 0
     turns: int = 0
+    uncounted_turns: int = 0
     corrections: int = 0
     defaults: int = 0
     unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -142,6 +139,7 @@ class _Totals:
         else:
             self.failed += 1
         self.turns += row.turns
+        self.uncounted_turns += row.uncounted_turns
         self.corrections += row.corrections
         self.defaults += row.defaults
         for name, causes in row.unusable.items():
@@ -156,17 +154,50 @@ class _Totals:
             self.discussions.add(row.discussion)
 
 
+def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:
+    """What the engines counted; where one does not count, its name and the turns of conversations without a count."""
+    tokens: JsonObject = {
+        "prompt": totals.tokens.prompt,
+        "cached": totals.tokens.cached,
+        "completion": totals.tokens.completion,
+    }
+    if totals.uncounted_turns:
+        tokens["uncounted_turns"] = totals.uncounted_turns
+    accounts = models if isinstance(models, dict) else {}
+    if silent := [name for name, account in sorted(accounts.items()) if is_silent(account)]:
+        tokens["uncounted_models"] = [*silent]
+    return tokens
+
+
+def is_silent(account: JsonValue) -> bool:
+    """Whether an engine has answered and never said how many tokens it took."""
+    if not isinstance(account, dict) or not account.get("requests"):
+        return False
+    tokens = account.get("tokens")
+    return isinstance(tokens, dict) and tokens.get("prompt") == 0
+
+
+def times_of(accounting: JsonObject) -> JsonObject:
+    """How long all sessions were at work, and how much of that was play: the rest they waited for engines to start."""
+    times = {key: _number(accounting, key) for key in ("wall_s", "played_s")}
+    return {key: None if time is None else round(time, 3) for key, time in times.items()}
+
+
 def models_of(models: JsonValue) -> JsonObject:
-    """What each engine did: its slots, how much of their time was used, the requests it answered."""
+    """What each engine did: its capacity, the slots of it that were in effect on the mean, what part of their time was
+    used, and the requests it answered.
+    """
     if not isinstance(models, dict):
         return {}
     return {name: _model(account) for name, account in sorted(models.items()) if isinstance(account, dict)}
 
 
 def _model(account: JsonObject) -> JsonObject:
+    available_slot_s = _number(account, "available_slot_s")
     return {
         "capacity": account.get("capacity"),
-        "slot_utilisation": _ratio(_number(account, "busy_slot_s"), _number(account, "available_slot_s")),
+        "slots_mean": _ratio(available_slot_s, _number(account, "played_s")),
+        "slot_utilisation": _ratio(_number(account, "busy_slot_s"), available_slot_s),
         "requests": account.get("requests"),
     }
 

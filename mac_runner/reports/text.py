@@ -22,6 +22,8 @@ from mac_runner.reports.discussions import discussion_lines, discussion_tables
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN = "–"
+NOT_COUNTED = "not counted by the engine"
+MODEL_HEADS = ("capacity", "slots", "slots used", "requests")
 _WIDTH_DEFAULT = 100
 _WIN_TABLES = (
     ("by_faction", "faction", 1),
@@ -30,6 +32,7 @@ _WIN_TABLES = (
     ("by_model", "model", 2),
 )
 _TOO_FEW = "*"
+_WAIT_S_MIN = 0.1
 # What our own tables draw with, for a stream that cannot take it.
 _ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
@@ -93,12 +96,9 @@ def _run_table(summary: JsonObject) -> RenderableType:
         for name, value in discussion_lines(discussions):
             _add(table, name, value)
     _add(table, "turns", f"{_integer(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}")
-    _add(table, "tokens", _listed(tokens, ("prompt", "cached", "completion")))
-    rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
-    rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
-    merged = summary.get("merged_runs")
-    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
-    _add(table, "wall time", f"{_decimal(summary.get('wall_s'))} s{over}; {rates}")
+    _add(table, "tokens", _tokens(tokens, summary.get("turns")))
+    for name, value in _times(summary):
+        _add(table, name, value)
     if retried := _object(summary, "retried"):
         counts = _listed(retried, ("finished", "failed"))
         before = _integer(retried.get("failed_attempts"))
@@ -110,6 +110,30 @@ def _run_table(summary: JsonObject) -> RenderableType:
         cost = f"{replies}, {_integer(tokens.get('completion'))} completion tokens"
         _add(table, "done twice", f"{cost}: another process was at work here")
     return table
+
+
+def _tokens(tokens: JsonObject, turns: JsonValue) -> str:
+    """What was counted, and what was not: nothing that nobody counted is told as none."""
+    uncounted, models = tokens.get("uncounted_turns"), tokens.get("uncounted_models")
+    if isinstance(uncounted, int) and uncounted == turns:
+        return NOT_COUNTED
+    counted = _listed(tokens, ("prompt", "cached", "completion"))
+    if isinstance(models, list):
+        return f"{counted}; {', '.join(printable(str(name)) for name in models)}: {NOT_COUNTED}"
+    return f"{counted}; {uncounted:,} turns were not counted" if isinstance(uncounted, int) else counted
+
+
+def _times(summary: JsonObject) -> Iterable[tuple[str, str]]:
+    """How long it took, and how fast it went while it was played."""
+    wall_s, played_s, merged = (summary.get(key) for key in ("wall_s", "played_s", "merged_runs"))
+    rates = f"{_decimal(summary.get('conversations_per_s'))} conversations/s, "
+    rates += f"{_decimal(summary.get('turns_per_s'))} turns/s"
+    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
+    waited = ""
+    if isinstance(wall_s, int | float) and isinstance(played_s, int | float) and wall_s - played_s >= _WAIT_S_MIN:
+        waited = f", {_decimal(wall_s - played_s)} s of it waiting for engines"
+    yield "wall time", f"{_decimal(wall_s)} s{over}{waited}"
+    yield "played", f"{_decimal(played_s)} s; {rates}"
 
 
 def _win_tables(summary: JsonObject) -> Iterable[RenderableType]:
@@ -170,16 +194,21 @@ def _models_table(summary: JsonObject) -> Iterable[RenderableType]:
     models = _object(summary, "models")
     if not models:
         return
-    table = _table("models", ("model",), ("capacity", "slots used", "requests"))
+    table = _table("models", ("model",), MODEL_HEADS)
     for name in models:
-        model = _object(models, name)
-        cells = (
-            _integer(model.get("capacity")),
-            _percent(model.get("slot_utilisation")),
-            _integer(model.get("requests")),
-        )
-        table.add_row(Text(printable(name)), *map(Text, cells))
+        table.add_row(Text(printable(name)), *map(Text, model_cells(_object(models, name))))
     yield table
+
+
+def model_cells(model: JsonObject) -> tuple[str, ...]:
+    """What stands under MODEL_HEADS. The slots are a mean, and what is used is a part of them, not of the capacity."""
+    slots = model.get("slots_mean")
+    return (
+        _integer(model.get("capacity")),
+        f"{slots:,.1f}" if isinstance(slots, int | float) else UNKNOWN,
+        _percent(model.get("slot_utilisation")),
+        _integer(model.get("requests")),
+    )
 
 
 def _failures_table(summary: JsonObject) -> Iterable[RenderableType]:

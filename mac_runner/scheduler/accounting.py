@@ -93,6 +93,11 @@ class Accounting:
         """Answered requests."""
         return sum(account.requests for account in self._models.values())
 
+    @property
+    def silent_models(self) -> tuple[str, ...]:
+        """Those that have answered and never said how many tokens they took."""
+        return tuple(name for name, account in self._models.items() if account.requests and not account.prompt_tokens)
+
     def utilisation(self, model: str, now_s: float) -> float | None:
         """The part of the model's slot time in use since the start; None at the very start."""
         account = self._models[model]
@@ -107,14 +112,18 @@ class Accounting:
         return capacity if self._concurrency is None else min(capacity, self._concurrency)
 
     def as_json(self, now_s: float) -> JsonObject:
-        """The accounts as they stand: per model `slot_utilisation = busy_slot_s / available_slot_s`."""
-        wall_s = now_s - self._started_at_s
+        """The accounts as they stand: amounts only, which add up over the sessions of a run (but for `capacity`).
+
+        Per model `slot_utilisation = busy_slot_s / available_slot_s`, and `available_slot_s / played_s` slots were in
+        effect on the mean.
+        """
+        played_s = now_s - self._started_at_s
         models: JsonObject = {}
         for name, account in self._models.items():
             account.bring_up_to(now_s)
             models[name] = {
                 "capacity": account.capacity,
-                "slots": account.slots,
+                "played_s": round(played_s, 6),
                 "busy_slot_s": round(account.busy_slot_s, 6),
                 "available_slot_s": round(account.available_slot_s, 6),
                 "requests": account.requests,
@@ -125,4 +134,4 @@ class Accounting:
                     "completion": account.completion_tokens,
                 },
             }
-        return {"wall_s": round(wall_s, 6), "models": models}
+        return {"played_s": round(played_s, 6), "models": models}

@@ -32,6 +32,8 @@ class Progress:
         self._clock: Clock | None = None
         self._live: dict[int, LiveConversation] = {}
         self._started_at_s = 0.0
+        self._ended_at_s: float | None = None
+        self._played_before_s = 0.0
         self._tokens_before = TokenCount()
 
     def attach(
@@ -42,10 +44,9 @@ class Progress:
         clock: Clock,
         live: dict[int, LiveConversation],
     ) -> None:
-        """A shell begins: show these from now on. What one before it generated still counts."""
-        self._tokens_before = self.tokens
-        if self._clock is None:
-            self._started_at_s = clock.monotonic_s()
+        """A shell begins: show these from now on. What one before it generated and played still counts."""
+        self._tokens_before, self._played_before_s = self.tokens, self.elapsed_s
+        self._started_at_s, self._ended_at_s = clock.monotonic_s(), None
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
         self._clock, self._live = clock, live
 
@@ -57,10 +58,14 @@ class Progress:
         else:
             self.finished += 1
 
+    def stop(self, now_s: float) -> None:
+        """The shell is through: its time and its slots stand still, while engines close and others start."""
+        self._ended_at_s = now_s
+
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the engines were up."""
-        return 0.0 if self._clock is None else self._clock.monotonic_s() - self._started_at_s
+        """Seconds that were played: engines were up, and not all was done yet."""
+        return self._played_before_s + self._now_s() - self._started_at_s
 
     @property
     def open(self) -> int:
@@ -77,11 +82,14 @@ class Progress:
         """Tokens of this session's replies."""
         return self._tokens_before if self._accounting is None else self._tokens_before + self._accounting.tokens
 
+    @property
+    def silent_models(self) -> tuple[str, ...]:
+        """The models in use that do not count their tokens."""
+        return () if self._accounting is None else self._accounting.silent_models
+
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""
-        if self._accounting is None or self._clock is None:
-            return None
-        return self._accounting.utilisation(model, self._clock.monotonic_s())
+        return None if self._accounting is None else self._accounting.utilisation(model, self._now_s())
 
     def snapshot(self, rows: int) -> PoolSnapshot:
         """The pools now, with the first `rows` ready and pending turns."""
@@ -91,3 +99,9 @@ class Progress:
         """The task of an open conversation of a snapshot."""
         live = self._live.get(conversation)
         return f"#{conversation}" if live is None else live.task.task_id
+
+    def _now_s(self) -> float:
+        """The clock of the shell, which stands still when it is through."""
+        if self._ended_at_s is not None:
+            return self._ended_at_s
+        return 0.0 if self._clock is None else self._clock.monotonic_s()

@@ -108,6 +108,8 @@ class Shell:
             self._feed(ModelReady(name, capacity, backends[name].token_budget, backends[name].lookahead))
 
     def _conclude(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._progress.stop(now_s)
         if self._log.failure is None:
             ended: JsonObject = {
                 "finished": self._progress.finished,
@@ -116,7 +118,7 @@ class Shell:
                 "cancelled_requests": self._scheduler.in_flight,
             }
             self._log.event("EVENT_RUN_STOP", ended)
-            self._log.checkpoint(self._accounting.as_json(self._clock.monotonic_s()))
+            self._log.checkpoint(self._accounting.as_json(now_s))
 
     def _spawn(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         task = self._group.create_task(self._guarded(work))

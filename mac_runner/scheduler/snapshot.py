@@ -17,14 +17,15 @@ from mac_runner.types import Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounts:
-    """One model's slots and queue; `capacity` is the one in effect now, which a token budget may lower.
+    """One model's queue and slots: those in effect now, which the run's concurrency, a token budget or an engine that
+    turns requests away may leave of its capacity.
 
     `in_flight` leaves out what waits inside the engine for a slot.
     """
 
     model: str
     in_flight: int
-    capacity: int
+    slots: int
     ready: int
 
 
@@ -65,7 +66,7 @@ def take(pools: Pools, slots: int, rows: int) -> PoolSnapshot:
         ModelCounts(
             model=pool.name,
             in_flight=min(pool.in_flight, pool.capacity),
-            capacity=pool.effective_capacity,
+            slots=min(pool.effective_capacity, slots),
             ready=pool.ready,
         )
         for pool in pools.models.values()

@@ -142,9 +142,9 @@ class BarDisplay:
             self._bar.delay = 0
         self._bar.n = reading.ended
         in_flight = sum(model.in_flight for model in reading.models)
-        capacity = sum(model.capacity for model in reading.models)
+        slots = sum(model.slots for model in reading.models)
         self._bar.set_postfix_str(
-            f"failed {reading.failed}, in flight {in_flight}/{capacity}, "
+            f"failed {reading.failed}, in flight {in_flight}/{slots}, "
             f"{wording.quantity(frame.turns_per_s)} turns/s, ETA {wording.duration(frame.eta_s)}",
             refresh=False,
         )

@@ -14,11 +14,11 @@ from mac_runner.types import TokenCount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSlots:
-    """One model's slots: how many are in use now, how many there are, and the part used since the start."""
+    """One model's slots: how many are in use now, how many are in effect, and the part used since the start."""
 
     name: str
     in_flight: int
-    capacity: int
+    slots: int
     utilisation: float | None = None
 
 
@@ -41,6 +41,7 @@ class Reading:
     this one began. `turns`, `turns_ended` and `tokens` count this session's. `turns_ended` is the part of `turns` that
     belongs to conversations that are through; it makes the time left a good estimate long before the first batch of
     conversations has ended. `pending_rows` are of turns that are blocked by others or back off before a retry.
+    `tokens` are without those of `silent_models`, which do not count them.
     """
 
     experiment_name: str
@@ -61,6 +62,7 @@ class Reading:
     turns: int = 0
     turns_ended: int | None = None
     tokens: TokenCount = field(default_factory=TokenCount)
+    silent_models: tuple[str, ...] = ()
 
     @property
     def ended(self) -> int:

@@ -24,7 +24,7 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
             ModelSlots(
                 name=counts.model,
                 in_flight=counts.in_flight,
-                capacity=counts.capacity,
+                slots=counts.slots,
                 utilisation=progress.utilisation(counts.model),
             )
             for counts in pools.models
@@ -37,6 +37,7 @@ def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> 
         turns=progress.turns,
         turns_ended=progress.turns_ended,
         tokens=progress.tokens,
+        silent_models=progress.silent_models,
     )
 
 

@@ -100,24 +100,19 @@ def _models(models: Sequence[ModelSlots], width: int) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     listed = models if len(models) <= STATUS_MODELS_MAX else models[: STATUS_MODELS_MAX - 1]
     for model in listed:
-        bar = ProgressBar(total=max(1, model.capacity), completed=model.in_flight, finished_style="bar.complete")
+        bar = ProgressBar(total=max(1, model.slots), completed=model.in_flight, finished_style="bar.complete")
         used = "" if model.utilisation is None else f"{wording.share(model.utilisation)} used"
-        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.capacity}"), Text(used))
+        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.slots}"), Text(used))
     if len(listed) < len(models):
         rest = models[len(listed) :]
-        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.capacity for model in rest)}"
+        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.slots for model in rest)}"
         grid.add_row(_line(f"… {len(rest)} more"), Text(""), Text(slots), Text(""))
     return grid
 
 
 def _rates(frame: StatusFrame, width: int) -> list[Text]:
-    tokens = frame.reading.tokens
-    cached = wording.share(tokens.cached / tokens.prompt if tokens.prompt else None)
     of_turns = f"turns {wording.quantity(frame.reading.turns)}, {wording.quantity(frame.turns_per_s)}/s"
-    of_tokens = (
-        f"tokens {wording.quantity(tokens.prompt)} in ({cached} cached), "
-        f"{wording.quantity(tokens.completion)} out, {wording.quantity(frame.tokens_per_s)}/s"
-    )
+    of_tokens = wording.tokens(frame)
     one_line = f"{of_turns} · {of_tokens}"
     return [_line(one_line)] if len(one_line) <= width else [_line(of_turns), _line(of_tokens)]
 

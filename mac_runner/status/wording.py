@@ -6,6 +6,7 @@ from mac_runner.printable import printable
 from mac_runner.status.frame import ModelSlots, Reading, StatusFrame, TurnRow
 
 UNKNOWN = "–"
+_NOT_COUNTED = "tokens not counted by the engine"
 
 
 def duration(seconds: float | None) -> str:
@@ -60,7 +61,24 @@ def pending(reading: Reading) -> str:
 
 def in_flight(models: tuple[ModelSlots, ...]) -> str:
     """All models' slots on one line."""
-    return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.capacity}" for model in models) or UNKNOWN
+    return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
+
+
+def tokens(frame: StatusFrame) -> str:
+    """`tokens 1.20M in (45% cached), 345k out, 34.5k/s`, and which models do not count theirs."""
+    count, silent = frame.reading.tokens, frame.reading.silent_models
+    if silent and not count.is_counted:
+        return _NOT_COUNTED
+    cached = share(count.cached / count.prompt if count.prompt else None)
+    counted = f"tokens {quantity(count.prompt)} in ({cached} cached), {quantity(count.completion)} out, "
+    counted += f"{quantity(frame.tokens_per_s)}/s"
+    return f"{counted}, not counted by {', '.join(map(printable, silent))}" if silent else counted
+
+
+def token_rate(frame: StatusFrame) -> str:
+    """`34.5k tokens/s`, where anybody counts them."""
+    is_silent = frame.reading.silent_models and not frame.reading.tokens.is_counted
+    return _NOT_COUNTED if is_silent else f"{quantity(frame.tokens_per_s)} tokens/s"
 
 
 def line(frame: StatusFrame) -> str:
@@ -70,7 +88,7 @@ def line(frame: StatusFrame) -> str:
         f"{printable(reading.experiment_name)}: {finished(reading)}, failed {reading.failed}, open {reading.open}; "
         f"in flight {in_flight(reading.models)}; ready {reading.ready}, blocked {reading.blocked}, "
         f"backing off {reading.backing_off}; "
-        f"{quantity(frame.turns_per_s)} turns/s, {quantity(frame.tokens_per_s)} tokens/s; "
+        f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
         f"elapsed {duration(reading.elapsed_s)}, ETA {duration(frame.eta_s)}"
     )
 

@@ -23,7 +23,7 @@ from mac_runner.store.lock import RunLock
 from mac_runner.store.records import entry
 from mac_runner.store.run import create_segment
 from mac_runner.store.session import AccountingItem, EventItem, open_events
-from mac_runner.store.sessions import merge_accounting
+from mac_runner.store.sessions import merge_accountings, usage_of
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject
 
@@ -192,10 +192,8 @@ def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> 
         if mark["kind"] == "session":
             began[entry(mark, "session", int)] = entry(mark, "started_at", str)
         elif mark["kind"] == "checkpoint":
-            usages[entry(mark, "session", int)] = entry(mark, "usage", dict)
-    total: JsonObject = {"wall_s": 0.0, "models": {}}
-    for usage in usages.values():
-        total = merge_accounting(total, usage)
+            usages[entry(mark, "session", int)] = usage_of(mark)
+    total = merge_accountings(usages.values())
     return {**total, "sessions": {str(number): moment for number, moment in sorted(began.items())}}
 
 

@@ -14,10 +14,8 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.machine import Machine
 from mac_runner.store.owner import is_alive, last_sign_of_life, read_owner
 from mac_runner.store.reader import has_run
-from mac_runner.store.records import entry
-from mac_runner.store.sessions import merge_accounting
+from mac_runner.store.sessions import merge_accountings, usage_of
 from mac_runner.store.standing import SessionStanding, Standing, read_standing
-from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +59,7 @@ def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | N
 
 def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, disk: Disk, machine: Machine) -> Standing:
     sessions = _sessions(disk, Layout(directory=directory, experiment_name=record.name))
-    usage: JsonObject = {}
-    for session in sessions:
-        usage = merge_accounting(usage, session.usage)
+    usage = merge_accountings(session.usage for session in sessions)
     owner = read_owner(disk, directory)
     return Standing(
         directory=directory,
@@ -92,6 +88,6 @@ def _sessions(disk: Disk, layout: Layout) -> list[SessionStanding]:
             if mark["kind"] == "session":
                 session.started_at = str(mark.get("started_at"))
             elif mark["kind"] == "checkpoint":
-                session.usage = entry(mark, "usage", dict)
+                session.usage = usage_of(mark)
         found.append(session)
     return found

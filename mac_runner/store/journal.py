@@ -83,8 +83,8 @@ def retry_frame(row: JsonObject) -> bytes:
 
 
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
-    """The frame of what a session has used up so far."""
-    usage: JsonObject = {**accounting, "wall_s": round(elapsed_s, 6)}
+    """The frame of what a session has used up so far: all its time, and of that `played_s`, none before it begins."""
+    usage: JsonObject = {"played_s": 0.0, **accounting, "wall_s": round(elapsed_s, 6)}
     return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
 
 

@@ -7,7 +7,7 @@ twice) counts for the session whose note of it stands: the last one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -43,9 +43,7 @@ def accounting(disk: Disk, layout: Layout) -> JsonObject:
         sessions[number] = session = _Session()
         for mark in journal.marks_of(disk, layout, number):
             _take(mark, number, session, endings)
-    total: JsonObject = {"wall_s": 0.0, "models": {}}
-    for session in sessions.values():
-        total = merge_accounting(total, session.usage)
+    total = merge_accountings(session.usage for session in sessions.values())
     runs = {session.run for session in sessions.values() if session.run is not None}
     told = [*_parts(sessions, endings)]
     untimed = {number: session.turns for number, session in sessions.items() if "wall_s" not in session.usage}
@@ -54,6 +52,38 @@ def accounting(disk: Disk, layout: Layout) -> JsonObject:
         total["untimed"] = {"conversations": conversations, "turns": sum(untimed.values())}
     parts: list[JsonValue] = [*told]
     return {**total, "sessions": len(sessions), "merged_runs": len(runs), "parts": parts}
+
+
+def usage_of(checkpoint: JsonObject) -> JsonObject:
+    """What a session had used up at a checkpoint: `wall_s`, of that `played_s`, and the account of each of `models`.
+
+    Journals of earlier versions have no `played_s`. There all of `wall_s` stands for it, the start of the engines
+    included, and a model was played as long as the slots it had at last account for.
+    """
+    usage = entry(checkpoint, "usage", dict)
+    if "played_s" in usage:
+        return usage
+    models = usage.get("models")
+    accounts = models if isinstance(models, dict) else {}
+    played: JsonObject = {name: _played(account) for name, account in accounts.items()}
+    return {**usage, "played_s": usage.get("wall_s"), "models": played}
+
+
+def _played(account: JsonValue) -> JsonValue:
+    if not isinstance(account, dict):
+        return account
+    available_slot_s, slots = account.get("available_slot_s"), account.get("slots")
+    if not (_is_amount(available_slot_s) and _is_amount(slots) and slots):
+        return account
+    return {**account, "played_s": round(available_slot_s / slots, 6)}
+
+
+def merge_accountings(usages: Iterable[JsonObject]) -> JsonObject:
+    """What several sessions used up, added."""
+    total: JsonObject = {"wall_s": 0.0, "played_s": 0.0, "models": {}}
+    for usage in usages:
+        total = merge_accounting(total, usage)
+    return total
 
 
 def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
@@ -99,7 +129,7 @@ def _take(mark: JsonObject, number: int, session: _Session, endings: _Endings) -
             session.started_at = str(mark.get("started_at"))
             session.run = str(mark["run"]) if "run" in mark else None
         case "checkpoint":
-            session.usage = entry(mark, "usage", dict)
+            session.usage = usage_of(mark)
         case "retry":
             endings.remove(entry(entry(mark, "row", dict), "index", int))
         case "done":

@@ -19,7 +19,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import decode_manifest
 from mac_runner.store.owner import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.records import entry
-from mac_runner.store.sessions import merge_accounting
+from mac_runner.store.sessions import merge_accounting, usage_of
 from mac_runner.types import JsonObject
 
 
@@ -117,7 +117,7 @@ class _Gathered:
             case "session":
                 session.started_at = str(mark.get("started_at"))
             case "checkpoint":
-                session.usage = entry(mark, "usage", dict)
+                session.usage = usage_of(mark)
             case "retry":
                 self.done.pop(entry(mark, "id", str), None)
             case "done":

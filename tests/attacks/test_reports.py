@@ -119,7 +119,7 @@ def rows_with_figures(table: str) -> list[str]:
 @pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
 def test_status_is_a_line_each(text: str) -> None:
     row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
-    slots = (ModelSlots(name=text, in_flight=1, capacity=2, utilisation=0.5),)
+    slots = (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
 
     for shown in (wording.turn(row), wording.in_flight(slots)):
         assert not controls(shown)

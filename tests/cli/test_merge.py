@@ -8,7 +8,7 @@ from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 
 CONVERSATIONS = 3
-ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "turns_per_s", "conversations_per_s")
+ACCOUNTING = ("sessions", "merged_runs", "parts", "wall_s", "played_s", "turns_per_s", "conversations_per_s")
 
 
 def test_merged_shards_equal_a_single_run(lab: Lab, at_once: AtOnce) -> None:

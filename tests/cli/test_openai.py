@@ -10,7 +10,7 @@ import pytest
 from mac_runner.cli.exits import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
-from tests.sim.behaviour import Behaviour, Received, Say, failure
+from tests.sim.behaviour import Behaviour, Received, Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -41,6 +41,20 @@ def babbling(received: Received) -> Behaviour:
             return failure(400 if received.number == 9 else 429, told)
         case _:
             return Say("So be it.")
+
+
+def test_server_without_usage_is_said_not_to_count(lab: Lab, at_once: AtOnce) -> None:
+    reply = {"choices": [{"message": {"content": "A bridge."}, "finish_reason": "stop"}]}
+    with in_a_thread(OpenaiServer(script=lambda _received: Send(200, json.dumps(reply).encode()))) as server:
+        ended = at_once(lab.write(talk(server.url)))
+    summary = lab.run_dir("talk").summary
+    tokens = summary["tokens"]
+
+    assert "tokens          not counted by the engine\n" in ended.stdout
+    assert "turns/s, tokens not counted by the engine; " in ended.stderr
+    assert isinstance(tokens, dict)
+    assert (tokens["uncounted_turns"], tokens["uncounted_models"]) == (summary["turns"], ["stub"])
+    lab.verified(lab.run_dir("talk").path)
 
 
 def test_discussion_runs_over_a_server_and_goes_on_when_it_comes_back(lab: Lab, at_once: AtOnce) -> None:

@@ -120,11 +120,22 @@ def test_csv_and_parquet_hold_the_same_table() -> None:
     assert typed.column_names == list(read[0])
 
 
+def test_tokens_that_nobody_counted_are_left_out_of_the_table() -> None:
+    tokens: JsonObject = {"prompt": 0, "cached": 0, "completion": 0, "uncounted_turns": 40}
+    rows = [row("a", {**a_summary(), "tokens": tokens}), row("b", a_summary())]
+
+    assert cells(rows, "prompt_tokens") == ("integer", [None, 7])
+    assert grid_summary(rows)["tokens"] == {"prompt": 7, "cached": 2, "completion": 3, "uncounted_turns": 40}
+
+
 def test_summary_adds_up_the_combinations_and_keeps_slot_use_for_the_whole() -> None:
     accounting: JsonObject = {
-        "wall_s": 10.0,
+        "wall_s": 12.5,
+        "played_s": 10.0,
         "sessions": {"1": "then", "2": "now"},
-        "models": {"m": {"capacity": 4, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 80}},
+        "models": {
+            "m": {"capacity": 64, "played_s": 10.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 80}
+        },
     }
     rows = [row("a", a_summary()), row("b", a_summary(failed=1), session=2), row("c", None, session=2)]
     summary = grid_summary(rows, accounting=accounting, left_out=["old"])
@@ -132,7 +143,9 @@ def test_summary_adds_up_the_combinations_and_keeps_slot_use_for_the_whole() -> 
     assert summary["combinations"] == {"asked": 3, "begun": 2, "complete": 1}
     assert summary["conversations"] == {"planned": 9, "finished": 8, "failed": 1}
     assert summary["turns"] == 80
-    assert summary["models"] == {"m": {"capacity": 4, "slot_utilisation": 0.75, "requests": 80}}
+    assert (summary["wall_s"], summary["played_s"]) == (12.5, 10.0)
+    assert summary["models"] == {"m": {"capacity": 64, "slots_mean": 4.0, "slot_utilisation": 0.75, "requests": 80}}
+    assert ["m", "64", "4.0", "75.0%", "80"] in [line.split() for line in render_grid(summary, rows).splitlines()]
     assert summary["parts"] == [
         {"session": 1, "started_at": "then", "combinations": ["a"]},
         {"session": 2, "started_at": "now", "combinations": ["b", "c"]},

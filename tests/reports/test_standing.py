@@ -41,7 +41,7 @@ def standing(
         "faults": 3,
         "tokens": {"prompt": 12_000, "cached": 7_000, "completion": 900},
     }
-    usage: JsonObject = {"wall_s": 60.0, "models": {"m": account} if models is None else models}
+    usage: JsonObject = {"wall_s": 80.0, "played_s": 60.0, "models": {"m": account} if models is None else models}
     return Standing(
         directory=Path("runs/demo"),
         experiment_name="demo",
@@ -53,7 +53,7 @@ def standing(
         failures=failures,
         sessions=2,
         latest=SessionStanding(number=2, started_at="2025-01-01T00:00:00.000Z", ended=40, turns_ended=400, usage=usage),
-        usage={**usage, "wall_s": 90.0},
+        usage={**usage, "wall_s": 120.0, "played_s": 90.0},
         owner=owner,
         is_owner_alive=alive,
         last_sign_of_life=sign,
@@ -68,11 +68,19 @@ def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
         "at work         pid 4242 on node17 since 2025-01-01T00:00:00.000Z; last sign of life 0:00:03 ago\n"
         "                mac-run demo.yaml\n"
         "conversations   39 finished, 1 failed, 20 half done, 40 not begun, of 100\n"
-        "last session    40 conversations and 600 turns in 0:01:00: 0.67 conversations/s, 10.00 turns/s\n"
+        "last session    40 conversations and 600 turns in 0:01:00 played: 0.67 conversations/s, 10.00 turns/s\n"
         "to go           0:00:40\n"
-        "sessions        2, 0:01:30 in all\n"
+        "sessions        2, 0:02:00 in all, 0:01:30 of it played\n"
         "model           m: 600 requests, 3 faults; tokens: 12,000 prompt, 7,000 cached, 900 completion\n"
         "failed          1 × turn … got no answer: refused (task-007)\n"
+    )
+
+
+def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
+    account: JsonObject = {"requests": 9, "faults": 0, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
+
+    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in tell_standing(
+        standing_json(standing(models={"m": account}), NOW)
     )
 
 
@@ -118,7 +126,7 @@ def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
     session = told["session"]
     assert isinstance(session, dict)
 
-    text = tell_standing({**told, "session": {**session, "wall_s": None, "turns": 0}})
+    text = tell_standing({**told, "session": {**session, "played_s": None, "turns": 0}})
 
     assert "last session    40 conversations; its time and turns were not noted yet\n" in text
 

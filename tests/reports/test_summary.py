@@ -15,9 +15,10 @@ from mac_runner.types import JsonObject, JsonValue
 Make = Callable[..., JsonObject]
 
 ACCOUNTING: JsonObject = {
-    "wall_s": 20.0,
+    "wall_s": 122.0,
+    "played_s": 20.0,
     "sessions": 2,
-    "models": {"m1": {"capacity": 8, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}},
+    "models": {"m1": {"capacity": 8, "played_s": 20.0, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 12}},
 }
 
 
@@ -40,7 +41,31 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert (summary["turns"], summary["corrections"], summary["defaults"]) == (30, 6, 3)
     assert summary["tokens"] == {"prompt": 300, "cached": 150, "completion": 60}
     assert (summary["turns_per_s"], summary["conversations_per_s"]) == (1.5, 0.15)
-    assert summary["models"] == {"m1": {"capacity": 8, "slot_utilisation": 0.75, "requests": 12}}
+    assert summary["models"] == {"m1": {"capacity": 8, "slots_mean": 2.0, "slot_utilisation": 0.75, "requests": 12}}
+
+
+def test_turns_and_models_without_a_count_of_tokens_are_told(make_row: Make) -> None:
+    rows = [make_row(index) for index in range(3)]
+    counts = rows[1]["counts"]
+    assert isinstance(counts, dict)
+    counts["tokens"] = {"prompt": 0, "cached": 0, "completion": 0}
+    none: JsonObject = {"requests": 5, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
+    models: JsonObject = {"silent": none, "idle": {**none, "requests": 0}, "old": {"requests": 5}}
+
+    assert _summarise(rows, accounting={"models": models})["tokens"] == {
+        "prompt": 200,
+        "cached": 100,
+        "completion": 40,
+        "uncounted_turns": 10,
+        "uncounted_models": ["silent"],
+    }
+
+
+def test_rates_are_over_the_time_that_was_played(make_row: Make) -> None:
+    summary = _summarise([make_row(index) for index in range(4)])
+
+    assert (summary["wall_s"], summary["played_s"]) == (122.0, 20.0)
+    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (2.0, 0.2)
 
 
 def test_unusable_replies_are_added_up_by_agent_and_cause(make_row: Make) -> None:
@@ -75,7 +100,7 @@ def test_rates_leave_out_what_was_ended_untimed(make_row: Make) -> None:
 
 
 def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:
-    summary = _summarise([], accounting={"wall_s": 0, "sessions": 0, "models": {}})
+    summary = _summarise([], accounting={"wall_s": 0, "played_s": 0, "sessions": 0, "models": {}})
 
     assert (summary["turns_per_s"], summary["conversations_per_s"]) == (None, None)
     assert "wins" not in summary
@@ -84,7 +109,7 @@ def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:
 
 def test_summary_counts_a_model_without_slot_seconds_as_unknown() -> None:
     account: JsonObject = {"capacity": 8, "busy_slot_s": 0.0, "available_slot_s": 0.0, "requests": 0}
-    summary = _summarise([], accounting={"wall_s": 1, "models": {"m1": account}})
+    summary = _summarise([], accounting={"wall_s": 1, "played_s": 1, "models": {"m1": account}})
 
     assert _at(summary, "models", "m1", "slot_utilisation") is None
 

@@ -30,8 +30,14 @@ def summary(make_row: Make, make_player: Make) -> JsonObject:
     ]
     rows.append(make_row(30, players=[make_player("jester", "neutral", won=False)], ending="draw"))
     rows += [make_row(31 + i, failure=f"turn {i}/Ann/0/2: no legal vote after 2 corrections") for i in range(2)]
-    model: JsonObject = {"capacity": 8, "busy_slot_s": 30.0, "available_slot_s": 40.0, "requests": 1200}
-    accounting: JsonObject = {"wall_s": 20.0, "sessions": 1, "models": {"m1": model, "m2": model}}
+    model: JsonObject = {
+        "capacity": 8,
+        "played_s": 20.0,
+        "busy_slot_s": 30.0,
+        "available_slot_s": 40.0,
+        "requests": 1200,
+    }
+    accounting: JsonObject = {"wall_s": 122.5, "played_s": 20.0, "sessions": 1, "models": {"m1": model, "m2": model}}
     return summarise(experiment_name="tos_demo", rows=rows, planned=40, accounting=accounting)
 
 
@@ -45,6 +51,27 @@ def test_tables_are_the_reviewed_ones(summary: JsonObject, width: int) -> None:
 @pytest.mark.parametrize("width", [40, 50, 80, 120])
 def test_tables_stay_within_the_width(summary: JsonObject, width: int) -> None:
     assert max(len(line) for line in render_summary(summary, width=width).splitlines()) <= width
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({"uncounted_turns": 330}, "tokens          not counted by the engine\n"),
+        ({"uncounted_turns": 30}, "tokens          7 prompt, 0 cached, 3 completion; 30 turns were not counted\n"),
+        (
+            {"uncounted_turns": 30, "uncounted_models": ["m2"]},
+            "tokens          7 prompt, 0 cached, 3 completion; m2: not counted by the engine\n",
+        ),
+    ],
+)
+def test_tokens_that_nobody_counted_are_not_told_as_none(summary: JsonObject, told: JsonObject, text: str) -> None:
+    tokens: JsonObject = {"prompt": 7, "cached": 0, "completion": 3, **told}
+
+    assert text in render_summary({**summary, "tokens": tokens})
+
+
+def test_time_that_was_all_play_is_told_without_a_wait(summary: JsonObject) -> None:
+    assert "wall time       20.0 s\nplayed          20.0 s; " in render_summary({**summary, "wall_s": 20.04})
 
 
 def test_tables_of_a_bare_summary_say_unknown() -> None:

@@ -15,11 +15,11 @@ def test_busy_slot_time_is_the_integral_of_requests_in_flight() -> None:
     # One in flight for 2 s, two for 3 s, one for 1 s, of four slots for 10 s.
     assert accounting.utilisation("m", 110.0) == 9 / 40
     assert accounting.as_json(110.0) == {
-        "wall_s": 10.0,
+        "played_s": 10.0,
         "models": {
             "m": {
                 "capacity": 4,
-                "slots": 4,
+                "played_s": 10.0,
                 "busy_slot_s": 9.0,
                 "available_slot_s": 40.0,
                 "requests": 1,
@@ -49,6 +49,16 @@ def test_slots_that_come_and_go_count_while_they_are_there() -> None:
 
     # Eight slots for 1 s, two for 2 s, eight for 1 s.
     assert accounting.utilisation("m", 4.0) == 4 / 20
+
+
+def test_models_that_answer_without_a_count_are_silent() -> None:
+    accounting = Accounting(started_at_s=0.0, concurrency=None)
+    for model, tokens in (("counts", TokenCount(prompt=7)), ("silent", TokenCount()), ("failing", None)):
+        accounting.open(model, 1)
+        accounting.departed(model, 0.0)
+        accounting.landed(model, 1.0, tokens)
+
+    assert accounting.silent_models == ("silent",)
 
 
 def test_utilisation_is_unknown_at_the_very_start() -> None:

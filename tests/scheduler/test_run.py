@@ -375,8 +375,50 @@ def test_an_engine_with_a_line_is_handed_more_than_its_slots_and_accounted_by_it
     (account,) = accounts(stage.recorder)
 
     assert engine.in_flight_max == 5
-    assert account["slots"] == 3
+    assert float(str(account["available_slot_s"])) == pytest.approx(3 * float(str(account["played_s"])))
     assert float(str(account["busy_slot_s"])) <= float(str(account["available_slot_s"]))
+
+
+def test_slots_in_effect_are_those_that_the_concurrency_leaves() -> None:
+    stage = Stage(work=tasks(12, models=1), concurrency=2)
+    stage.backends = {"model-0": SimulatedEngine(capacity=64)}
+    stage.play()
+    (account,) = accounts(stage.recorder)
+
+    assert account["capacity"] == 64
+    assert float(str(account["available_slot_s"])) == pytest.approx(2 * float(str(account["played_s"])))
+
+
+def test_neither_the_start_of_engines_nor_their_closing_counts_as_played() -> None:
+    class SlowToClose(SimulatedEngine):
+        async def close(self) -> None:
+            await asyncio.sleep(7.0)
+            shown.append((stage.progress.elapsed_s, stage.progress.utilisation("model-0")))
+
+    shown: list[tuple[float, float | None]] = []
+    stage = Stage(work=tasks(12, models=1))
+    stage.backends = {"model-0": SlowToClose()}
+    stage.play()
+    (account,) = accounts(stage.recorder)
+    played_s = stage.recorder.checkpoints[-1]["played_s"]
+    used = float(str(account["busy_slot_s"])) / float(str(account["available_slot_s"]))
+
+    # The engine takes 5 s to start.
+    assert played_s == account["played_s"] == pytest.approx(stage.ended_at_s - 12.0)
+    ((elapsed_s, used_then),) = shown
+    assert elapsed_s == pytest.approx(played_s)
+    assert used_then == pytest.approx(used, abs=1e-4)
+
+
+def test_a_second_shell_goes_on_with_the_time_of_the_first() -> None:
+    stage = Stage(work=tasks(12, models=1))
+    stage.backends = {"model-0": SimulatedEngine()}
+    stage.play()
+    first_s = stage.progress.elapsed_s
+    stage.recorder, stage.backends = MemoryRecorder(), {"model-0": SimulatedEngine()}
+    stage.play()
+
+    assert stage.progress.elapsed_s == pytest.approx(2 * first_s)
 
 
 def test_an_engine_that_takes_its_time_to_start_is_spoken_of() -> None:
@@ -675,7 +717,7 @@ def test_accounts_are_given_at_intervals_and_at_the_end() -> None:
     stage = Stage(work=tasks(40))
     stage.engines(capacity=2)
     stage.play()
-    walls = [float(str(accounts["wall_s"])) for accounts in stage.recorder.checkpoints]
+    walls = [float(str(accounts["played_s"])) for accounts in stage.recorder.checkpoints]
     models = stage.recorder.checkpoints[-1]["models"]
     assert isinstance(models, dict)
     account = models["model-0"]

@@ -44,12 +44,20 @@ def test_snapshot_tells_counts_and_whom_a_turn_waits_for() -> None:
 
     assert (shot.slots, shot.in_flight, shot.ready, shot.blocked, shot.backing_off) == (3, 1, 1, 1, 1)
     assert (shot.open_conversations, shot.pending) == (2, 2)
-    assert [(m.model, m.in_flight, m.capacity, m.ready) for m in shot.models] == [("m", 1, 1, 1), ("n", 0, 2, 0)]
+    assert [(m.model, m.in_flight, m.slots, m.ready) for m in shot.models] == [("m", 1, 1, 1), ("n", 0, 2, 0)]
     assert [(row.conversation, row.turn.key) for row in shot.ready_rows] == [(0, "0/a1/0/0")]
     # What backs off comes first: it says why others are slow, and blocked turns would push it out of view.
     assert [row.is_backing_off for row in shot.pending_rows] == [True, False]
     assert shot.pending_rows[1].waits_for == ("a0", "a1")
     assert len(scheduler.snapshot(1).pending_rows) == 1
+
+
+def test_a_model_has_no_more_slots_than_may_be_in_flight_at_all() -> None:
+    scheduler = RequestScheduler(concurrency=2)
+    scheduler.handle(ModelReady("m", 64))
+    scheduler.handle(Opened(0, tuple(turn(seat) for seat in range(5)), 0))
+
+    assert [(m.in_flight, m.slots) for m in scheduler.snapshot(0).models] == [(2, 2)]
 
 
 def test_heap_stays_small_however_many_ready_turns_vanish() -> None:

@@ -28,7 +28,7 @@ def _lines(frame: StatusFrame, width: int, height: int) -> list[str]:
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize("models", [0, 1, 9])
 def test_picture_fits_the_terminal(frame: StatusFrame, width: int, height: int, models: int) -> None:
-    slots = tuple(ModelSlots(name=f"m{i}" * 20, in_flight=i, capacity=8) for i in range(models))
+    slots = tuple(ModelSlots(name=f"m{i}" * 20, in_flight=i, slots=8) for i in range(models))
     lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), width, height)
 
     assert all(cell_len(line) <= width for line in lines)
@@ -43,7 +43,7 @@ def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, width: int
         frame.reading,
         experiment_name=ATTACK,
         profile=ATTACK,
-        models=(ModelSlots(name=ATTACK, in_flight=1, capacity=8),),
+        models=(ModelSlots(name=ATTACK, in_flight=1, slots=8),),
         ready_rows=(row,) * 3,
         pending_rows=(row,) * 3,
     )
@@ -94,7 +94,7 @@ def test_picture_says_unknown_before_anything_is_known(make_reading: MakeReading
 
 
 def test_picture_sums_up_models_beyond_the_bound(frame: StatusFrame) -> None:
-    slots = tuple(ModelSlots(name=f"model-{i}", in_flight=1, capacity=8) for i in range(9))
+    slots = tuple(ModelSlots(name=f"model-{i}", in_flight=1, slots=8) for i in range(9))
     lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), 100, 24)
 
     assert any("… 4 more" in line and "4/32" in line for line in lines)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.status import Reading, StatusFrame, TurnRow
-from mac_runner.status.wording import duration, line, pending, quantity, turn
+from mac_runner.status.wording import duration, line, pending, quantity, tokens, turn
+from mac_runner.types import TokenCount
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,27 @@ def test_turn_keeps_the_end_of_a_long_task_id() -> None:
 
 def test_turn_shows_control_characters_as_escapes() -> None:
     assert turn(TurnRow(task_id="\x1b[2J", round=0, agent="\r", model="\n", note="\t")) == r"[\x1b[2J] r0 \r \t (\n)"
+
+
+def test_tokens_that_nobody_counts_are_not_told_as_none(make_reading: Callable[..., Reading]) -> None:
+    reading = make_reading(tokens=TokenCount(), silent_models=("llama",))
+    frame = StatusFrame(reading=reading, turns_per_s=9.0, tokens_per_s=0.0)
+
+    assert tokens(frame) == "tokens not counted by the engine"
+    assert "9 turns/s, tokens not counted by the engine; elapsed" in line(frame)
+
+
+def test_tokens_name_the_models_that_do_not_count(make_reading: Callable[..., Reading]) -> None:
+    frame = StatusFrame(reading=make_reading(silent_models=("a", "\x1b[2J")), tokens_per_s=5.0)
+
+    assert tokens(frame) == r"tokens 1.20M in (45% cached), 345k out, 5/s, not counted by a, \x1b[2J"
+    assert "5 tokens/s" in line(frame)
+
+
+def test_tokens_before_the_first_answer_are_none(make_reading: Callable[..., Reading]) -> None:
+    frame = StatusFrame(reading=make_reading(tokens=TokenCount(), turns=0))
+
+    assert tokens(frame) == "tokens 0 in (– cached), 0 out, –/s"
 
 
 @pytest.mark.parametrize(

@@ -424,6 +424,7 @@ def test_accounting_is_added_up_over_sessions(player: ModuleType, run_dir: Path,
 
     assert read_run(run_dir).accounting == {
         "wall_s": 30.0,
+        "played_s": 0.0,
         "sessions": 2,
         "models": {"m": {"capacity": 8, "busy_slot_s": 3.0}},
         "merged_runs": 0,

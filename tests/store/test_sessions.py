@@ -9,6 +9,8 @@ import pytest
 
 from mac_runner.store import read_run
 from mac_runner.store.sessions import stretches as stretches_of
+from mac_runner.store.sessions import usage_of
+from mac_runner.types import JsonObject
 
 
 class StillClock(Protocol):
@@ -53,6 +55,40 @@ def test_what_a_session_without_a_checkpoint_ended_is_untimed(
     told = read_run(run_dir).accounting
     assert told["wall_s"] == 10.0
     assert told["untimed"] == {"conversations": 2, "turns": 2 * player.TURNS}
+
+
+def test_time_before_the_engines_were_up_is_not_played(player: ModuleType, run_dir: Path, clock: StillClock) -> None:
+    for _ in range(2):
+        with player.open_toy(run_dir, 1, clock=clock) as run:
+            clock.now_s += 100
+            run.checkpoint({"played_s": 0.0})
+            clock.now_s += 7
+            run.checkpoint({"played_s": 7.0})
+            run.write_summary({})
+
+    told = read_run(run_dir).accounting
+    assert (told["wall_s"], told["played_s"]) == (214.0, 14.0)
+
+
+def test_a_session_whose_engines_never_came_up_has_played_nothing(
+    player: ModuleType, run_dir: Path, clock: StillClock
+) -> None:
+    with player.open_toy(run_dir, 1, clock=clock):
+        clock.now_s += 100
+
+    told = read_run(run_dir).accounting
+    assert (told["wall_s"], told["played_s"]) == (100.0, 0.0)
+
+
+def test_a_checkpoint_that_does_not_tell_its_play_counts_whole() -> None:
+    models: JsonObject = {"m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0}, "n": {"available_slot_s": 1.0}}
+    usage = usage_of({"usage": {"wall_s": 5.0, "models": models}})
+
+    assert usage["played_s"] == 5.0
+    assert usage["models"] == {
+        "m": {"capacity": 64, "slots": 2, "available_slot_s": 8.0, "played_s": 4.0},
+        "n": {"available_slot_s": 1.0},
+    }
 
 
 def test_failed_conversations_are_told_apart(player: ModuleType, run_dir: Path) -> None:

@@ -32,12 +32,16 @@ _CLOSERS: Final = 4
 
 @dataclass(slots=True, eq=False)
 class _AtWork:
-    """A combination that is open. `left` conversations were taken and are not over; `done_before` had ended by then."""
+    """A combination that is open. `left` conversations were taken and are not over; `done_before` had ended by then.
+
+    It is played from `began_at_s` on, which is when its turn came: it was opened ahead.
+    """
 
     run: Run
     source: Source
     tasks: Iterator[tuple[Task, tuple[RecordedReply, ...]]]
     done_before: int
+    began_at_s: float = 0.0
     left: int = 0
     is_exhausted: bool = False
 
@@ -46,10 +50,13 @@ class _AtWork:
         """Conversations that were brought safely to the disk since it is open."""
         return self.run.written - self.done_before
 
+    def checkpoint(self, now_s: float) -> None:
+        """Note how long it has been played."""
+        self.run.checkpoint({"played_s": round(now_s - self.began_at_s, 6)})
+
     def close(self) -> None:
         """Close its run directory, with a summary of how far it came."""
         with self.run:
-            self.run.checkpoint({})
             self.run.write_summary(summary_of(self.run.contents()))
 
 
@@ -126,10 +133,11 @@ class Pool(Closing):
 
     def checkpoint(self, accounting: JsonObject) -> None:
         """Note what the engines have done in this session; each combination at work notes how long it has been."""
+        now_s = self._clock.monotonic_s()
         self._accounting = merge_accounting(self._accounting_before, accounting)
         self._grid_run.checkpoint(self._accounting)
         for at_work in self._open.values():
-            at_work.run.checkpoint({})
+            at_work.checkpoint(now_s)
 
     def close(self) -> None:
         """Close what is still open, each with a summary of how far it came. Raises the first error of any of them."""
@@ -186,6 +194,7 @@ class Pool(Closing):
         return _AtWork(run=run, source=source, tasks=run.unfinished(), done_before=run.written)
 
     def _file(self, at_work: _AtWork) -> None:
+        at_work.began_at_s = self._clock.monotonic_s()
         self._open[at_work.source] = at_work
         self.begun += 1
 
@@ -193,6 +202,7 @@ class Pool(Closing):
         if at_work.left or not at_work.is_exhausted:
             return
         del self._open[at_work.source]
+        at_work.checkpoint(self._clock.monotonic_s())
         loop = asyncio.get_running_loop()
         closing = self._closer.submit(at_work.close)
         self._closing[closing] = at_work
