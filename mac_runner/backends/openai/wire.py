@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -32,8 +32,7 @@ _UNREACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutErro
 _BROKEN: Final = (aiohttp.ClientError, OSError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sending:
+class _Sending(NamedTuple):
     method: str
     url: URL
     body: bytes | None = None
@@ -69,8 +68,10 @@ class _Connector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as aiohttp has it
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
-        _COURSE.get().is_kept = connection.protocol in self._served
-        self._served.add(connection.protocol)
+        if connection.protocol in self._served:
+            _COURSE.get().is_kept = True
+        else:
+            self._served.add(connection.protocol)
         return connection
 
 
