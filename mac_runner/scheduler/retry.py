@@ -54,8 +54,8 @@ class RetryPolicy:
 
         `sending` counts the sendings so far, `turned_away` are those of them that were no attempts; `is_answering` says
         that the engine has answered others since the last one but this. `elapsed_s` is the time since the first one,
-        `jitter` is in [0, 1). Gives up when all attempts are used, unless this was none, or
-        when the next one could not begin before the deadline.
+        `jitter` is in [0, 1). Gives up when all attempts are used, unless this was none, or when the next one could not
+        begin before the deadline.
         """
         if error.is_attempt and sending - turned_away >= self.max_attempts:
             return None

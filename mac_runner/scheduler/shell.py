@@ -69,7 +69,6 @@ class Shell:
         self._over = asyncio.Event()
         self._fatal: MacRunnerError | None = None
         self._is_closing = False
-        self._budgeted: tuple[str, ...] = ()
         self._checkpoint_at_s = self._clock.monotonic_s() + CHECKPOINT_INTERVAL_S
 
     async def run(self) -> bool:
@@ -97,7 +96,6 @@ class Shell:
     def _begin(self) -> None:
         backends = self._wiring.backends
         capacities = {name: backend.capacity for name, backend in backends.items()}
-        self._budgeted = self._wiring.budgeted_models
         models: JsonObject = dict(capacities)
         self._log.event("EVENT_RUN_START", {"models": models, "concurrency": self._wiring.concurrency})
         for name, capacity in capacities.items():
@@ -171,7 +169,7 @@ class Shell:
             job.source,
             job.task,
             self._clock.monotonic_s(),
-            self._accounting.typical_prompt_tokens if self._budgeted else None,
+            self._accounting.typical_prompt_tokens if self._wiring.admits_by_tokens else None,
         )
         self._live[self._taken] = live
         self._taken += 1

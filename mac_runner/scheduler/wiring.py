@@ -26,6 +26,6 @@ class Wiring:
     progress: Progress
 
     @property
-    def budgeted_models(self) -> tuple[str, ...]:
-        """The models that admit by tokens."""
-        return tuple(name for name, backend in self.backends.items() if backend.token_budget is not None)
+    def admits_by_tokens(self) -> bool:
+        """Whether an engine of the run admits by tokens; known once all have started."""
+        return any(backend.token_budget is not None for backend in self.backends.values())
