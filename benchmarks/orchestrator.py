@@ -39,11 +39,11 @@ import aiohttp  # noqa: E402
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.backends.openai import OpenaiBackend  # noqa: E402
+from mac_runner.backends.openai.backend import OpenaiBackend  # noqa: E402
+from mac_runner.backends.openai.settings import OpenaiConfig  # noqa: E402
 from mac_runner.cli.running import run_experiment  # noqa: E402
 from mac_runner.cli.setup import Invocation  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
-from mac_runner.config import OpenaiConfig  # noqa: E402
 from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Turn  # noqa: E402
 
 AGENTS: Final = 3

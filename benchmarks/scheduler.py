@@ -19,7 +19,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.environments.base import Policy
 from mac_runner.errors import StoreError
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, run_conversations
-from mac_runner.scheduler.events import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
+from mac_runner.scheduler.state import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
 from mac_runner.types import (
     Agent,
     JsonObject,
@@ -82,6 +82,7 @@ def _round(number: int) -> tuple[Turn, ...]:
 
 class _Environment:
     lineup: Lineup | None = None
+    transcript_bytes_min: int = 0
 
     def open(self, task: Task) -> _Conversation:
         return _Conversation(task.index)

@@ -24,10 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
 from mac_runner.backends.passing import PassingBackend
-from mac_runner.backends.vllm import VllmBackend
+from mac_runner.backends.vllm.backend import VllmBackend
+from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
-from mac_runner.environments.registry import build_environment
+from mac_runner.environments.building import build_environment
 from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.store import open_run
@@ -172,8 +173,8 @@ async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) 
 
 async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: int) -> tuple[list[Pair], int]:
     """Both ways, `pairs` times, on one engine; and the requests of each time."""
-    config = experiment.experiment.model_definitions["m"].vllm_config
-    if config is None:
+    config = experiment.experiment.model_definitions["m"].settings
+    if not isinstance(config, VllmConfig):
         raise ValueError("the experiment has no vLLM")
     backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock(), say=print)
     found, requests = list[Pair](), list[Request]()

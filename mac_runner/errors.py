@@ -15,7 +15,9 @@
     │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
     │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
     ├── StoreError             the disk refused a write                  verdict: fail_run
-    └── OutOfMemoryError       this process can have no more memory      verdict: fail_run
+    │   └── UnusablePathError  something else stands where the run has a file or a directory
+    └── ShortageError          the system gives this process no more     verdict: fail_run
+        └── OutOfMemoryError        of its memory
 
 Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
 the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
@@ -24,8 +26,10 @@ boundary where it surfaced (`boundary`), or it ends the process with its traceba
 
 from __future__ import annotations
 
-from enum import StrEnum
+import errno
+from enum import Enum, StrEnum
 from types import TracebackType
+from typing import Final
 
 
 class Verdict(StrEnum):
@@ -148,16 +152,92 @@ class StoreError(MacRunnerError):
     verdict = Verdict.FAIL_RUN
 
 
-class OutOfMemoryError(MacRunnerError):
-    """No memory is left. Whatever was being done is not at fault, so nothing of it is tried again; the run stops."""
+class UnusablePathError(StoreError):
+    """Something else stands where the run has a file or a directory: a FIFO, a link, a file above its directory."""
+
+
+class ShortageError(MacRunnerError):
+    """The system gives this process no more of something: descriptors, threads, memory.
+
+    Whatever was being done is not at fault, so nothing of it is tried again; the run stops, and can be resumed.
+    """
 
     verdict = Verdict.FAIL_RUN
+
+
+class OutOfMemoryError(ShortageError):
+    """No memory is left."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}: no memory left; run the same command again: it goes on where it stopped. Where it happens "
             "again, lower --concurrency or take a larger machine"
         )
+
+
+def shortage_of(fault: BaseException, what: str) -> ShortageError | None:
+    """The shortage that `fault` tells of, itself or by what led to it; `what` could not be done for it."""
+    if (lack := _lack_behind(fault)) is None:
+        return None
+    if lack is _Lack.MEMORY:
+        return OutOfMemoryError(what)
+    return ShortageError(f"{what}: {_REMEDIES[lack]}, and run the same command again: it goes on where it stopped")
+
+
+def lacks_descriptors(fault: BaseException) -> bool:
+    """Whether `fault` tells, itself or by what led to it, that no file descriptor was left."""
+    return _lack_behind(fault) is _Lack.DESCRIPTORS
+
+
+class _Lack(Enum):
+    DESCRIPTORS = "descriptors"
+    THREADS = "threads"
+    MEMORY = "memory"
+
+
+_REMEDIES: Final = {
+    _Lack.DESCRIPTORS: "no file descriptor left; raise the limit (`ulimit -n`)",
+    _Lack.THREADS: "no further thread can be started; raise the limit on processes or memory (`ulimit -u`, `-v`)",
+}
+NO_DESCRIPTORS: Final = "no file descriptor is left for a connection (`ulimit -n` allows more)"
+"""What a backend says of a request for which `lacks_descriptors`: it was never sent, and counts as no attempt."""
+_LACKS: Final = {errno.EMFILE: _Lack.DESCRIPTORS, errno.ENFILE: _Lack.DESCRIPTORS, errno.ENOMEM: _Lack.MEMORY}
+_IMPORT_LACKS: Final = {
+    "Too many open files": _Lack.DESCRIPTORS,
+    "Error 24": _Lack.DESCRIPTORS,
+    "failed to map segment": _Lack.MEMORY,
+    "annot allocate memory": _Lack.MEMORY,
+}
+"""What the system's loader says of a library that it cannot load; its error number is lost on the way."""
+
+
+def _lack_behind(fault: BaseException) -> _Lack | None:
+    """What was lacking first, of all that led to `fault`."""
+    waiting, seen = [fault], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if (lack := _lack_of(one)) is not None:
+            return lack
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+        waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+    return None
+
+
+def _lack_of(fault: BaseException) -> _Lack | None:
+    text = str(fault) if isinstance(fault, ImportError | RuntimeError) else ""
+    if isinstance(fault, ImportError):
+        return next((lack for words, lack in _IMPORT_LACKS.items() if words in text), None)
+    if isinstance(fault, RuntimeError):
+        return _Lack.THREADS if text == "can't start new thread" else None
+    if isinstance(fault, OSError):
+        # Where several addresses were tried, all that is left of their errors may be the text.
+        is_one_of_many = fault.errno is None and f"[Errno {errno.EMFILE}]" in str(fault)
+        return _Lack.DESCRIPTORS if is_one_of_many else _LACKS.get(fault.errno or 0)
+    return _Lack.MEMORY if isinstance(fault, MemoryError) else None
 
 
 class boundary:  # noqa: N801 - it reads as the verb that it is
@@ -195,6 +275,4 @@ class boundary:  # noqa: N801 - it reads as the verb that it is
     def _ours(self, fault: Exception) -> MacRunnerError:
         if isinstance(fault, MacRunnerError):
             return fault
-        if isinstance(fault, MemoryError):
-            return OutOfMemoryError(self._what)
-        return self._error(f"{self._what}: {type(fault).__name__}: {fault}")
+        return shortage_of(fault, self._what) or self._error(f"{self._what}: {type(fault).__name__}: {fault}")

@@ -19,6 +19,14 @@ QUESTION_CHARS_MAX = 20_000
 CHOICES_MAX = 26
 TEMPLATE_CHARS_MAX = 65_536
 PROMPT_CHARS_MAX = 4_000_000
+# config: what rendering a template of one's own may cost: steps (a part of the template, or 4 characters), how deep it
+# may nest, and the numbers and widths that it computes with.
+TEMPLATE_STEPS_MAX = 10_000_000
+TEMPLATE_NESTING_MAX = 64
+TEMPLATE_MACRO_DEPTH_MAX = 32
+TEMPLATE_NUMBER_BITS_MAX = 4_096
+TEMPLATE_WIDTH_MAX = 1_000
+TEMPLATE_REHEARSAL_S_MAX = 60.0
 
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
@@ -38,6 +46,7 @@ TOOL_CALLS_PER_TURN_MAX = 3
 REPLY_OBJECTS_MAX = 200
 REPAIR_CHARS_MAX = 8_192
 REPAIR_BRACKETS_MAX = 64
+REPAIR_LOOKS_MAX = 18_432
 ANSWER_CHARS_MAX = 2_000
 # discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
 # open answer; and what a private channel takes.
@@ -47,35 +56,8 @@ ASIDE_CHARS_MAX = 500
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000
 
-# scheduler: conversations kept open beyond what the slots need, as a multiple of all slots.
-OPEN_CONVERSATIONS_PER_SLOT_MAX = 4
+# The longest `Retry-After` that is respected.
 RETRY_AFTER_S_MAX = 60.0
-# scheduler: the retries an engine may be asked for while it answers nobody, and how many answers give one back; how
-# many conversations must have no luck with an engine that can be reached to put it under suspicion, how long an engine
-# under suspicion is waited for, and for how long it may say that it is busy before that time begins.
-RETRIES_MIN = 10
-RETRIES_PER_SLOT = 2
-ANSWERS_PER_RETRY = 5
-ENGINE_SUSPECT_CONVERSATIONS_MIN = 3
-ENGINE_SILENCE_S_MAX = 60.0
-ENGINE_BUSY_S_MAX = 600.0
-# scheduler: of an engine that turns requests away, how many refusals that no answers make up for have it handed less,
-# and how many answers more; how long one that has nothing in hand is left alone at first; and how often a turn may be
-# turned away before it may be the reason itself.
-REFUSALS_TO_SHRINK = 2
-ANSWERS_TO_GROW = 4
-REST_S = 0.5
-TURNED_AWAY_MAX = 6
-# scheduler: how often an engine may die while it works on one turn, over all sessions; the last time on that alone.
-ENGINE_DEATHS_PER_TURN_MAX = 3
-SHUTDOWN_GRACE_S = 20.0
-BACKEND_CLOSE_S_MAX = 10.0
-# scheduler: an engine that starts within this is not spoken of.
-START_QUIET_S = 1.0
-# scheduler: how long replies that came at once keep everybody else from the event loop.
-LOOP_PASS_S_MAX = 0.05
-STORY_EVENTS_MAX = 2_000
-READY_HEAP_DEAD_MAX = 64
 
 # backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
 # HTTP may take in bytes and in time.
@@ -85,6 +67,8 @@ HTTP_BODY_BYTES_MAX = 8 << 20
 # Each member costs a copy of all that follows it.
 HTTP_GZIP_MEMBERS_MAX = 256
 HTTP_CONNECT_S_MAX = 10.0
+# Servers take 8 KiB for a line of a header, including "Authorization: Bearer ".
+KEY_CHARS_MAX = 8_000
 # Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
 HTTP_KEEP_ALIVE_S = 4.0
 # How soon a request breaks that crosses the hanging up of a connection: within one way there and back.
@@ -114,6 +98,14 @@ DOCTOR_PROBE_S_MAX = 120.0
 # cli: how many calls may block at once beside the loop; more wait for their turn.
 BLOCKING_CALLS_MAX = 32
 
+# How many file descriptors are asked for at most; the least that a run can do with; how many are kept from connections
+# for the process itself and for each open run directory; and how many of the last no connection is given.
+DESCRIPTORS_MAX = 1 << 20
+DESCRIPTORS_MIN = 24
+DESCRIPTORS_KEPT = 90
+DESCRIPTORS_PER_RUN = 6
+DESCRIPTORS_LAST = 48
+
 # cli: how many objects a run makes before the garbage collector looks among them.
 COLLECTION_OBJECTS = 5_000
 
@@ -123,6 +115,10 @@ COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
 MANIFEST_WRITES_PER_PLAN_MAX = 20
 FRAME_BYTES_MAX = 16 << 20
+# store: what a YAML file of a run directory may cost, of which one written by a run comes nowhere near.
+STORE_YAML_BYTES_MAX = 64 << 20
+STORE_YAML_NODES_MAX = 2_000_000
+STORE_YAML_DEPTH_MAX = 100
 # store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
 # periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
 LEASE_INTERVAL_S = 10.0
@@ -134,7 +130,7 @@ WRITER_STALL_S_MAX = 20.0
 # store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
 # transcripts tell how large they are: the estimate of the room that a run needs.
 SPACE_TRANSCRIPT_BYTES_MIN = 1_000
-SPACE_JOURNAL_SHARE = 0.75
+SPACE_JOURNAL_SHARE = 0.85
 SPACE_SAMPLE_CONVERSATIONS = 100
 
 # cli: how many run directories of a grid are open at once, each with a writer thread and three files.

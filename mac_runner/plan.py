@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.errors import ConfigError
+from mac_runner.registry import environment_specs
 from mac_runner.types import Agent, Lineup, Sampling, Task, Turn, stable_hash
 
 REQUEST_SEED_BITS = 31
@@ -112,6 +113,10 @@ class Plan:
         """The tasks that are among these."""
         return self._of([index for task_id, index in self.ids() if task_id in task_ids])
 
+    def made_by(self, make: Callable[[Task], Task]) -> Plan:
+        """The same tasks as `make` completes them."""
+        return Plan(self._indexes, name_of=self._name_of, make=lambda index, task_id: make(self._make(index, task_id)))
+
     def ids(self) -> Iterator[tuple[str, int]]:
         """What each task is called, and its index."""
         return ((self._name_of(index), index) for index in self._indexes)
@@ -142,11 +147,12 @@ def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:
 def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     """All tasks of an experiment.
 
-    With a line-up its slots are filled from the agent definitions (`game.seats`, or equal shares, the remainder
+    With a line-up its slots are filled from the agent definitions (its `seats`, or equal shares, the remainder
     going round from task to task); without one every definition takes part once. Raises ConfigError at once, not
     at the first task, when the line-up cannot be filled.
     """
-    name, discussion = experiment.experiment_metadata.experiment_name, experiment.discussion
+    name, settings = experiment.name, experiment.settings
+    spec = environment_specs().get(experiment.conversation_config.environment)
     agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _pool(experiment, lineup))
     return Plan(
         range(task_count(experiment)),
@@ -156,7 +162,7 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
             task_id=task_id,
             seed=stable_hash(experiment.seed, "task", index),
             agents=agents_of(index),
-            material=None if discussion is None else discussion.question_at(index).to_json(),
+            material=None if spec is None or settings is None else spec.material(settings, index),
         ),
     )
 
@@ -224,14 +230,14 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
         raise ConfigError(
             f"the line-up has {n} slots and {len(set(lineup.names))} names; it needs a slot, and a name for each"
         )
-    seats = None if experiment.game is None else experiment.game.seats
+    seats = lineup.seats
     if seats is not None:
         fixed = tuple(definition for definition in definitions for _ in range(seats.get(definition.agent_id, 0)))
         if len(fixed) != n:
             counts = ", ".join(f"{agent_id}: {count}" for agent_id, count in seats.items())
             raise ConfigError(
-                f"game.seats: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats",
-                key=("game", "seats"),
+                f"{'.'.join(lineup.key)}: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats",
+                key=lineup.key,
             )
         return lambda _index: fixed
     share, rest = divmod(n, len(definitions))

@@ -8,9 +8,26 @@ is shown to a person goes through here, in the status view as in the reports.
 from __future__ import annotations
 
 import unicodedata
+from typing import Final
 
 # Controls, formats (bidi marks, zero widths), surrogates, private use and unassigned; line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+_LOOKALIKES: Final = str.maketrans(
+    {
+        **dict.fromkeys("─━–−—·", "-"),
+        **dict.fromkeys("│┃", "|"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼", "+"),
+        **dict.fromkeys("“”„", '"'),
+        **dict.fromkeys("‘’", "'"),
+        "…": "...",
+        "→": ">",
+        "×": "x",
+        "█": "#",
+        "░": ".",
+    }
+)
+"""What our own tables and sentences use of characters beyond ASCII; of the same width where that decides a layout."""
 
 
 def printable(text: str) -> str:
@@ -22,3 +39,11 @@ def printable(text: str) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def spelt_out(fault: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: characters that an encoding lacks become their lookalikes in ASCII, or escapes."""
+    if not isinstance(fault, UnicodeEncodeError):
+        raise fault
+    lacking = fault.object[fault.start : fault.end].translate(_LOOKALIKES)
+    return lacking.encode("ascii", "backslashreplace").decode("ascii"), fault.end

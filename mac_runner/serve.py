@@ -1,17 +1,24 @@
 """`mac-serve MODEL`: the command line of nano's server.
 
-It ends with 1 when the model or the address cannot be had, and with 2 on bad usage or where `[nano]` is not installed.
-The island is imported when there is something to serve, for it brings torch, which `--help` can do without.
+It ends with 1 when the model or the address cannot be had, and with 2 on bad usage, where `[nano]` is not installed, or
+where other machines could reach it without a key. The island is imported when there is something to serve, for
+it brings torch, which `--help` can do without.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from math import isfinite
 from typing import Any, Literal
 
 import click
+
+from mac_runner import __version__
+from mac_runner.descriptors import raise_limit
+
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _NotInstalledError(click.ClickException):
@@ -30,12 +37,20 @@ class _FiniteRange(click.FloatRange):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, prog_name="mac-serve")
 @click.argument("model")
 @click.option("--host", default="127.0.0.1", help="Where to listen; 0.0.0.0 for everybody who can reach this machine.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="0 takes any that is free.")
 @click.option("--name", help="What clients call the model.  [default: its directory]")
 @click.option(
-    "--admin-key-env", metavar="NAME", help="The environment variable with the key of /admin; none closes it."
+    "--api-key-env",
+    metavar="VARIABLE",
+    help="The environment variable with the key that clients must bring; needed where --host lets in more than this "
+    "machine.",
+)
+@click.option("--open", "is_open", is_flag=True, help="Serve everybody who can reach --host, without a key.")
+@click.option(
+    "--admin-key-env", metavar="VARIABLE", help="The environment variable with the key of /admin; none closes it."
 )
 @click.option("--max-num-seqs", type=click.IntRange(1), default=64, help="Completions computed at once.")
 @click.option("--max-waiting", type=click.IntRange(1), default=1024, help="Completions that may wait; then 429.")
@@ -55,6 +70,8 @@ def main(
     host: str,
     port: int,
     name: str | None,
+    api_key_env: str | None,
+    is_open: bool,
     admin_key_env: str | None,
     max_num_seqs: int,
     max_waiting: int,
@@ -70,15 +87,18 @@ def main(
     seed: int,
 ) -> None:
     """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
-    admin_key = _key(admin_key_env)
+    admin_key, api_key = _key("--admin-key-env", admin_key_env), _key("--api-key-env", api_key_env)
+    if is_open and api_key is not None:
+        raise click.UsageError("--open serves everybody, --api-key-env those who bring a key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
-        from mac_runner.nano.server.process import Address, serve
+        from mac_runner.nano.server.process import Address, UnguardedError, serve
     except ModuleNotFoundError as error:
         raise _NotInstalledError(
             f"mac-serve needs {error.name}, not installed here; `pip install 'mac_runner[nano]'` installs it"
         ) from error
-    address = Address(host=host, port=port, name=name, admin_key=admin_key)
+    address = Address(host=host, port=port, name=name, admin_key=admin_key, api_key=api_key, is_open=is_open)
+    raise_limit()
     try:
         config = EngineConfig(
             model_path=model,
@@ -96,19 +116,24 @@ def main(
             seed=seed,
         )
         asyncio.run(serve(config, address))
+    except UnguardedError as error:
+        raise click.UsageError(str(error)) from error
     except (NanoError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
-def _key(variable: str | None) -> str | None:
+def _key(option: str, variable: str | None) -> str | None:
     """The key; no error about it ever quotes it."""
     if variable is None:
         return None
+    if not _VARIABLE.fullmatch(variable):
+        # It may be the key itself, given in place of the variable, so it is not quoted.
+        raise click.UsageError(f"{option} takes the name of an environment variable, which holds the key")
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise click.UsageError(f"--admin-key-env: the environment variable {variable} is not set")
-    if not (key.isascii() and key.isprintable()):
-        raise click.UsageError(f"--admin-key-env: {variable} holds characters that no header of HTTP can carry")
+        raise click.UsageError(f"{option}: the environment variable {variable} is not set or empty")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise click.UsageError(f"{option}: {variable} holds a space or a character that no key may have")
     return key
 
 

@@ -76,13 +76,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineup:
-    """What an environment needs filled in each conversation, for the plan to rotate agents over.
-
-    `slots` names the places (in a game the role list); `names` offers at least as many public names.
-    """
+    """What an environment needs filled in each conversation, for the plan to rotate agents over."""
 
     slots: tuple[str, ...]
+    """The places; in a game the role list."""
     names: tuple[str, ...]
+    """Public names, at least as many."""
+    seats: Mapping[str, int] | None = None
+    """How many of the places each agent definition fills; None shares them out evenly."""
+    key: tuple[str, ...] = ()
+    """The key of the experiment file that says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

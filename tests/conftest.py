@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,12 +23,33 @@ _FDS = Path("/proc/self/fd")
 _CHILDREN = Path("/proc/self/task") / str(os.getpid()) / "children"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What looped tests tried, whoever ran them."""
+    reports = (report for reports in terminalreporter.stats.values() for report in reports)
+    lines = {
+        str(value) for report in reports for name, value in getattr(report, "user_properties", ()) if name == "tried"
+    }
+    if lines:
+        terminalreporter.section("tried")
+        for line in sorted(lines):
+            terminalreporter.line(line)
+
+
 @pytest.fixture(autouse=True)
 def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same environment for everybody: a known terminal, and no setting of the developer's."""
     for name in _SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """A test may call the entry point of a program, which takes over the signals of its process for good."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -22,14 +22,11 @@ ROOMS = [path.parent for path in MODULES if path.name == "__init__.py"]
 NANO = (ROOT / "mac_runner" / "nano", ROOT / "mac_runner" / "backends" / "nano")
 
 
-@pytest.fixture(autouse=True)
-def torch_for_the_island(request: pytest.FixtureRequest) -> None:
+def _importable(paths: list[Path]) -> list[Path]:
     """Of all rooms only nano, and the backend of that name, need torch, which comes with `[nano]`."""
-    asked = getattr(request.node, "callspec", None)
-    paths = asked.params.values() if asked is not None else ()
-    needs_torch = any(isinstance(path, Path) and path.is_relative_to(room) for path in paths for room in NANO)
-    if needs_torch and find_spec("torch") is None:
-        pytest.skip("torch is not installed")
+    if find_spec("torch") is not None:
+        return paths
+    return [path for path in paths if not any(path.is_relative_to(room) for room in NANO)]
 
 
 def _dotted(path: Path) -> str:
@@ -41,25 +38,27 @@ def _project() -> dict[str, Any]:
     return project
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=_dotted)
-def test_public_names_of_a_room_are_those_listed(room: Path) -> None:
+def test_public_names_of_a_room_are_those_listed(subtests: pytest.Subtests) -> None:
     """What the `__init__` of a room holds and does not list is a submodule, which Python puts there by itself.
 
     A package inside a room is nobody's way in: it may also hold what it needs for what it lists.
     """
-    module = importlib.import_module(_dotted(room))
-    listed: list[str] = getattr(module, "__all__", [])
-    inner = {path.stem for path in room.iterdir()}
-    held = {name for name in vars(module) if not name.startswith("_") and name != "annotations"}
+    for room in _importable(ROOMS):
+        with subtests.test(_dotted(room)):
+            module = importlib.import_module(_dotted(room))
+            listed: list[str] = getattr(module, "__all__", [])
+            inner = {path.stem for path in room.iterdir()}
+            held = {name for name in vars(module) if not name.startswith("_") and name != "annotations"}
 
-    assert len(set(listed)) == len(listed)
-    assert set(listed) <= held
-    assert held - inner <= set(listed) or len(room.relative_to(ROOT).parts) > 2
+            assert len(set(listed)) == len(listed)
+            assert set(listed) <= held
+            assert held - inner <= set(listed) or len(room.relative_to(ROOT).parts) > 2
 
 
-@pytest.mark.parametrize("path", MODULES, ids=_dotted)
-def test_module_can_be_imported_and_says_what_it_is(path: Path) -> None:
-    assert importlib.import_module(_dotted(path)).__doc__
+def test_module_can_be_imported_and_says_what_it_is(subtests: pytest.Subtests) -> None:
+    for path in _importable(MODULES):
+        with subtests.test(_dotted(path)):
+            assert importlib.import_module(_dotted(path)).__doc__
 
 
 def test_version_is_the_one_of_the_project() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mac_runner.config import Experiment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Shard, parse_shard, plan_of, plan_tasks, request_seed, task_count
-from mac_runner.types import JsonObject, Lineup, Task, Turn
+from mac_runner.types import Lineup, Task, Turn
 
 MILLION = 1_000_000
 
@@ -19,12 +19,7 @@ sizes = st.integers(1, 12)
 seeds = st.integers(0, 2**40)
 
 
-def experiment(
-    *, name: str = "trial", seed: int = 0, conversations: int = 20, agents: int = 1, seats: list[int] | None = None
-) -> Experiment:
-    game: JsonObject | None = None
-    if seats is not None:
-        game = {"seats": {f"agent_{place}": count for place, count in enumerate(seats)}}
+def experiment(*, name: str = "trial", seed: int = 0, conversations: int = 20, agents: int = 1) -> Experiment:
     return Experiment.model_validate(
         {
             "experiment_metadata": {"experiment_name": name},
@@ -35,28 +30,27 @@ def experiment(
                 for place in range(agents)
             ],
             "conversation_config": {"environment": "town_of_salem", "conversations": conversations},
-            "game": game,
         }
     )
 
 
-def lineup(size: int, names: int | None = None) -> Lineup:
+def lineup(size: int, names: int | None = None, seats: list[int] | None = None) -> Lineup:
     return Lineup(
         slots=tuple(f"slot {place}" for place in range(size)),
         names=tuple(f"name {place}" for place in range(size if names is None else names)),
+        seats=None if seats is None else {f"agent_{place}": count for place, count in enumerate(seats)},
+        key=("game", "seats"),
     )
 
 
 def own_seats(size: int) -> Experiment:
     """An experiment in which each entry of the pool is an agent definition of its own."""
-    return experiment(agents=size, seats=[1] * size)
+    return experiment(agents=size)
 
 
 @given(size=sizes, seed=seeds, blocks=st.integers(1, 3))
 def test_over_a_block_every_entry_fills_each_slot_seat_and_name_once(size: int, seed: int, blocks: int) -> None:
-    plan = plan_tasks(
-        experiment(seed=seed, agents=size, seats=[1] * size, conversations=size * blocks), lineup(size, size + 3)
-    )
+    plan = plan_tasks(experiment(seed=seed, agents=size, conversations=size * blocks), lineup(size, size + 3))
     tasks = list(plan)
 
     for start in range(0, len(tasks), size):
@@ -132,7 +126,7 @@ def test_all_names_get_used() -> None:
 
 
 def test_seats_decide_who_fills_how_many() -> None:
-    for task in plan_tasks(experiment(agents=3, seats=[4, 0, 1]), lineup(5)):
+    for task in plan_tasks(experiment(agents=3), lineup(5, seats=[4, 0, 1])):
         assert Counter(agent.definition for agent in task.agents) == {"agent_0": 4, "agent_2": 1}
 
 
@@ -140,7 +134,7 @@ def test_seats_that_do_not_fill_the_lineup_are_refused_at_once() -> None:
     with pytest.raises(
         ConfigError, match=r"game\.seats: the counts \(agent_0: 4, agent_1: 0\) add up to 4; .* 5 seats"
     ):
-        plan_tasks(experiment(agents=2, seats=[4, 0]), lineup(5))
+        plan_tasks(experiment(agents=2), lineup(5, seats=[4, 0]))
 
 
 @pytest.mark.parametrize("bad", [lineup(0), lineup(3, names=2), Lineup(slots=("a", "b"), names=("x", "x"))])

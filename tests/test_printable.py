@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import codecs
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.printable import printable
+from mac_runner.printable import printable, spelt_out
 
 
 @pytest.mark.parametrize("text", ["", "plain words", "naïve – “quoted”", "長い名前", "😀"])
@@ -35,3 +37,18 @@ def test_printable_gives_one_line_that_can_be_encoded(text: str) -> None:
     assert len(shown.splitlines()) <= 1
     assert shown.encode("utf-8")[:1] != b"\x1b"
     assert printable(shown) == shown
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "cp500", "koi8-r", "shift_jis", "utf-8", "utf-16"])
+def test_any_text_reaches_a_stream_of_any_encoding_and_our_own_tables_keep_their_shape(encoding: str) -> None:
+    codecs.register_error("spelt_out", spelt_out)
+
+    def told(text: str) -> str:
+        return text.encode(encoding, "spelt_out").decode(encoding)
+
+    everything = "".join(map(chr, range(0x3000))) + "\ud800 \U0001f600"
+    assert told(everything)
+    for line in ("a │ b ├── ┌┐└┘┤┬┴┼ █░ 19.2% – 51.2%", "“said” ‘so’ — 3 × 4"):
+        assert len(told(line)) == len(line)
+    if encoding in {"ascii", "latin-1"}:
+        assert told("a → b … “q” ─ 名") == 'a > b ... "q" - \\u540d'

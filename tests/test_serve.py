@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mac_runner import __version__
 from mac_runner.serve import main
 
 WITHOUT = (
@@ -51,7 +52,7 @@ def test_key_that_no_header_can_carry_is_bad_usage(tmp_path: Path, key: str) -> 
     result = CliRunner().invoke(main, [str(tmp_path), "--admin-key-env", "MAC_KEY"], env={"MAC_KEY": key})
 
     assert result.exit_code == 2
-    assert "MAC_KEY holds characters that no header of HTTP can carry" in result.output
+    assert "MAC_KEY holds a space or a character that no key may have" in result.output
     assert key not in result.output
 
 
@@ -62,3 +63,10 @@ def test_number_that_is_none_is_bad_usage(tmp_path: Path, option: str, number: s
 
     assert result.exit_code == 2
     assert f"Invalid value for '{option}'" in result.output
+
+
+def test_version_is_printed() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.output == f"mac-serve, version {__version__}\n"

@@ -1,10 +1,7 @@
-"""Inference engines behind one contract (`base.Backend`)."""
+"""Inference engines behind one contract (`base.Backend`), each in a package that `mac_runner.registry` names."""
 
 from __future__ import annotations
 
-from mac_runner.backends.base import Backend
-from mac_runner.backends.delayed import DelayedBackend
-from mac_runner.backends.registry import PULLING, build_backend
-from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 
-__all__ = ["PULLING", "Backend", "DelayedBackend", "ScriptedBackend", "build_backend"]
+__all__ = ["Backend", "BackendRequest", "Unsupported"]

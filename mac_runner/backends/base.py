@@ -1,25 +1,82 @@
-"""The contract of an inference engine."""
+"""The contract of an inference engine, and what one is built from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from random import Random
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from mac_runner.types import Reply, Request
+from mac_runner.clock import Clock
+from mac_runner.errors import ConfigError
+from mac_runner.section import Section
+from mac_runner.types import Reply, Request, Sampling
+
+if TYPE_CHECKING:
+    from mac_runner.config import AgentDefinition
 
 _SLOTS_PER_LOOKAHEAD: Final = 8
 
+S_co = TypeVar("S_co", bound=Section, covariant=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacks:
-    """What an engine cannot do: settings of Sampling that it would drop, and whether it keeps its `tokens` to itself.
-
-    `remedy` tells who asked for it what to do.
-    """
+class Unsupported:
+    """What an engine cannot do."""
 
     settings: frozenset[str] = frozenset()
+    """Fields of Sampling that it would ignore."""
     tokens: bool = False
+    """Whether it does not report token ids and log-probabilities."""
     remedy: str = "leave it out"
+    """What a user can do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRequest(Generic[S_co]):
+    """What a backend is built from."""
+
+    name: str
+    """The entry of `model_definitions`."""
+    backend: str
+    settings: S_co
+    """The section of the backend."""
+    record_tokens: bool
+    """Whether replies are recorded token by token."""
+    agents: Sequence[AgentDefinition]
+    """All agents of the experiment."""
+    policy_of: Callable[[str], Callable[[object, Random], str]]
+    """Finds a scripted player by its name. Raises ConfigError where there is none."""
+    clock: Clock
+    say: Callable[[str], None]
+    """Takes a line for the user."""
+    can_pull: bool
+    """Whether the engine may fetch a model that it does not have."""
+
+    def refuse(self, unsupported: Unsupported) -> None:
+        """Raise ConfigError for what is asked of the backend and would be ignored by it."""
+        if self.record_tokens and unsupported.tokens:
+            raise ConfigError(
+                f"model_definitions.{self.name}.record_tokens: the backend {self.backend!r} does not report tokens; "
+                f"{unsupported.remedy}",
+                key=("model_definitions", self.name, "record_tokens"),
+            )
+        for index, agent in enumerate(self.agents):
+            for setting in sorted(_used(agent) & unsupported.settings) if agent.model == self.name else ():
+                raise ConfigError(
+                    f"agent_definitions.{index}.{setting}: the backend {self.backend!r} of model {self.name!r} does "
+                    f"not support it; {unsupported.remedy}",
+                    key=("agent_definitions", index, setting),
+                )
+
+    @property
+    def used_settings(self) -> frozenset[str]:
+        """The fields of Sampling that agents of this model set."""
+        return frozenset().union(*(_used(agent) for agent in self.agents if agent.model == self.name))
+
+
+def _used(agent: AgentDefinition) -> frozenset[str]:
+    return frozenset(field.name for field in fields(Sampling) if getattr(agent, field.name, None) not in (None, ()))
 
 
 class Backend(Protocol):

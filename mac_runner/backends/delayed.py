@@ -10,7 +10,7 @@ from __future__ import annotations
 from mac_runner.backends.base import Backend
 from mac_runner.backends.passing import PassingBackend
 from mac_runner.clock import Clock
-from mac_runner.config import EngineLatency
+from mac_runner.latency import EngineLatency
 from mac_runner.types import Reply, Request
 
 

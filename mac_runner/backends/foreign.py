@@ -18,10 +18,13 @@ def scalars_only(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX) -> str:
-    """What a server said, on one line, short and harmless to print; `CUT` stands where it goes on."""
+def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX, *, goes_on: bool = False) -> str:
+    """What an engine said, on one line, short and harmless to print; `CUT` stands where it goes on.
+
+    `goes_on`: more came than `text`. The text of a server with a key goes to `Redactor.quoted` instead.
+    """
     looked_at = text[: 4 * chars_max]
     words = " ".join(looked_at.split())
-    if len(looked_at) == len(text) and len(words) <= chars_max:
+    if not goes_on and len(looked_at) == len(text) and len(words) <= chars_max:
         return printable(words)
     return printable(words[: chars_max - 1]) + CUT

@@ -7,14 +7,31 @@ to a program. Token counts are estimates at 4 characters per token, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Annotated
 
+from pydantic import Field
+
+from mac_runner.backends.base import BackendRequest, Unsupported
 from mac_runner.clock import Clock
 from mac_runner.errors import RequestRefusedError, boundary
+from mac_runner.registry import BackendSpec
+from mac_runner.section import IDENTITY, RUNTIME, Section, Text
 from mac_runner.types import Reply, Request, TokenCount
 
 CHARS_PER_TOKEN = 4
+
+
+class ScriptedConfig(Section):
+    """Players that are programs: the environment supplies them, nothing else is needed."""
+
+    policy: Annotated[Text, IDENTITY]
+    """Which scripted player of the environment answers."""
+    capacity: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 64
+    """How many requests are answered at once."""
+    latency_ms: Annotated[float, RUNTIME, Field(ge=0, le=600_000)] = 0.0
+    """How long each answer is made to take."""
 
 
 class ScriptedBackend:
@@ -61,3 +78,27 @@ class ScriptedBackend:
 
 def _tokens(chars: int) -> int:
     return -(-chars // CHARS_PER_TOKEN)
+
+
+def _build(request: BackendRequest[ScriptedConfig]) -> ScriptedBackend:
+    request.refuse(Unsupported(tokens=True))
+    settings = request.settings
+    return ScriptedBackend(
+        policy=request.policy_of(settings.policy),
+        capacity=settings.capacity,
+        latency_ms=settings.latency_ms,
+        clock=request.clock,
+    )
+
+
+def _variants(settings: ScriptedConfig) -> Iterator[tuple[str, ScriptedConfig]]:
+    yield f"scripted, {settings.policy}", settings
+
+
+SPEC = BackendSpec(
+    settings=ScriptedConfig,
+    build=_build,
+    variants=_variants,
+    is_probed=False,
+    policy=lambda settings: settings.policy,
+)

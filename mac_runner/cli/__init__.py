@@ -6,6 +6,6 @@ up, prints, and is the only one that ends the process.
 
 from __future__ import annotations
 
-from mac_runner.cli.commands import main
+from mac_runner.cli.entry import main
 
 __all__ = ["main"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mac_runner.cli.commands import main
+from mac_runner.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -13,19 +15,20 @@ import click
 from mac_runner import __version__
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.exits import Exit, exit_of
-from mac_runner.cli.formatting import format_questions
+from mac_runner.cli.formatting import format_questions, formats
 from mac_runner.cli.grid import describe_grid, run_grid
 from mac_runner.cli.merging import merge
-from mac_runner.cli.printing import say, settle
+from mac_runner.cli.printing import report, say, settle
+from mac_runner.cli.repairing import repair
 from mac_runner.cli.retrying import retry
 from mac_runner.cli.running import describe_run, run_experiment
 from mac_runner.cli.setup import Invocation, read_file
 from mac_runner.cli.showing import show
 from mac_runner.cli.standing import status
-from mac_runner.cli.stopping import interruptible
+from mac_runner.cli.stopping import INTERRUPTED, interrupt_on_signals, leave_on_signals
 from mac_runner.cli.verifying import verify
-from mac_runner.config import Grid
-from mac_runner.errors import ConfigError, MacRunnerError, OutOfMemoryError
+from mac_runner.config import Grid, whole_number
+from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 
 _DEFAULT_VERB = "run"
@@ -37,9 +40,10 @@ class _VerbOrFile(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default verb before arguments that name none, unless they look like a verb misspelt."""
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
-            near = get_close_matches(args[0], self.commands, n=1)
-            if near and args[0].isalpha() and not Path(args[0]).exists():
-                ctx.fail(f"there is no verb and no file {args[0]!r}; did you mean {near[0]!r}?")
+            if args[0].isalpha() and not os.path.lexists(args[0]):
+                near = get_close_matches(args[0], self.commands, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(sorted(self.commands))}"
+                ctx.fail(f"there is no verb and no file {args[0]!r}; {hint}")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
 
@@ -48,6 +52,14 @@ def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Sha
     """What was written behind `--shard`."""
     try:
         return None if value is None else parse_shard(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """What was written behind `--limit` or `--concurrency`."""
+    try:
+        return None if value is None else whole_number(param.opts[0], value, at_least=1)
     except ConfigError as error:
         raise click.BadParameter(str(error), ctx, param) from error
 
@@ -64,6 +76,7 @@ def cli() -> None:
     mac-run merge OUT RUN…  make one run of the shards of an experiment
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
+    mac-run repair RUN      write again what is damaged in a run directory
     mac-run VERB RUN        look at a run directory
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
@@ -75,9 +88,9 @@ def cli() -> None:
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key, such as game.lobby=classic-7."
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Run the first N conversations at most.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="The experiment's seed.")
-@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
+@click.option("--limit", callback=_count, metavar="N", help="Run the first N conversations at most.")
+@click.option("--seed", metavar="N", help="The experiment's seed.")
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The run directory [runs/NAME].")
 @click.option(
     "--shard",
@@ -99,7 +112,7 @@ def run(
     profile: str | None,
     overrides: tuple[str, ...],
     limit: int | None,
-    seed: int | None,
+    seed: str | None,
     concurrency: int | None,
     out: Path | None,
     shard: Shard | None,
@@ -140,11 +153,12 @@ def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
 @cli.command(name="merge")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors and what is missing.")
 def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
     """Make one new run directory OUT of the run directories RUN of one experiment, such as its shards.
 
-    They are only read. Each conversation must come from one of them; what none has can be run with --out OUT.
+    They are only read. Each conversation must come from one of them; what none has can be run with --out OUT. Results
+    that are damaged or lost are refused, each by name, and nothing is written.
 
     Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
     """
@@ -153,7 +167,7 @@ def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
 
 @cli.command(name="retry")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests in flight at once, at most.")
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
 def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: bool | None) -> None:
@@ -162,6 +176,20 @@ def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: b
     Their failed attempts are kept in RUN/attempts, and told in the index and in the summary. Exit codes: as of a run.
     """
     _end(lambda: retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
+
+
+@cli.command(name="repair")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def repair_command(directory: Path, quiet: bool) -> None:
+    """Set aside the damaged transcripts of RUN, a run or a grid, and write them again from the journal.
+
+    No engine is started. What the journal has not is open again, and is played by the command that began the run.
+
+    Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is no run directory
+    or is being run, 4 storage failed.
+    """
+    _end(lambda: repair(directory, is_quiet=quiet))
 
 
 @cli.command(name="status")
@@ -193,6 +221,11 @@ def verify_command(directory: Path) -> None:
 @click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
 def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
+    for flag, is_given in (("--seat", seat is not None), ("--truth", has_truth)):
+        if has_turns and is_given:
+            raise click.UsageError(
+                f"--turns lists all turns as they were answered, so {flag} has no effect: leave it out"
+            )
     _end(lambda: show(directory, game, seat, has_turns=has_turns, has_truth=has_truth))
 
 
@@ -212,7 +245,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
 
 
 @cli.command(name="format")
-@click.argument("name", metavar="FORMAT", type=click.Choice(["bbq", "discrim-eval"]))
+@click.argument("name", metavar="FORMAT", type=click.Choice(list(formats())))
 @click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
@@ -228,9 +261,13 @@ def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
 
 def _end(work: Callable[[], Exit]) -> None:
     """Do the work of a verb and leave the process with its exit code."""
-    with interruptible():
+    try:
+        interrupt_on_signals()
         code = _outcome(work)
         settle()
+        leave_on_signals(code)
+    except KeyboardInterrupt:  # Between the work and its last words.
+        code = Exit.INTERRUPTED
     sys.exit(code)
 
 
@@ -241,19 +278,25 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
     except MacRunnerError as error:
         say(f"mac-run: {error}")
         return exit_of(error)
-    except MemoryError:
-        shortage = OutOfMemoryError("the run was stopped")
-        say(f"mac-run: {shortage}")
-        return exit_of(shortage)
     except KeyboardInterrupt:
-        say("mac-run: interrupted; run the same command again")
+        say(INTERRUPTED)
         return Exit.INTERRUPTED
-    except Exception:  # noqa: BLE001 - the end of the process: nothing goes on with it
+    except Exception as fault:  # noqa: BLE001 - the end of the process: nothing goes on with it
+        if (shortage := shortage_of(fault, "the run was stopped")) is not None:
+            say(f"mac-run: {shortage}")
+            return exit_of(shortage)
         say(traceback.format_exc())
         say("mac-run: this is a bug of mac_runner; what was recorded is safe, and the same command goes on from there")
         return Exit.BUG
 
 
-def main() -> None:
-    """The console script."""
-    cli.main(prog_name="mac-run")
+def obey() -> int:
+    """Do what the flags ask for; the exit code of what click does by itself, for a verb ends the process."""
+    try:
+        # The help and the version are reports as well.
+        with report():
+            return int(cli.main(prog_name="mac-run", standalone_mode=False) or Exit.OK)
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        return error.exit_code

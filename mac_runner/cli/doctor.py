@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 from mac_runner import __version__
+from mac_runner.cli.connections import concurrency_within_descriptors
 from mac_runner.cli.examining import Finding, examine
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.grid.parts import setups_by_definition
@@ -18,17 +19,17 @@ from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
 from mac_runner.cli.setup import Invocation, Setup, read_file, set_up
 from mac_runner.clock import SystemClock
-from mac_runner.config import Grid, OllamaConfig
-from mac_runner.errors import BackendError, ConfigError
-from mac_runner.printable import printable
+from mac_runner.config import Grid
+from mac_runner.registry import backend_specs
 
 
 def diagnose(invocation: Invocation | None) -> Exit:
     """Print what is there; FAILURES when something that the experiment needs is not."""
     setups = None if invocation is None else _set_up(invocation)
+    concurrency_within_descriptors(say, wanted=1, concurrency=None)
     _print(_about_the_machine())
     if setups is None:
-        _print([f"ollama       {run_loop(_local_ollama())}"])
+        _print(run_loop(_local_servers()))
         return Exit.OK
     problems = sum(run_loop(_about_the_models(setup)) for setup in setups)
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
@@ -53,18 +54,18 @@ def _about_the_machine() -> list[str]:
     ]
 
 
-async def _local_ollama() -> str:
-    host = str(OllamaConfig.model_fields["host"].default)
-    try:
-        from mac_runner.backends.ollama import survey
-    except ModuleNotFoundError as missing:
-        return f"not asked: the package {missing.name!r} is not installed"
-    try:
-        found = await survey(host, SystemClock())
-    except (BackendError, ConfigError) as error:
-        return str(error)
-    models = ", ".join(map(printable, found.models)) or "none"
-    return f"{printable(found.version)} at {host}; models: {models}"
+async def _local_servers() -> list[str]:
+    """A line for each kind of server that may run on this machine."""
+    lines = []
+    for name, spec in backend_specs().items():
+        if spec.local is None:
+            continue
+        try:
+            found = await spec.local(SystemClock())
+        except ModuleNotFoundError as missing:
+            found = f"not asked: the package {missing.name!r} is not installed"
+        lines.append(f"{name:<12} {found}")
+    return lines
 
 
 async def _about_the_models(setup: Setup) -> int:

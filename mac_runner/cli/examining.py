@@ -17,8 +17,10 @@ from mac_runner.cli.setup import Setup
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import EngineDeadError, MacRunnerError, boundary
-from mac_runner.limits import BACKEND_CLOSE_S_MAX, DOCTOR_PROBE_S_MAX
+from mac_runner.limits import DOCTOR_PROBE_S_MAX
 from mac_runner.plan import sampling_of
+from mac_runner.registry import backend_specs
+from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
 from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn
 
 _PROBE: Final = Prompt(messages=(Message(role="user", content="Say one word."),))
@@ -48,7 +50,7 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
             except MacRunnerError as error:
                 yield replace(finding, problem=str(error))
                 continue
-            has_probe = variant.backend != "scripted"
+            has_probe = backend_specs()[variant.backend].is_probed
             yield await _examined(finding, backend, sampling if has_probe else None, clock)
 
 
@@ -104,17 +106,7 @@ def _sampling(setup: Setup, model: str) -> Sampling:
 
 
 def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
-    """What to examine: the definition without its latency, at each of its addresses, and how to call that."""
+    """The definition without its latency, at each of its addresses, and how to call that."""
     plain = definition.model_copy(update={"latency": None})
-    if plain.openai_config is not None:
-        for url in plain.openai_config.base_urls:
-            alone = plain.openai_config.model_copy(update={"base_urls": (url,)})
-            yield f"openai, {alone.model} at {url}", plain.model_copy(update={"openai_config": alone})
-    elif plain.ollama_config is not None:
-        yield f"ollama, {plain.ollama_config.model} at {plain.ollama_config.host}", plain
-    elif plain.vllm_config is not None:
-        yield f"vllm, {plain.vllm_config.model} in this process", plain
-    elif plain.nano_config is not None:
-        yield f"nano, {plain.nano_config.model} in this process", plain
-    elif plain.scripted_config is not None:
-        yield f"scripted, {plain.scripted_config.policy}", plain
+    for described, settings in backend_specs()[plain.backend].variants(plain.settings):
+        yield described, plain.with_settings(settings)

@@ -8,9 +8,10 @@ from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
     MacRunnerError,
-    OutOfMemoryError,
     RunDirectoryError,
+    ShortageError,
     StoreError,
+    UnusablePathError,
 )
 
 
@@ -27,11 +28,11 @@ class Exit(IntEnum):
 
 
 def exit_of(error: MacRunnerError) -> Exit:
-    """The exit code of an error that ended the run. A dead engine or a lack of memory leaves a run that can go on."""
-    if isinstance(error, ConfigError | RunDirectoryError):
+    """The exit code of an error that ended the run. A dead engine or a shortage leaves a run that can go on."""
+    if isinstance(error, ConfigError | RunDirectoryError | UnusablePathError):
         return Exit.BAD_INPUT
     if isinstance(error, StoreError):
         return Exit.STORAGE_FAILED
-    if isinstance(error, EngineDeadError | OutOfMemoryError):
+    if isinstance(error, EngineDeadError | ShortageError):
         return Exit.INTERRUPTED
     return Exit.FAILURES

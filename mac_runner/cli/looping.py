@@ -1,5 +1,7 @@
 """The event loop of a verb, which ends when the verb does.
 
+No connection is opened with one of the last file descriptors: those are for the run directory, whichever library asks.
+
 What blocks (a name server that does not answer, say) is done on threads of a pool, and both asyncio and the interpreter
 wait at their end for every thread of theirs, which may take minutes. The threads lent here are waited for by nobody.
 """
@@ -7,12 +9,16 @@ wait at their end for every thread of theirs, which may take minutes. The thread
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from mac_runner import descriptors
 from mac_runner.limits import BLOCKING_CALLS_MAX
 
 P = ParamSpec("P")
@@ -57,6 +63,15 @@ class _VerbLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._lent = LentThreads()
         self.set_default_executor(self._lent)
+        limit = descriptors.limit()
+        self._first_kept = None if limit is None else descriptors.first_kept(limit)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        # All that connects comes through here, be it by `create_connection` or with a socket of its own.
+        if self._first_kept is not None and sock.fileno() >= self._first_kept:
+            sock.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        await super().sock_connect(sock, address)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncio has it
         # The loop's own way starts a thread to wait on, which a process without memory cannot have.
@@ -65,8 +80,11 @@ class _VerbLoop(asyncio.SelectorEventLoop):
 
 def run(main: Coroutine[object, object, T]) -> T:
     """`asyncio.run`, but that it returns as soon as `main` has, whatever still blocks."""
-    with asyncio.Runner(loop_factory=_VerbLoop) as runner:
-        return runner.run(main)
+    try:
+        with asyncio.Runner(loop_factory=_VerbLoop) as runner:
+            return runner.run(main)
+    finally:
+        main.close()  # It was never begun where the system has no room for a loop.
 
 
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:

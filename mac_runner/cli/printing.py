@@ -1,18 +1,47 @@
 """Where a verb's words go: its report to stdout, everything else to stderr.
 
-Neither may change how a verb ends. A reader that has gone (`mac-run … | head -1`) is nothing to complain about, words
-on stderr are expendable, and a report that cannot be stored is told like any other failed write.
+Neither may change how a verb ends. A reader that has gone (`mac-run … | head -1`) is nothing to complain about, nor is
+a stream that was closed from the start; words on stderr are expendable, and a report that cannot be stored is told like
+any other failed write. A character that the encoding of a stream lacks is written as `printable.spelt_out` has it.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import Final, TextIO
 
 from mac_runner.errors import StoreError
+from mac_runner.printable import spelt_out
+
+_SPELT_OUT: Final = "mac_runner.spelt_out"
+
+
+def ready_streams() -> None:
+    """Have stdin, stdout and stderr open, and the two that are written take every character.
+
+    A file opened where one of the three is closed would get its number, and whatever is printed to it by others.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # It gets the lowest number that is free, which is this one.
+    codecs.register_error(_SPELT_OUT, spelt_out)
+    sys.stdout, sys.stderr = _ready(sys.stdout, 1), _ready(sys.stderr, 2)
+
+
+def _ready(stream: TextIO | None, descriptor: int) -> TextIO:
+    """The stream, or a new one where Python found none."""
+    if stream is None:
+        return open(descriptor, "w", encoding="utf-8", errors=_SPELT_OUT, closefd=False)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=_SPELT_OUT)
+    return stream
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from mac_runner.backends import Backend
 from mac_runner.cli.collecting import seldom_collecting
+from mac_runner.cli.connections import concurrency_within_descriptors, connections_of
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.looping import run as run_loop
 from mac_runner.cli.printing import report, say
@@ -41,6 +42,11 @@ def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str
     """Play what is left of a setup, and of what has failed in it what `is_retried`."""
     clock = SystemClock()
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
+    concurrency = concurrency_within_descriptors(
+        display.say,
+        wanted=connections_of(setup.experiment.model_definitions.values()),
+        concurrency=invocation.concurrency,
+    )
     backends = setup.backends(clock, display.say, is_pulling=invocation.is_pulling)
     with open_run(
         setup.directory,
@@ -50,10 +56,12 @@ def carry_out(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str
         clock=clock,
         shard=setup.shard,
         is_retried=is_retried,
+        transcript_bytes_min=setup.environment.transcript_bytes_min,
+        restore=setup.restoration,
         say=display.say,
     ) as run:
         with seldom_collecting():
-            result = run_loop(_play(invocation, setup, backends, run, display, clock))
+            result = run_loop(_play(setup, backends, run, display, clock, concurrency=concurrency))
         summary = summary_of(run.contents())
         run.write_summary(summary)
         counts = run.counts
@@ -98,7 +106,13 @@ def _survey(setup: Setup) -> Survey:
 
 
 async def _play(
-    invocation: Invocation, setup: Setup, backends: Mapping[str, Backend], run: Run, display: Display, clock: Clock
+    setup: Setup,
+    backends: Mapping[str, Backend],
+    run: Run,
+    display: Display,
+    clock: Clock,
+    *,
+    concurrency: int | None,
 ) -> RunResult:
     """The scheduler and the status view side by side, until the one is done."""
     stop = asyncio.Event()
@@ -115,7 +129,7 @@ async def _play(
                 backends=backends,
                 recorder=run,
                 retry=RetryPolicy.of(setup.experiment.retry_config),
-                concurrency=invocation.concurrency,
+                concurrency=concurrency,
                 clock=clock,
                 stop=stop,
                 progress=progress,

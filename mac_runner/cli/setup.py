@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.backends import PULLING, build_backend
-from mac_runner.backends.base import Backend
+from mac_runner.backends import Backend
+from mac_runner.backends.building import build_backend
 from mac_runner.cli.locating import LocatedBackend, located
 from mac_runner.clock import Clock
 from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, load_experiment
+from mac_runner.config.model_definition import section_key
 from mac_runner.environments.base import Environment, Policy
-from mac_runner.environments.registry import build_environment
+from mac_runner.environments.building import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
+from mac_runner.registry import backend_specs
+from mac_runner.scheduler import Restoration
 from mac_runner.types import JsonObject
 
 
@@ -29,7 +32,7 @@ class Invocation:
     profile: str | None = None
     overrides: tuple[str, ...] = ()
     limit: int | None = None
-    seed: int | None = None
+    seed: str | None = None
     concurrency: int | None = None
     out: Path | None = None
     shard: Shard | None = None
@@ -40,7 +43,10 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """An experiment ready to run, but for its engines: all of it, or the tasks called `only`."""
+    """An experiment ready to run, but for its engines: all of it, or the tasks called `only`.
+
+    `material` gives what the tasks are about, where it does not come from the experiment.
+    """
 
     loaded: Loaded
     environment: Environment
@@ -48,6 +54,7 @@ class Setup:
     limit: int | None
     shard: Shard | None = None
     only: frozenset[str] | None = None
+    material: Callable[[str], JsonObject | None] | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -67,8 +74,24 @@ class Setup:
     @property
     def tasks(self) -> Plan:
         """The plan of this invocation: of the first `limit` tasks, those of the shard."""
-        tasks = plan_of(self.experiment, self.environment.lineup)[: self.limit].part(self.shard)
+        tasks = self._plan()[: self.limit].part(self.shard)
         return tasks if self.only is None else tasks.among(self.only)
+
+    def _plan(self) -> Plan:
+        if (material := self.material) is None:
+            return plan_of(self.experiment, self.environment.lineup)
+        plan = plan_of(self.experiment.model_copy(update={"discussion": None}), self.environment.lineup)
+        return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
+
+    @property
+    def restoration(self) -> Restoration:
+        """What makes its transcripts again from recorded replies."""
+        return Restoration(
+            self.environment,
+            environment_name=self.experiment.conversation_config.environment,
+            experiment_name=self.name,
+            models=list(self.experiment.model_definitions),
+        )
 
     def backends(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool = False) -> dict[str, Backend]:
         """The engines, checked but not started; `is_pulling` lets them fetch models. Raises ConfigError.
@@ -90,7 +113,7 @@ class Setup:
         is_pulling: bool = False,
     ) -> Backend:
         """The engine of model `name`, defined by the experiment or a variant of what it says. Raises ConfigError."""
-        with located(self.loaded):
+        with located(self.loaded, ("model_definitions", name)):
             backend = build_backend(
                 name,
                 definition,
@@ -98,17 +121,15 @@ class Setup:
                 policy_of=lambda policy: self.policy(name, policy),
                 clock=clock,
                 say=say,
-                is_pulling=is_pulling,
+                can_pull=is_pulling,
             )
-        return LocatedBackend(backend, self.loaded)
+        return LocatedBackend(backend, self.loaded, name)
 
     def policy(self, model: str, name: str) -> Policy:
         """The environment's scripted player called `name`; of an unknown one it is told where the file names it."""
-        try:
+        key = section_key(self.experiment.model_definitions[model].backend)
+        with located(self.loaded, ("model_definitions", model, key, "policy")):
             return self.environment.policy(name)
-        except ConfigError as error:
-            key = ("model_definitions", model, "scripted_config", "policy")
-            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
 
 
 def read_file(invocation: Invocation) -> Loaded | Grid:
@@ -125,10 +146,11 @@ def read_file(invocation: Invocation) -> Loaded | Grid:
 def _check_pulling(file: Path, experiments: Sequence[Experiment]) -> None:
     """Refuse `--pull` where no model of any of the experiments pulls. Raises ConfigError."""
     found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
-    if PULLING.isdisjoint(found):
+    pulling = {name for name, spec in backend_specs().items() if spec.can_pull}
+    if pulling.isdisjoint(found):
         raise ConfigError(
             f"--pull: found only the backends {', '.join(sorted(found))} in {file} with the profile "
-            f"{experiments[0].profile!r}, and only {', '.join(sorted(PULLING))} pulls models; leave the flag out, or "
+            f"{experiments[0].profile!r}, and only {', '.join(sorted(pulling))} pulls models; leave the flag out, or "
             "choose another --profile"
         )
 

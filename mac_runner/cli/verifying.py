@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.grid.tables import check_tables
 from mac_runner.cli.printing import report
 from mac_runner.cli.recorded import recorded_experiment
+from mac_runner.cli.results import summary_of
 from mac_runner.environments.base import Environment
-from mac_runner.environments.registry import build_environment
+from mac_runner.environments.building import build_environment
 from mac_runner.environments.replay import replay
+from mac_runner.printable import printable
+from mac_runner.status import progress_bar
 from mac_runner.store import (
+    GridRecord,
     VerifyReport,
     build_transcript,
     has_run,
@@ -22,6 +27,7 @@ from mac_runner.store import (
     task_of,
     verify_run,
 )
+from mac_runner.store.advice import repair_advice
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
@@ -31,16 +37,26 @@ _FINDINGS_SHOWN_MAX = 50
 def verify(directory: Path) -> Exit:
     """Print what was checked and what was found; FAILURES when anything is wrong. Of a grid all combinations."""
     if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
-        return _verify_all(directory, [entry.slug for entry in grid.entries])
-    environment = build_environment(recorded_experiment(read_run(directory)).experiment)
-    found = verify_run(directory, rebuild=lambda transcript: rebuild(transcript, environment))
+        return _verify_all(directory, grid)
+    contents = read_run(directory)
+    environment = build_environment(recorded_experiment(contents).experiment)
+    with progress_bar(sys.stderr, f"verify {directory.name}", total=contents.counts.done) as advance:
+
+        def rebuilt(transcript: JsonObject) -> JsonObject:
+            advance()
+            return rebuild(transcript, environment)
+
+        found = verify_run(directory, rebuild=rebuilt, summarise=summary_of)
     with report() as stream:
         stream.write(_told(found) + "\n")
+        if found.lost or found.damaged:
+            stream.write(f"{repair_advice(directory)}, as far as that is whole\n")
     return Exit.OK if found.ok else Exit.FAILURES
 
 
-def _verify_all(directory: Path, slugs: Sequence[str]) -> Exit:
-    """Every combination that has begun, one after the other."""
+def _verify_all(directory: Path, grid: GridRecord) -> Exit:
+    """Every combination that has begun, one after the other, and then the tables over them."""
+    slugs = [entry.slug for entry in grid.entries]
     begun = [slug for slug in slugs if has_run(directory / slug)]
     with report() as stream:
         stream.write(f"{len(slugs)} combinations, {len(slugs) - len(begun)} of them not begun\n")
@@ -49,7 +65,10 @@ def _verify_all(directory: Path, slugs: Sequence[str]) -> Exit:
         with report() as stream:
             stream.write(f"\n{slug}\n")
         worst = max(worst, verify(directory / slug))
-    return worst
+    checked = check_tables(directory, grid)
+    with report() as stream:
+        stream.write(f"\n{_tables_told(checked)}\n")
+    return worst if checked.ok else max(worst, Exit.FAILURES)
 
 
 def rebuild(transcript: JsonObject, environment: Environment) -> JsonObject:
@@ -81,8 +100,18 @@ def _told(report: VerifyReport) -> str:
         f"duplicated {report.duplicated}, unexpected {report.unexpected}, damaged {report.damaged}, "
         f"mismatched {report.mismatched}"
     )
-    shown = [f"- {finding.kind}: {finding.text}" for finding in report.findings[:_FINDINGS_SHOWN_MAX]]
+    verdict = "every transcript is there once and plays again to the same end" if report.ok else "NOT as promised:"
+    return "\n".join([counts, verdict, *_listed(report)])
+
+
+def _tables_told(report: VerifyReport) -> str:
+    verdict = "the tables are what the combinations make of them" if report.ok else "the tables are NOT as promised:"
+    return "\n".join([verdict, *_listed(report)])
+
+
+def _listed(report: VerifyReport) -> list[str]:
+    """The findings, as far as there is room, and the notes."""
+    shown = [f"- {finding.kind}: {printable(finding.text)}" for finding in report.findings[:_FINDINGS_SHOWN_MAX]]
     hidden = len(report.findings) - len(shown)
     more = [f"… and {hidden} more"] if hidden > 0 else []
-    verdict = "every transcript is there once and plays again to the same end" if report.ok else "NOT as promised:"
-    return "\n".join([counts, verdict, *shown, *more])
+    return [*shown, *more, *(f"note: {printable(note)}" for note in report.notes)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mac_runner.config.section import IDENTITY, Listed, Name, Section, Text
+from mac_runner.section import IDENTITY, Listed, Name, Section, Text
 
 
 class RoleSpecificConfig(Section):

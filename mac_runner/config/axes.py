@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from mac_runner.config.complaints import complaints
 from mac_runner.config.draft import Draft, resolve_path
 from mac_runner.config.grid import GRID_KEY, BroadcastGroup, GridSection
-from mac_runner.config.problems import Problem, dotted
 from mac_runner.config.resolving import told
-from mac_runner.config.section import KeyPath
 from mac_runner.limits import GRID_COMBINATIONS_MAX
+from mac_runner.problems import Problem, dotted
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
 _NAME_PATH: Final = ("experiment_metadata", "experiment_name")

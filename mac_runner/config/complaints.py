@@ -9,8 +9,17 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mac_runner.config.experiment import Experiment
-from mac_runner.config.problems import Problem, found, suggestion
-from mac_runner.config.section import ADDRESS, PATTERN_WORDS, URL_PATTERN, VARIABLE_PATTERN, KeyPath, Section, place_at
+from mac_runner.problems import Problem, dotted, found, suggestion
+from mac_runner.section import (
+    ADDRESS,
+    PATTERN_WORDS,
+    URL_PATTERN,
+    VARIABLE_PATTERN,
+    KeyPath,
+    Section,
+    leaf_fields,
+    place_at,
+)
 from mac_runner.types import JsonValue
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -24,6 +33,13 @@ _TYPES: Final[Mapping[str, str]] = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
     "finite_number": "a finite number",
+    "list_type": "a list",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "none_required": "nothing",
+    "json_type": "plain values",
 }
 _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",
@@ -71,25 +87,36 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
         section = place_at(root, path[:-1]).section
-        return f"unknown key{suggestion(str(path[-1]), section.model_fields if section else ())}"
+        return (
+            f"unknown key{_elsewhere(path, root) or suggestion(str(path[-1]), section.model_fields if section else ())}"
+        )
     if kind == "missing":
         return "is missing"
-    allowed = " or ".join(dict.fromkeys(_allowed(error) for error in errors))
+    words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
     what = "what stands here is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
-    return f"{what}; allowed: {allowed}"
+    return f"{what}; allowed: {' or '.join(words)}"
+
+
+def _elsewhere(path: KeyPath, root: type[Section]) -> str:
+    """Where a key at the top of the file belongs; empty when no section has it, or more than one."""
+    found = [leaf for leaf, _ in leaf_fields(root) if len(path) == 1 and leaf[-1] == path[0] and "*" not in leaf]
+    return f"; did you mean {dotted(found[0])!r}?" if len(found) == 1 else ""
 
 
 def _may_be_secret(error: ErrorDetails) -> bool:
     """Whether the value may be a key or a password pasted in the wrong place: no screen and no log repeats those."""
-    pattern = error.get("ctx", {}).get("pattern")
-    return pattern == VARIABLE_PATTERN or (pattern == URL_PATTERN and "@" in str(error["input"]))
+    pattern, value = error.get("ctx", {}).get("pattern"), str(error["input"])
+    if error["type"] == ADDRESS:
+        return "?" in value or "#" in value
+    return pattern == VARIABLE_PATTERN or (pattern == URL_PATTERN and ("@" in value or "://" not in value))
 
 
-def _allowed(error: ErrorDetails) -> str:
-    if (words := _TYPES.get(error["type"])) is not None:
+def allowed(kind: str, context: Mapping[str, object]) -> str | None:
+    """What may stand where pydantic found an error of this kind, in our own words; None where we have none."""
+    if (words := _TYPES.get(kind)) is not None:
         return words
-    bound = _BOUNDS.get(error["type"])
-    return "another value" if bound is None else bound(error.get("ctx", {}))
+    bound = _BOUNDS.get(kind)
+    return None if bound is None else bound(context)
 
 
 def _found(error: ErrorDetails) -> JsonValue:

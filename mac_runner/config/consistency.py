@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from mac_runner.config.discussion_consistency import discussion_problems
-from mac_runner.config.experiment import DISCUSSION_ENVIRONMENT, ECHO_ENVIRONMENT, GAME_ENVIRONMENT, Experiment
-from mac_runner.config.model_definition import BACKENDS, ModelDefinition
-from mac_runner.config.problems import Problem, suggestion
-
-_SECTIONS = (
-    ("game", GAME_ENVIRONMENT, None),
-    ("discussion", DISCUSSION_ENVIRONMENT, "questions or topics"),
-    ("echo", ECHO_ENVIRONMENT, "rounds"),
-)
-"""The sections that belong to one environment each, and what that cannot do without."""
+from mac_runner.config.experiment import Experiment
+from mac_runner.config.model_definition import BACKENDS, ModelDefinition, section_key
+from mac_runner.problems import Problem, suggestion
+from mac_runner.registry import environment_specs
 
 
 def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
@@ -30,13 +23,13 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
     path = ("model_definitions", name)
     for backend in BACKENDS:
-        key = f"{backend}_config"
+        key = section_key(backend)
         is_given = getattr(definition, key) is not None
         if backend == definition.backend and not is_given:
             yield Problem((*path, key), f"is missing; the backend {backend!r} is set up by it")
         elif backend != definition.backend and is_given:
             text = f"belongs to another backend; this entry has the backend {definition.backend!r}"
-            yield Problem((*path, key), f"{text}, set up by {definition.backend}_config")
+            yield Problem((*path, key), f"{text}, set up by {section_key(definition.backend)}")
 
 
 def _agents(experiment: Experiment) -> Iterator[Problem]:
@@ -87,18 +80,14 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _environment(experiment: Experiment) -> Iterator[Problem]:
-    environment = experiment.conversation_config.environment
-    given = {section for section, _, _ in _SECTIONS if getattr(experiment, section) is not None}
-    for section, owner, need in _SECTIONS:
-        if need and owner == environment and section not in given:
-            yield Problem((section,), f"is missing; the environment {owner!r} needs its {need}")
-    if environment == DISCUSSION_ENVIRONMENT and experiment.discussion is not None:
-        yield from discussion_problems(experiment, experiment.discussion)
-    for section, owner, _ in _SECTIONS:
-        if section in given and owner != environment:
-            text = f"belongs to the environment {owner!r}; this experiment has the environment {environment!r}"
-            yield Problem((section,), text)
-    ids = dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions)
-    for agent_id in (experiment.game.seats or ()) if experiment.game else ():
-        if agent_id not in ids:
-            yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+    """The rules of its environment, then sections that belong to others."""
+    environment, settings, specs = experiment.conversation_config.environment, experiment.settings, environment_specs()
+    spec = specs.get(environment)
+    if spec is not None and settings is not None:
+        yield from spec.check(experiment, settings)
+    elif spec is not None and spec.needs:
+        yield Problem((spec.section,), f"is missing; the environment {environment!r} needs its {spec.needs}")
+    for name, other in specs.items():
+        if name != environment and getattr(experiment, other.section) is not None:
+            text = f"belongs to the environment {name!r}; this experiment has the environment {environment!r}"
+            yield Problem((other.section,), text)

@@ -23,11 +23,11 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from mac_runner.config.problems import clipped, config_error
 from mac_runner.config.scalars import plain_scalar
-from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
 from mac_runner.limits import CONFIG_PROBLEMS_MAX, YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
+from mac_runner.problems import clipped, config_error
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mac_runner.config.document import Document
-from mac_runner.config.problems import dotted, suggestion
-from mac_runner.config.section import KeyPath
 from mac_runner.limits import YAML_DEPTH_MAX
+from mac_runner.problems import dotted, suggestion
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonObject, JsonValue
 
 REPLACED_WHOLE: Final = ("model_definitions",)

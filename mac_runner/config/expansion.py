@@ -19,13 +19,12 @@ from mac_runner.config.axes import Axis, Point, axes_of, section_of
 from mac_runner.config.draft import Draft, with_value
 from mac_runner.config.grid import GRID_KEY, Combination, Grid
 from mac_runner.config.identity import identity_of
-from mac_runner.config.materials import Banks
 from mac_runner.config.placeholders import derived
-from mac_runner.config.problems import Problem, clipped, config_error
 from mac_runner.config.resolving import Loaded, resolved, told
-from mac_runner.config.section import KeyPath
 from mac_runner.errors import ConfigError
 from mac_runner.limits import CONFIG_PROBLEMS_MAX, GRID_SLUG_CHARS_MAX, NAME_CHARS_MAX
+from mac_runner.problems import Problem, clipped, config_error
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
 _DIGEST_CHARS: Final = 10
@@ -71,12 +70,12 @@ def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files:
     """Every combination. What is wrong with several of them is told once, with the first that has it."""
     found: list[_Expanded] = []
     problems: dict[str, str] = {}
-    banks: Banks = {}
+    cache: dict[str, object] = {}
     count = prod(len(axis.points) for axis in axes)
     for number, points in enumerate(product(*(axis.points for axis in axes)), start=1):
         values = {column: value for point in points for column, value in point.values.items()}
         try:
-            loaded = resolved(derived(_with_points(base, points), templates), files, banks)
+            loaded = resolved(derived(_with_points(base, points), templates), files, cache)
         except ConfigError as error:
             for line in str(error).splitlines():
                 problems.setdefault(line, f"{line} (combination {number} of {count})")

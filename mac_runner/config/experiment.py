@@ -1,22 +1,24 @@
-"""An experiment: the whole file, frozen. The sections with a vocabulary of their own have a module each."""
+"""An experiment: the whole file, frozen.
+
+The sections of the environments come from their specs; this file names no environment.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from mac_runner.config.agent_definition import AgentDefinition
-from mac_runner.config.discussion import DiscussionConfig
-from mac_runner.config.game import GameConfig
 from mac_runner.config.model_definition import ModelDefinition
-from mac_runner.config.section import IDENTITY, RUNTIME, Listed, Name, Section
+from mac_runner.errors import ConfigError
+from mac_runner.registry import environment_specs
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section
 
 DEFAULT_PROFILE: Final = "embedded"
-GAME_ENVIRONMENT: Final = "town_of_salem"
-DISCUSSION_ENVIRONMENT: Final = "discussion"
-ECHO_ENVIRONMENT: Final = "echo"
+
+S = TypeVar("S", bound=Section)
 
 
 class ExperimentMetadata(Section):
@@ -37,13 +39,6 @@ class ConversationConfig(Section):
     """How many conversations to run; a run can be extended by raising it."""
 
 
-class EchoConfig(Section):
-    """Numbers that are sent back: the smallest conversations there are, to try or to measure an engine with."""
-
-    rounds: Annotated[int, IDENTITY, Field(ge=1, le=1000)]
-    """How many numbers each agent is given, one after the other."""
-
-
 class RetryConfig(Section):
     """What happens when a reply cannot be used or does not come."""
 
@@ -59,40 +54,93 @@ class RetryConfig(Section):
     """The time one request may take, all sendings and pauses together."""
 
 
-class Experiment(Section):
+class _Experiment(Section):
     """An experiment as it will run: profile and overrides applied, every default filled in.
 
     The types bind each field by itself; what must hold between fields (`consistency`) is checked by
     `load_experiment`, which is the way in.
     """
 
-    experiment_metadata: ExperimentMetadata
-    """What the experiment is called."""
-    seed: Annotated[int, IDENTITY, Field(ge=0)] = 0
-    """The number from which all chance of the experiment is derived."""
-    profile: Annotated[Name, RUNTIME] = DEFAULT_PROFILE
-    """The profile that runs when none is asked for; `embedded` is the file as it stands."""
-    model_definitions: Annotated[Mapping[Name, ModelDefinition], Field(min_length=1)]
-    """The engines, each under the name its agents call it by."""
-    agent_definitions: Annotated[Listed[AgentDefinition], Field(min_length=1)]
-    """The kinds of participant."""
-    conversation_config: ConversationConfig
-    """What is played, and how often."""
-    game: GameConfig | None = None
-    """Settings of the environment `town_of_salem`; all of them have defaults."""
-    discussion: DiscussionConfig | None = None
-    """Settings of the environment `discussion`."""
-    echo: EchoConfig | None = None
-    """Settings of the environment `echo`."""
-    retry_config: RetryConfig = RetryConfig()
-    """What happens when a reply cannot be used or does not come."""
+    if TYPE_CHECKING:
+        experiment_metadata: ExperimentMetadata
+        seed: int = 0
+        profile: str = DEFAULT_PROFILE
+        model_definitions: Mapping[str, ModelDefinition]
+        agent_definitions: tuple[AgentDefinition, ...]
+        conversation_config: ConversationConfig
+        retry_config: RetryConfig = RetryConfig()
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.experiment_metadata.experiment_name
+
+    @property
+    def settings(self) -> Section | None:
+        """The section of its environment; None where it has none, or the environment is not installed."""
+        spec = environment_specs().get(self.conversation_config.environment)
+        return None if spec is None else getattr(self, spec.section)
+
+    def settings_as(self, kind: type[S]) -> S:
+        """The section of its environment, which is of this kind. Raises ConfigError where there is none."""
+        if isinstance(settings := self.settings, kind):
+            return settings
+        environment = self.conversation_config.environment
+        section = next((spec.section for spec in environment_specs().values() if spec.settings is kind), "")
+        raise ConfigError(f"environment {environment!r} needs a section `{section}`")
+
+    def with_settings(self, settings: Section) -> _Experiment:
+        """The same experiment with another section of its environment."""
+        spec = environment_specs()[self.conversation_config.environment]
+        return self.model_copy(update={spec.section: settings})
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_game(cls, data: object) -> object:
-        """A game without a `game` section is played by the defaults, and the record of the run says so."""
-        if not isinstance(data, dict) or data.get("game") is not None:
+    def _fill_in_settings(cls, data: object) -> object:
+        """An environment whose settings all have defaults needs no section; the record of the run has it."""
+        conversation = data.get("conversation_config") if isinstance(data, dict) else None
+        name = conversation.get("environment") if isinstance(conversation, dict) else None
+        spec = environment_specs().get(name) if isinstance(name, str) else None
+        if not isinstance(data, dict) or spec is None or spec.needs or data.get(spec.section) is not None:
             return data
-        conversation = data.get("conversation_config")
-        is_game = isinstance(conversation, dict) and conversation.get("environment") == GAME_ENVIRONMENT
-        return {**data, "game": {}} if is_game else data
+        return {**data, spec.section: {}}
+
+
+def _described(annotation: object, description: str, default: object = ...) -> tuple[object, object]:
+    return annotation, Field(default, description=description)
+
+
+if TYPE_CHECKING:
+    Experiment = _Experiment
+else:
+    Experiment = create_model(
+        "Experiment",
+        __base__=_Experiment,
+        __module__=__name__,
+        __doc__=_Experiment.__doc__,
+        experiment_metadata=_described(ExperimentMetadata, "What the experiment is called."),
+        seed=_described(
+            Annotated[int, IDENTITY, Field(ge=0)], "The number from which all chance of the experiment is derived.", 0
+        ),
+        profile=_described(
+            Annotated[Name, RUNTIME],
+            "The profile that runs when none is asked for; `embedded` is the file as it stands.",
+            DEFAULT_PROFILE,
+        ),
+        model_definitions=_described(
+            Annotated[Mapping[Name, ModelDefinition], Field(min_length=1)],
+            "The engines, each under the name its agents call it by.",
+        ),
+        agent_definitions=_described(
+            Annotated[Listed[AgentDefinition], Field(min_length=1)], "The kinds of participant."
+        ),
+        conversation_config=_described(ConversationConfig, "What is played, and how often."),
+        **{
+            spec.section: _described(spec.settings | None, spec.description, None)
+            for spec in environment_specs().values()
+            if spec.section is not None
+        },
+        retry_config=_described(
+            RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
+        ),
+    )

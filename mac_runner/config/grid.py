@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import Field, JsonValue
 
 from mac_runner.config.resolving import Loaded
-from mac_runner.config.section import Listed, Name, Section, Text
+from mac_runner.section import Listed, Name, Section, Text
 from mac_runner.types import JsonObject
 from mac_runner.types import JsonValue as PlainValue
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mac_runner.config.experiment import Experiment
-from mac_runner.config.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
+from mac_runner.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
 _NAME: Final = ("experiment_metadata", "experiment_name")

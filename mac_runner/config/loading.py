@@ -11,17 +11,20 @@ from mac_runner.config.draft import Draft, as_object, draft_of, overlaid, resolv
 from mac_runner.config.expansion import expanded
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
 from mac_runner.config.grid import GRID_KEY, Grid
-from mac_runner.config.problems import Problem, config_error, found, suggestion
 from mac_runner.config.resolving import Loaded, resolved, told
 from mac_runner.errors import ConfigError
+from mac_runner.files import IrregularFileError, read_regular
 from mac_runner.limits import YAML_SIZE_BYTES_MAX
+from mac_runner.problems import Problem, config_error, found, suggestion
 from mac_runner.types import JsonObject, JsonValue
 
 
 def load(
-    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | None = None
+    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
 ) -> Loaded | Grid:
     """Read an experiment file, lay the profile over it, then the `--set` values, then the seed; lay out its grid.
+
+    The seed may be as it was written behind `--seed`: what flags say is read as though the file said it.
 
     Raises ConfigError listing every problem of the first stage that has any: YAML, profile and flags, the grid, single
     values, and then what must hold between values.
@@ -31,7 +34,7 @@ def load(
     draft = _profiled(document, source, profile)
     draft = _overridden(draft, overrides)
     if seed is not None:
-        draft = with_value(draft, ("seed",), seed, "--seed")
+        draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
     if draft.value.get(GRID_KEY) is not None:
         return expanded(draft, path.parent)
     plain = {key: value for key, value in draft.value.items() if key != GRID_KEY}
@@ -39,7 +42,7 @@ def load(
 
 
 def load_experiment(
-    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | None = None
+    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
 ) -> Loaded:
     """The one experiment of a file, read as `load` does. Raises ConfigError for a file with a grid of them too."""
     found = load(path, profile=profile, overrides=overrides, seed=seed)
@@ -52,8 +55,9 @@ def load_experiment(
 def _read(path: Path) -> bytes:
     """The bytes of the file, one more than allowed at most: how large it really is does not matter."""
     try:
-        with path.open("rb") as file:
-            return file.read(YAML_SIZE_BYTES_MAX + 1)
+        return read_regular(path, YAML_SIZE_BYTES_MAX + 1)
+    except IrregularFileError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror}; write the experiment to a file") from fault
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
 
@@ -94,6 +98,20 @@ def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:
                 yield Problem(("profiles", name, key), f"unknown key{suggestion(key, allowed)}")
 
 
+def whole_number(flag: str, text: str, *, at_least: int) -> int:
+    """The number written behind a flag, as a file may write one. Raises ConfigError: what was found and is allowed."""
+    value = _value(flag, text)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise config_error([f"{flag}: {found(value)}; allowed: a whole number"])
+    if value < at_least:
+        raise config_error([f"{flag}: {found(value)}; allowed: at least {at_least}"])
+    return value
+
+
+def _value(flag: str, text: str) -> JsonValue:
+    return parse_document(text.encode("utf-8", "surrogatepass"), flag).value
+
+
 def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
     problems: list[str] = []
     for override in overrides:
@@ -104,8 +122,7 @@ def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
                 raise ValueError("no value; write --set KEY=VALUE")
             if key.split(".")[0] in ("profile", "profiles"):
                 raise ValueError("profiles are laid over the file before --set; choose one with --profile")
-            value = parse_document(text.encode("utf-8", "surrogatepass"), flag).value
-            draft = with_value(draft, resolve_path(draft.value, key), value, flag)
+            draft = with_value(draft, resolve_path(draft.value, key), _value(flag, text), flag)
         except ValueError as fault:
             problems.append(f"{flag}: {fault}")
         except ConfigError as fault:

@@ -14,9 +14,9 @@ from typing import Final
 
 from mac_runner.config.draft import Draft, resolve_path, with_value
 from mac_runner.config.grid import GRID_KEY
-from mac_runner.config.problems import Problem, clipped
 from mac_runner.config.resolving import told
-from mac_runner.config.section import KeyPath
+from mac_runner.problems import Problem, clipped
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
 _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")

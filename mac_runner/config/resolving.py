@@ -13,10 +13,10 @@ from mac_runner.config.complaints import complaints
 from mac_runner.config.consistency import inconsistencies
 from mac_runner.config.draft import Draft
 from mac_runner.config.experiment import Experiment
-from mac_runner.config.materials import Banks, MaterialError, with_materials
-from mac_runner.config.problems import Problem, config_error, dotted
-from mac_runner.config.section import KeyPath
+from mac_runner.config.materials import MaterialError, with_materials
 from mac_runner.errors import ConfigError
+from mac_runner.problems import Problem, config_error, dotted
+from mac_runner.section import KeyPath
 from mac_runner.types import JsonObject
 
 
@@ -33,13 +33,27 @@ class Loaded:
     locate: Callable[[KeyPath], str]
 
 
-def resolved(draft: Draft, base: Path, banks: Banks | None = None) -> Loaded:
+def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -> Loaded:
     """The experiment a draft describes, with the files it names, relative to `base`, read.
 
-    Raises ConfigError with every problem of the first stage that has any. `banks` keeps questions for the next call.
+    Raises ConfigError with every problem of the first stage that has any. `cache` keeps what is read from files.
     """
-    experiment = _validated(draft, base, {} if banks is None else banks)
+    experiment = _validated(draft, base, {} if cache is None else cache)
     return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
+
+
+def recorded(config: JsonObject, source: str) -> Experiment:
+    """The experiment that was resolved to `config`. Raises ConfigError with every problem, each with its key."""
+    try:
+        experiment = Experiment.model_validate(config)
+    except ValidationError as failure:
+        problems = complaints(failure, config)
+    else:
+        problems = inconsistencies(experiment)
+        if (first := next(problems, None)) is None:
+            return experiment
+        problems = chain([first], problems)
+    raise told(Draft(value=config, origins={(): source}), problems)
 
 
 def told(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
@@ -47,7 +61,7 @@ def told(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
     return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)
 
 
-def _validated(draft: Draft, base: Path, banks: Banks) -> Experiment:
+def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:
     problems: Iterator[Problem]
     try:
         experiment = Experiment.model_validate(draft.value)
@@ -57,7 +71,7 @@ def _validated(draft: Draft, base: Path, banks: Banks) -> Experiment:
         problems = inconsistencies(experiment)
         if (first := next(problems, None)) is None:
             try:
-                return with_materials(experiment, base, banks)
+                return with_materials(experiment, base, cache)
             except MaterialError as fault:
                 first = fault.problem
         problems = chain([first], problems)

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.grid import GRID_KEY, GridSection
-from mac_runner.config.model_definition import BACKENDS
+from mac_runner.config.model_definition import BACKENDS, section_key
 from mac_runner.types import JsonObject, JsonValue
 
 _REF: Final = "#/$defs/"
@@ -58,10 +58,10 @@ def schema_text() -> str:
 
 def _section_rule(backend: str) -> JsonObject:
     """An entry with this backend has its section and no other."""
-    others: JsonObject = {f"{other}_config": {"type": "null"} for other in BACKENDS if other != backend}
+    others: JsonObject = {section_key(other): {"type": "null"} for other in BACKENDS if other != backend}
     return {
         "if": {"properties": {"backend": {"const": backend}}, "required": ["backend"]},
-        "then": {"required": [f"{backend}_config"], "properties": others},
+        "then": {"required": [section_key(backend)], "properties": others},
     }
 
 

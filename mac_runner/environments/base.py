@@ -72,6 +72,11 @@ class Environment(Protocol):
         """The slots each conversation fills by rotation; None: every agent definition takes part once."""
         ...
 
+    @property
+    def transcript_bytes_min(self) -> int:
+        """What the transcript of a whole conversation takes at least, in bytes: for the room that a run needs."""
+        ...
+
     def open(self, task: Task) -> Conversation:
         """A new conversation at its very beginning."""
         ...

@@ -10,10 +10,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING, Annotated
 
-from mac_runner.config import Experiment
+from pydantic import Field
+
 from mac_runner.environments.base import Policy
 from mac_runner.errors import ConfigError
+from mac_runner.registry import EnvironmentSpec
+from mac_runner.section import IDENTITY, Section
 from mac_runner.types import (
     JsonObject,
     Lineup,
@@ -27,8 +31,20 @@ from mac_runner.types import (
     stable_hash,
 )
 
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
+
 _RULES = Message(role="system", content="Answer with the number you are given and nothing else.")
 _NUMBERS = 10_000
+_TURN_BYTES_MIN = 500
+"""A turn in a transcript: its key, two digests, the reply, what was made of it and when."""
+
+
+class EchoConfig(Section):
+    """Numbers that are sent back: the smallest conversations there are, to try or to measure an engine with."""
+
+    rounds: Annotated[int, IDENTITY, Field(ge=1, le=1000)]
+    """How many numbers each agent is given, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +121,8 @@ class EchoEnvironment:
     lineup: Lineup | None = None
 
     def __init__(self, experiment: Experiment) -> None:
-        if experiment.echo is None:
-            raise ConfigError("environment echo needs a section `echo` with `rounds`")
-        self._rounds = experiment.echo.rounds
+        self._rounds = experiment.settings_as(EchoConfig).rounds
+        self.transcript_bytes_min = self._rounds * len(experiment.agent_definitions) * _TURN_BYTES_MIN
 
     def open(self, task: Task) -> EchoConversation:
         """A conversation in which nobody has answered."""
@@ -124,3 +139,12 @@ def _echo(view: object, random: Random) -> str:
     """Sends the number back."""
     assert isinstance(view, EchoView)
     return str(view.number)
+
+
+SPEC = EnvironmentSpec(
+    section="echo",
+    settings=EchoConfig,
+    description="Settings of the environment `echo`.",
+    build=EchoEnvironment,
+    needs="rounds",
+)

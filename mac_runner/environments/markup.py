@@ -99,11 +99,14 @@ def scan(text: str, names: Collection[str]) -> Markup:
         else:
             return Markup(tags=tuple(tags), unclosed=name)
         if name not in THOUGHT_TAGS and name != OBSERVATION_TAG:
-            attributes = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(match.group(2))}
-            tags.append(Tag(name=name, attributes=attributes, text=inside.strip()))
+            tags.append(Tag(name=name, attributes=_attributes(match.group(2)), text=inside.strip()))
         if name == TOOL_TAG:
             return Markup(tags=tuple(tags))
     return Markup(tags=tuple(tags), rest=text[position:].strip())
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(text)} if text else {}
 
 
 def after_thoughts(text: str) -> str:
@@ -136,6 +139,11 @@ _STRUCTURE = str.maketrans(
 )
 
 
+# Private characters, of which none is visible, so that no text brings them along.
+_SET_ASIDE = str.maketrans("\ufdfa\ufdfb", "\ue000\ue001")
+_PUT_BACK = str.maketrans("\ue000\ue001", "\ufdfa\ufdfb")
+
+
 @lru_cache(maxsize=4096)
 def defuse(text: str) -> str:
     """Words of a player as others may read them: one line, without anything that could pass for structure.
@@ -146,7 +154,7 @@ def defuse(text: str) -> str:
     nothing more. The raw text stays in the transcript.
     """
     # Invisible characters go before folding, or they would keep apart what folds together without them.
-    lines = (unicodedata.normalize("NFKC", _visible(part)) for part in _LINE_ENDS.split(text))
+    lines = (compatible(_visible(part)) for part in _LINE_ENDS.split(text))
     spaced = (" ".join(line.split()) for line in lines)
     joined = " / ".join(line for line in spaced if line)
     return joined.translate(_STRUCTURE)
@@ -164,5 +172,14 @@ def _foreign(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"<(?!/?(?:{known})[\s/>])", _FLAGS)
 
 
+def compatible(text: str) -> str:
+    """`text` in compatibility form (NFKC), but for the two signs that each stand for a sentence of 8 or 18 letters."""
+    if "\ufdfa" not in text and "\ufdfb" not in text:
+        return unicodedata.normalize("NFKC", text)
+    return unicodedata.normalize("NFKC", text.translate(_SET_ASIDE)).translate(_PUT_BACK)
+
+
 def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(char for char in text if char.isspace() or unicodedata.category(char)[0] != "C")

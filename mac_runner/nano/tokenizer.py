@@ -87,7 +87,15 @@ class Tokenizer:
         try:
             self._template = self._template or _sandbox().from_string(self.chat_template)
             return self._template.render(known)
-        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+        except (
+            TemplateError,
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise InvalidRequestError(
                 f"the chat template of {self.directory} refuses these messages: {error}"
             ) from error
@@ -184,9 +192,11 @@ def _sandbox() -> ImmutableSandboxedEnvironment:
     """Where templates run: they come with a model from anywhere, and must neither reach out nor change their input.
 
     Nor are they told what day it is, which would make a prompt another one every day: pass `date_string` for that.
+    For the same reason nothing in them is random.
     """
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = _to_json
+    del environment.filters["random"], environment.globals["lipsum"]
     environment.globals["raise_exception"] = _refuse
     return environment
 

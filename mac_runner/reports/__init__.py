@@ -12,6 +12,14 @@ from mac_runner.reports.grid_text import render_grid, write_grid
 from mac_runner.reports.intervals import Interval, wilson
 from mac_runner.reports.standing import standing_json, tell_standing
 from mac_runner.reports.summary import summarise
+from mac_runner.reports.tables import (
+    TextTable,
+    cell_discrepancies,
+    csv_table,
+    expected_csv,
+    expected_parquet,
+    parquet_table,
+)
 from mac_runner.reports.telling import tell_transcript, tell_turns
 from mac_runner.reports.text import render_summary, write_summary
 
@@ -20,11 +28,17 @@ __all__ = [
     "GridRow",
     "GridTable",
     "Interval",
+    "TextTable",
+    "cell_discrepancies",
     "csv_bytes",
+    "csv_table",
+    "expected_csv",
+    "expected_parquet",
     "grid_standing_json",
     "grid_table",
     "has_parquet",
     "parquet_bytes",
+    "parquet_table",
     "render_grid",
     "render_summary",
     "standing_json",

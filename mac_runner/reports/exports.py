@@ -41,11 +41,17 @@ def parquet_bytes(table: GridTable) -> bytes:
         "number": pyarrow.float64(),
         "truth": pyarrow.bool_(),
     }
-    arrays = [pyarrow.array(_arrow_cells(column), type=types[column.kind]) for column in table.columns]
+    names, columns = arrow_cells(table)
+    kinds = [types[column.kind] for column in table.columns]
+    arrays = [pyarrow.array(cells, type=kind) for cells, kind in zip(columns, kinds, strict=True)]
     out = io.BytesIO()
-    names = [_utf8(column.name) for column in table.columns]
     pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), out)
     return out.getvalue()
+
+
+def arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
+    """The names of the columns, and the cells of each, as Parquet holds them."""
+    return [_utf8(column.name) for column in table.columns], [_arrow_cells(column) for column in table.columns]
 
 
 def _csv_cell(cell: Cell) -> str:

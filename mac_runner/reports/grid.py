@@ -20,7 +20,7 @@ Cell: TypeAlias = bool | int | float | str | None
 _COUNTS = (("conversations", "planned"), ("conversations", "finished"), ("conversations", "failed"))
 _SUMS = ("turns", "corrections", "defaults")
 _TOLD = ("biased", "counter")
-_TOKENS = ("prompt", "cached", "completion")
+_TOKENS = ("prompt", "completion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

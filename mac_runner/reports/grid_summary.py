@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mac_runner.reports.grid import GridRow, figures_of
-from mac_runner.reports.summary import models_of, times_of
+from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
 from mac_runner.types import JsonObject, JsonValue
 
 _SUMS = ("turns", "corrections", "defaults")
@@ -34,6 +34,7 @@ def summarise_grid(
     sessions = accounting.get("sessions")
     began = sessions if isinstance(sessions, dict) else {}
     return {
+        "format": SUMMARY_FORMAT,
         "grid": name,
         "profile": profile,
         "combinations": {"asked": len(rows), "begun": len(summaries), "complete": complete},
@@ -68,7 +69,12 @@ def _result(row: GridRow) -> JsonObject:
         name: {"n": figure.n, figure.unit: figure.value, "interval": [figure.lo, figure.hi]}
         for name, figure in figures_of(row.summary).items()
     }
-    return {**result, "conversations": row.summary.get("conversations"), "figures": figures}
+    return {
+        **result,
+        "sessions": row.summary.get("sessions"),
+        "conversations": row.summary.get("conversations"),
+        "figures": figures,
+    }
 
 
 def _added(summaries: Sequence[JsonObject], section: str, keys: Sequence[str]) -> JsonObject:
@@ -77,8 +83,11 @@ def _added(summaries: Sequence[JsonObject], section: str, keys: Sequence[str]) -
 
 
 def _tokens(summaries: Sequence[JsonObject]) -> JsonObject:
-    tokens = _added(summaries, "tokens", ("prompt", "cached", "completion", "uncounted_turns"))
-    return {key: count for key, count in tokens.items() if count or key != "uncounted_turns"}
+    parts = [part for summary in summaries if isinstance(part := summary.get("tokens"), dict)]
+    tokens = _added(summaries, "tokens", ("prompt", "completion"))
+    tokens["timing"] = _added(parts, "timing", ("cached",))
+    uncounted = _added(summaries, "tokens", ("uncounted_turns",))
+    return {**tokens, **uncounted} if uncounted["uncounted_turns"] else tokens
 
 
 def _integer(value: JsonValue) -> int:

@@ -84,7 +84,7 @@ def parse_row(row: JsonObject) -> IndexRow:
         defaults=_get(counts, "defaults", int, where),
         tokens=TokenCount(
             prompt=_get(tokens, "prompt", int, where),
-            cached=_get(tokens, "cached", int, where),
+            cached=_get(_get(tokens, "timing", dict, where) if "timing" in tokens else tokens, "cached", int, where),
             completion=_get(tokens, "completion", int, where),
         ),
         game=None if has_failed else _game(row.get("outcome"), f"{where}, outcome"),

@@ -36,6 +36,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     timed_turns = totals.turns - (_number(untimed, "turns") or 0)
     timed_conversations = totals.finished + totals.failed - (_number(untimed, "conversations") or 0)
     summary: JsonObject = {
+        "format": SUMMARY_FORMAT,
         "experiment_name": experiment_name,
         "conversations": {"planned": planned, "finished": totals.finished, "failed": totals.failed},
         "turns": totals.turns,
@@ -62,6 +63,10 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     if totals.discussions.n:
         summary["discussions"] = totals.discussions.report()
     return summary
+
+
+SUMMARY_FORMAT = 2
+"""One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all."""
 
 
 @dataclass(slots=True)
@@ -158,8 +163,8 @@ def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:
     """What the engines counted; where one does not count, its name and the turns of conversations without a count."""
     tokens: JsonObject = {
         "prompt": totals.tokens.prompt,
-        "cached": totals.tokens.cached,
         "completion": totals.tokens.completion,
+        "timing": {"cached": totals.tokens.cached},
     }
     if totals.uncounted_turns:
         tokens["uncounted_turns"] = totals.uncounted_turns

@@ -33,8 +33,6 @@ _WIN_TABLES = (
 )
 _TOO_FEW = "*"
 _WAIT_S_MIN = 0.1
-# What our own tables draw with, for a stream that cannot take it.
-_ASCII = str.maketrans({"─": "-", "–": "-", "…": "..."})
 
 
 def write_summary(summary: JsonObject, stream: TextIO) -> None:
@@ -46,13 +44,7 @@ def show(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
     """Print on `stream` what `render` makes for its width, None for one without an end, with or without colour."""
     is_terminal = stream.isatty()
     width = _terminal_width(stream) if is_terminal else None
-    text = render(width, is_terminal and "NO_COLOR" not in os.environ)
-    encoding = stream.encoding or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-    stream.write(text)
+    stream.write(render(width, is_terminal and "NO_COLOR" not in os.environ))
     stream.flush()
 
 
@@ -117,7 +109,8 @@ def _tokens(tokens: JsonObject, turns: JsonValue) -> str:
     uncounted, models = tokens.get("uncounted_turns"), tokens.get("uncounted_models")
     if isinstance(uncounted, int) and uncounted == turns:
         return NOT_COUNTED
-    counted = _listed(tokens, ("prompt", "cached", "completion"))
+    cached = _object(tokens, "timing").get("cached")
+    counted = _listed({**tokens, "cached": cached}, ("prompt", "cached", "completion"))
     if isinstance(models, list):
         return f"{counted}; {', '.join(printable(str(name)) for name in models)}: {NOT_COUNTED}"
     return f"{counted}; {uncounted:,} turns were not counted" if isinstance(uncounted, int) else counted

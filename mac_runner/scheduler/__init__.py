@@ -1,20 +1,19 @@
-"""Which turn is generated when: a pure state machine over three pools, and the asyncio shell that obeys it.
+"""Which turn is generated when: a pure state machine over three pools, and the asyncio runner around it.
 
-`run_conversations` plays one experiment, `run_pooled` several on the same engines; `Progress` is what others may see
-meanwhile. `RequestScheduler` with its events and actions is the state machine by itself.
+Read `state` (the pools' rules), `pools`, then `runner` (performs the actions), `attempt` (one request) and
+`engine_policy` (what follows a fault). `run_conversations` plays one experiment, `run_pooled` several on the same
+engines; `Progress` is what others may read meanwhile.
 """
 
 from __future__ import annotations
 
-from mac_runner.scheduler.accounting import Accounting
-from mac_runner.scheduler.events import InvalidTransition
-from mac_runner.scheduler.progress import Progress
-from mac_runner.scheduler.recorder import Recorder, RunLog
-from mac_runner.scheduler.retry import RetryPolicy
-from mac_runner.scheduler.run import RunResult, run_conversations, run_pooled
+from mac_runner.scheduler.engine_policy import RetryPolicy
+from mac_runner.scheduler.interfaces import Job, Recorder, RunLog, Source, Work
+from mac_runner.scheduler.metrics import Accounting, Progress
+from mac_runner.scheduler.restoration import Restoration
+from mac_runner.scheduler.runner import RunResult, run_conversations, run_pooled
 from mac_runner.scheduler.snapshot import ModelCounts, PoolSnapshot, WaitingTurn
-from mac_runner.scheduler.state import RequestScheduler
-from mac_runner.scheduler.work import Job, Source, Work
+from mac_runner.scheduler.state import InvalidTransition, RequestScheduler
 
 __all__ = [
     "Accounting",
@@ -25,6 +24,7 @@ __all__ = [
     "Progress",
     "Recorder",
     "RequestScheduler",
+    "Restoration",
     "RetryPolicy",
     "RunLog",
     "RunResult",

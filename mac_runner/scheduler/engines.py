@@ -1,4 +1,4 @@
-"""The backends of a run: started side by side, asked under a deadline, closed whatever happened."""
+"""The backends of a run: started side by side, asked under a deadline, always closed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Final
 
 from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock
@@ -17,19 +18,24 @@ from mac_runner.errors import (
     TransientBackendError,
     boundary,
 )
-from mac_runner.limits import BACKEND_CLOSE_S_MAX, REPLY_CHARS_MAX, START_QUIET_S
+from mac_runner.limits import REPLY_CHARS_MAX
 from mac_runner.types import FinishReason, Reply, Request
+
+BACKEND_CLOSE_S_MAX: Final = 10.0
+"""How long closing an engine may take."""
+START_QUIET_S: Final = 1.0
+"""An engine that starts within this time is not mentioned."""
 
 
 @asynccontextmanager
 async def started(
     backends: Mapping[str, Backend], stop: asyncio.Event, *, clock: Clock, say: Callable[[str], None]
 ) -> AsyncIterator[bool]:
-    """Have all backends running inside the block; yields False when `stop` came before they were ready."""
+    """Run all backends inside the block; yields False when `stop` was set before they were ready."""
     try:
-        yield await _start(backends, stop, _Herald(clock, say))
+        yield await _start(backends, stop, _StartNotices(clock, say))
     except BaseException:
-        with suppress(MacRunnerError):  # The error under way is the one to show.
+        with suppress(MacRunnerError):  # The error in progress is the one to show.
             await _close(backends)
         raise
     await _close(backends)
@@ -49,7 +55,7 @@ async def generate(backend: Backend, request: Request, *, deadline_s: float) -> 
 
 
 async def _asked(backend: Backend, request: Request) -> Reply:
-    """The backend's reply; the two errors of plain Python that are known to pass may be raised as they are."""
+    """The backend's reply; ConnectionError and TimeoutError become TransientBackendError."""
     try:
         return await backend.generate(request)
     except (ConnectionError, TimeoutError) as fault:
@@ -58,7 +64,7 @@ async def _asked(backend: Backend, request: Request) -> Reply:
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error to show of several: the first of our own tree, else the first there is."""
+    """The error to show of several: the first of our own tree, otherwise the first."""
     leaves = list(_leaves(group))
     return next((error for error in leaves if isinstance(error, MacRunnerError)), leaves[0])
 
@@ -71,10 +77,10 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]
             yield error
 
 
-async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, herald: _Herald) -> bool:
+async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, notices: _StartNotices) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
-            starting = [group.create_task(_start_one(name, backend, herald)) for name, backend in backends.items()]
+            starting = [group.create_task(_start_one(name, backend, notices)) for name, backend in backends.items()]
             watch = group.create_task(_cancel_when(stop, starting))
             if starting:
                 await asyncio.wait(starting)
@@ -84,33 +90,33 @@ async def _start(backends: Mapping[str, Backend], stop: asyncio.Event, herald: _
     return not any(task.cancelled() for task in starting)
 
 
-async def _start_one(name: str, backend: Backend, herald: _Herald) -> None:
+async def _start_one(name: str, backend: Backend, notices: _StartNotices) -> None:
     with boundary(EngineDeadError, "it did not start", model=name):
-        async with herald.telling(name, backend):
+        async with notices.around(name, backend):
             await backend.start()
 
 
-class _Herald:
-    """Tells of an engine that takes its time: that it starts, and that it is ready. A quick one is not spoken of."""
+class _StartNotices:
+    """Reports an engine that starts slowly: that it is starting, and that it is ready."""
 
     def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
         self._clock = clock
         self._say = say
 
     @asynccontextmanager
-    async def telling(self, name: str, backend: Backend) -> AsyncIterator[None]:
-        """Around the start of one engine."""
+    async def around(self, name: str, backend: Backend) -> AsyncIterator[None]:
+        """Report the start that happens inside the block, if it is slow."""
         began_at_s = self._clock.monotonic_s()
-        telling = asyncio.create_task(self._tell_later(name))
+        notice = asyncio.create_task(self._notify_later(name))
         try:
             yield
         finally:
-            telling.cancel()
+            notice.cancel()
         took_s = self._clock.monotonic_s() - began_at_s
         if took_s >= START_QUIET_S:
             self._say(f"model {name}: ready after {took_s:.1f} s, {backend.capacity} requests at once")
 
-    async def _tell_later(self, name: str) -> None:
+    async def _notify_later(self, name: str) -> None:
         await self._clock.sleep(START_QUIET_S)
         self._say(f"model {name}: starting")
 
@@ -122,19 +128,19 @@ async def _cancel_when(stop: asyncio.Event, tasks: Iterable[asyncio.Task[None]])
 
 
 async def _close(backends: Mapping[str, Backend]) -> None:
-    """Close all of them, also when this is cancelled meanwhile: an engine left open would outlive the run."""
+    """Close all of them, even when cancelled meanwhile: an open engine would outlive the run."""
     closing = asyncio.create_task(_close_each(backends))
     try:
         await asyncio.shield(closing)
     except asyncio.CancelledError:
         await asyncio.wait([closing])
-        with suppress(MacRunnerError):  # The cancellation is what is told.
+        with suppress(MacRunnerError):  # The cancellation is the one to show.
             closing.result()
         raise
 
 
 async def _close_each(backends: Mapping[str, Backend]) -> None:
-    """Close them side by side; the error of the first that has one is raised once all have been tried."""
+    """Close them side by side, then raise the first error."""
     closings = (_close_one(name, backend) for name, backend in backends.items())
     for outcome in await asyncio.gather(*closings, return_exceptions=True):
         if outcome is not None:

@@ -1,7 +1,7 @@
-"""A picture of the pools for people: counts, and the first turns of each queue.
+"""A snapshot of the pools for people: counts, and the first turns of each queue.
 
-The first ready turns are found by walking the frontier of the heaps, never by sorting them: a heap's k smallest
-entries hang together at its top, so O(rows log rows) steps are enough however many turns wait.
+The first ready turns are found by walking the frontier of the heaps, not by sorting them. A heap's k smallest entries
+are connected at its top, so this takes O(rows log rows) steps.
 """
 
 from __future__ import annotations
@@ -11,27 +11,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from mac_runner.scheduler.pools import Entry, HeldTurn, Pool, Pools
+from mac_runner.scheduler.pools import Entry, HeldTurn, Pools, Stage
 from mac_runner.types import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounts:
-    """One model's queue and slots: those in effect now, which the run's concurrency, a token budget or an engine that
-    turns requests away may leave of its capacity.
-
-    `in_flight` leaves out what waits inside the engine for a slot.
-    """
+    """One model's queue and slots."""
 
     model: str
     in_flight: int
+    """Requests in flight, without those that wait inside the engine for a slot."""
     slots: int
+    """Slots in effect now: what concurrency, token budget and concurrency limit leave of the capacity."""
     ready: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingTurn:
-    """One turn that waits: for a slot, for the agents it `waits_for`, or (backing off) for its next sending."""
+    """One turn that waits: for a slot, for the agents in `waits_for`, or (backing off) for its next sending."""
 
     conversation: int
     turn: Turn
@@ -42,7 +40,7 @@ class WaitingTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
-    """The three pools at one moment. `pending` is blocked and backing off together."""
+    """The three pools at one moment."""
 
     slots: int
     in_flight: int
@@ -56,12 +54,12 @@ class PoolSnapshot:
 
     @property
     def pending(self) -> int:
-        """Turns that could not depart even if every slot were free."""
+        """Turns that could not depart even if every slot were free: blocked and backing off."""
         return self.blocked + self.backing_off
 
 
 def take(pools: Pools, slots: int, rows: int) -> PoolSnapshot:
-    """The pools as they stand, with the first `rows` turns in order of departure and the first `rows` pending."""
+    """The pools now, with the first `rows` turns in order of departure and the first `rows` pending."""
     models = tuple(
         ModelCounts(
             model=pool.name,
@@ -107,5 +105,5 @@ def _waiting(held: HeldTurn) -> WaitingTurn:
         turn=turn,
         sendings=held.sendings,
         waits_for=tuple(sorted(turn.after & speaking)),
-        is_backing_off=held.pool is Pool.BACKING_OFF,
+        is_backing_off=held.stage is Stage.BACKING_OFF,
     )

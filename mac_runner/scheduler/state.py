@@ -1,57 +1,212 @@
 """The RequestScheduler: which turn departs when, as a pure state machine.
 
 `handle(event)` is its only mutator and returns the actions to perform. It knows nothing of engines, prompts, tasks,
-disks or asyncio, and it has no clock: whoever calls tells the time, which is only ever handed back as the waiting
-time of a departure. An event costs O(open turns of its own conversation + log n); nothing looks at all conversations.
+disks or asyncio, and it has no clock: the caller passes the time. An event costs O(open turns of its own conversation +
+log n). What an event does to the turn it names, and to the other turns of that conversation:
+
+    event           from          to                                              other turns
+    --------------  ------------  ----------------------------------------------  -----------------------------------
+    Opened          -             READY, or BLOCKED while an agent it waits for   -
+                                  has an open turn in its round
+    Answered        IN_FLIGHT     gone                                            new ones as Opened; BLOCKED to READY;
+                                                                                  vanished ones gone
+    Faulted, delay  IN_FLIGHT     BACKING_OFF, with RetryLater                    -
+    Faulted, None   IN_FLIGHT     gone; the conversation fails here               later ones gone; those in flight stay
+    Broken          IN_FLIGHT     gone; the conversation fails before all turns   all gone; those in flight stay
+    RetryDue        BACKING_OFF   READY or BLOCKED                                -
+    (any event)     READY         IN_FLIGHT, with Depart, while slots are free    -
+
+Any other pair raises InvalidTransition with the story of the conversation, except a RetryDue for a turn that is gone.
 
 Promises:
-- a turn departs only when it is wanted, when no agent it waits for has an open turn in its round, and when its model
-  and the run as a whole have a free slot; among those that may, the least priority departs (see `pools.Entry`);
-- the heads of all models are compared, so a full model never holds up another;
-- of a model with a token budget no more departs than its tokens allow (see `pools.ModelPool`);
-- a turn that engines died on departs behind all others, and alone on its model;
-- an engine that turns requests away is handed no more than it takes (see `window`);
+- a turn departs only when it is wanted, when no agent it waits for has an open turn in its round, and when its engine
+  and the run as a whole have a free slot; among those that may, the least priority departs (`pools.Entry`);
+- the heads of all engines are compared, so a full engine never blocks another;
+- an engine with a token budget is handed no more than its tokens allow (`pools.ModelPool`);
+- a turn that engines died on departs after all others, alone on its engine;
+- an engine that turns requests away is handed what it takes (`engine_policy.ConcurrencyLimit`);
 - a slot is held from Depart to Answered or Faulted and at no other time;
-- conversations are opened when a slot is free that no ready turn can fill, and never more than
+- conversations are opened when a slot is free that no ready turn can fill, and at most
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
-- a failed conversation takes only its own turns with it. Turns before the failed one (`Turn.canonical`) still run,
-  those after it are dropped at once, and what is in flight is waited for: so how far a failed conversation got does
-  not depend on how many requests ran at once;
-- a conversation none of whose turns can ever start is settled instead of waiting for ever.
+- a failed conversation takes only its own turns with it. Turns before the failed one (`Turn.canonical`) still run, so
+  how far a failed conversation got does not depend on how many requests ran at once;
+- a conversation none of whose turns can ever start is settled, not left waiting.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, assert_never
 
-from mac_runner.limits import OPEN_CONVERSATIONS_PER_SLOT_MAX, STORY_EVENTS_MAX
-from mac_runner.scheduler import invariants, snapshot
-from mac_runner.scheduler.events import (
+from mac_runner.scheduler import snapshot
+from mac_runner.scheduler.pools import (
     BEFORE_ALL,
-    Action,
-    Answered,
-    Broken,
-    Depart,
-    Event,
-    Faulted,
-    Finished,
-    InvalidTransition,
-    ModelReady,
-    Open,
-    Opened,
+    OPEN_CONVERSATIONS_PER_SLOT_MAX,
+    Entry,
+    HeldTurn,
+    ModelPool,
+    Needs,
+    OpenConversation,
     Place,
-    Rest,
-    RestOver,
-    RetryDue,
-    RetryLater,
-    Settle,
-    Stop,
-    TasksExhausted,
+    Pools,
+    Stage,
+    validate_pools,
 )
-from mac_runner.scheduler.pools import Entry, HeldTurn, ModelPool, OpenConversation, Pool, Pools
 from mac_runner.types import Turn
+
+STORY_EVENTS_MAX: Final = 2_000
+"""Events and actions kept for the story of an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    """An engine is up."""
+
+    model: str
+    capacity: int
+    """Requests it serves at once."""
+    token_budget: int | None = None
+    """Tokens of all requests at once that its KV cache holds; None: unbounded."""
+    lookahead: int = 0
+    """Further requests that it is handed, which wait inside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The conversation asked for by Open. Without turns it is over already."""
+
+    conversation: int
+    """Its number in the run."""
+    turns: Sequence[Turn]
+    rounds_completed: int
+    failed_at: Place | None = None
+    """Where it failed in an earlier session."""
+    needs: Needs = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """The engine of each model; a model that is missing is served by the engine of its own name."""
+    suspects: frozenset[str] = frozenset()
+    """Keys of turns that engines died on in earlier sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TasksExhausted:
+    """There is no further task to open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The reply to `turn` was applied. Without turns the conversation is over."""
+
+    conversation: int
+    turn: Turn
+    turns: Sequence[Turn]
+    """All turns open now."""
+    rounds_completed: int
+    needs: Needs = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """The engine did not answer `turn`."""
+
+    conversation: int
+    turn: Turn
+    delay_s: float | None
+    """Seconds until it is sent again; None: never, the conversation fails."""
+    is_suspect: bool = False
+    """Whether it is sent again after all others, alone on its engine."""
+    is_turned_away: bool = False
+    """Whether the engine works, and had no room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The reply to `turn` was applied, and the environment failed to say what the conversation wants next."""
+
+    conversation: int
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDue:
+    """The pause before the next sending of `turn` is over."""
+
+    conversation: int
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RestOver:
+    """The rest of an engine is over."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """No further departures, no further opening; an Open without an answer is withdrawn."""
+
+
+Event: TypeAlias = ModelReady | Opened | TasksExhausted | Answered | Faulted | Broken | RetryDue | RestOver | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open the next task and answer with Opened or TasksExhausted. One at a time is outstanding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depart:
+    """Render the prompt of `turn` and send it."""
+
+    conversation: int
+    turn: Turn
+    sending: int
+    """How many times it was sent, this one included."""
+    waited_s: float
+    """How long it was ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Answer with RetryDue in `delay_s` seconds."""
+
+    conversation: int
+    turn: Turn
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Answer with RestOver in `delay_s` seconds. One at a time is outstanding for an engine."""
+
+    model: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Publish the conversation: it is over, or can go nowhere, and nothing of it is in flight."""
+
+    conversation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All work is done, or the scheduler was stopped and nothing is in flight any more."""
+
+
+Action: TypeAlias = Open | Depart | RetryLater | Rest | Settle | Finished
+
+
+class InvalidTransition(RuntimeError):  # noqa: N818 - the usual name of it
+    """An event that cannot happen in this state: a bug in the caller or in an environment."""
+
+    def __init__(self, what: str, story: Sequence[object]) -> None:
+        super().__init__("\n  ".join([what, *map(str, story)]))
+        self.story = tuple(story)
 
 
 class RequestScheduler:
@@ -76,7 +231,7 @@ class RequestScheduler:
 
     @property
     def is_open_wanted(self) -> bool:
-        """Whether an Open waits for its answer."""
+        """Whether an Open is outstanding."""
         return self._open_outstanding
 
     @property
@@ -90,16 +245,16 @@ class RequestScheduler:
         return self._pools.in_flight
 
     def effective_capacity(self, model: str) -> int:
-        """How many requests of `model` are served at once as things stand: its capacity, or what its tokens allow."""
+        """How many requests `model` serves at once now: its capacity, or what its tokens and its limit allow."""
         return self._pools.model(model).effective_capacity
 
-    def flying(self, engine: str) -> list[tuple[int, Turn]]:
+    def turns_in_flight(self, engine: str) -> list[tuple[int, Turn]]:
         """The turns in flight on `engine`, with their conversations; O(open turns)."""
         return [
             (conversation.index, held.turn)
             for conversation in self._pools.conversations.values()
             for held in conversation.turns.values()
-            if held.pool is Pool.IN_FLIGHT and held.engine == engine
+            if held.stage is Stage.IN_FLIGHT and held.engine == engine
         ]
 
     @property
@@ -108,7 +263,7 @@ class RequestScheduler:
         return len(self._pools.conversations)
 
     def handle(self, event: Event, now_s: float = 0.0) -> list[Action]:
-        """Apply one event that happened at `now_s`; the actions are to be performed in their order."""
+        """Apply one event that happened at `now_s`; the actions are performed in their order."""
         self._log.append(event)
         actions: list[Action] = []
         match event:
@@ -139,17 +294,17 @@ class RequestScheduler:
         return actions
 
     def snapshot(self, rows: int) -> snapshot.PoolSnapshot:
-        """The pools as they stand, with the first `rows` ready and blocked turns; O(rows log rows)."""
+        """The pools now, with the first `rows` ready and blocked turns; O(rows log rows)."""
         return snapshot.take(self._pools, self._slots, rows)
 
     def story(self, conversation: int) -> tuple[Event | Action, ...]:
-        """What the bounded log still tells of one conversation."""
+        """The events and actions of one conversation that the bounded log still holds."""
         return tuple(entry for entry in self._log if getattr(entry, "conversation", None) == conversation)
 
     def validate(self) -> None:
         """Re-derive every invariant from scratch. Raises AssertionError with the latest events."""
         try:
-            invariants.check(self._pools, slots=self._slots, concurrency=self._concurrency)
+            validate_pools(self._pools, slots=self._slots, concurrency=self._concurrency)
             assert not (self._finished and self._pools.in_flight), "finished with requests in flight"
         except AssertionError as broken:
             raise AssertionError("\n  ".join([str(broken), *map(str, list(self._log)[-20:])])) from None
@@ -193,7 +348,7 @@ class RequestScheduler:
         if conversation.wants(turn):
             conversation.turns[turn.key] = held
             held.is_suspect = held.is_suspect or event.is_suspect
-            self._pools.move(held, Pool.BACKING_OFF, now_s)
+            self._pools.move(held, Stage.BACKING_OFF, now_s)
             actions.append(RetryLater(event.conversation, turn, event.delay_s))
         self._settle_if_over(conversation, actions)
 
@@ -213,21 +368,21 @@ class RequestScheduler:
         # The turn may be gone by now: its conversation failed meanwhile, or the turn vanished.
         conversation = self._pools.conversations.get(event.conversation)
         held = conversation.turns.get(event.turn.key) if conversation else None
-        if held is not None and held.pool is Pool.BACKING_OFF:
+        if held is not None and held.stage is Stage.BACKING_OFF:
             self._place(held, now_s)
 
     def _land(self, index: int, turn: Turn) -> HeldTurn:
-        """Free the slot of a turn in flight and let go of the turn."""
+        """Free the slot of a turn in flight and forget the turn."""
         conversation = self._pools.conversations.get(index)
         held = conversation.turns.get(turn.key) if conversation else None
-        if conversation is None or held is None or held.pool is not Pool.IN_FLIGHT:
+        if conversation is None or held is None or held.stage is not Stage.IN_FLIGHT:
             raise self._invalid(index, f"turn {turn.key} came back, and it was not in flight")
         self._pools.move(held, None)
         del conversation.turns[turn.key]
         return held
 
     def _adopt(self, conversation: OpenConversation, turns: Sequence[Turn], rounds: int, now_s: float) -> None:
-        """Bring what is held in line with the turns open now: hold new ones, drop vanished ones, place the waiting."""
+        """Bring the held turns in line with those open now: hold new ones, drop vanished ones, place the waiting."""
         before, after = conversation.turns, {}
         moved_on = rounds != conversation.rounds_completed
         conversation.rounds_completed = rounds
@@ -242,72 +397,70 @@ class RequestScheduler:
             if key in after:
                 raise self._invalid(conversation.index, f"turn {key} is open twice")
             after[key] = held
-            if held.pool is None or held.pool is Pool.BLOCKED or held.pool is Pool.READY:
+            if held.stage is None or held.stage is Stage.BLOCKED or held.stage is Stage.READY:
                 self._refresh(held, turn, now_s, moved_on=moved_on)
         conversation.turns = after | before
         for held in before.values():
             self._drop(held)
 
     def _refresh(self, held: HeldTurn, turn: Turn, now_s: float, *, moved_on: bool) -> None:
-        if (
-            held.turn is not turn and held.turn != turn
-        ):  # The same key with another `after` or model: it was never sent, so it starts anew.
+        # The same key with another `after` or model: it was never sent, so it starts afresh.
+        if held.turn is not turn and held.turn != turn:
             self._pools.move(held, None)
             held.turn, held.engine = turn, held.conversation.hold(turn).engine
-        was_ready = held.pool is Pool.READY
+        was_ready = held.stage is Stage.READY
         self._place(held, now_s)
-        if moved_on and was_ready and held.pool is Pool.READY:
+        if moved_on and was_ready and held.stage is Stage.READY:
             self._pools.queue(held)
 
     def _place(self, held: HeldTurn, now_s: float) -> None:
         """Ready iff no agent of its `after` has an open turn in its round."""
         turn = held.turn
         is_ready = not turn.after or turn.after.isdisjoint(held.conversation.speaking.get(turn.round, ()))
-        pool = Pool.READY if is_ready else Pool.BLOCKED
-        if held.pool is not pool:
-            self._pools.move(held, pool, now_s)
+        stage = Stage.READY if is_ready else Stage.BLOCKED
+        if held.stage is not stage:
+            self._pools.move(held, stage, now_s)
 
     def _drop(self, held: HeldTurn) -> None:
-        """Let go of a turn that is not open or not wanted any more; one in flight is waited for."""
+        """Forget a turn that is not open or not wanted any more; one in flight is waited for."""
         conversation, turn = held.conversation, held.turn
-        if held.pool is not Pool.IN_FLIGHT:
+        if held.stage is not Stage.IN_FLIGHT:
             self._pools.move(held, None)
             del conversation.turns[turn.key]
         elif conversation.wants(turn):
             raise self._invalid(conversation.index, f"turn {turn.key} vanished while it was in flight")
 
     def _settle_if_over(self, conversation: OpenConversation, actions: list[Action]) -> None:
-        """Settle a conversation nothing more can come of: no turn is left, or all wait for turns nobody will take."""
+        """Settle a conversation with no turn left, or whose turns all wait for turns that never come."""
         held = conversation.turns.values()
-        if all(turn.pool is Pool.BLOCKED for turn in held):
+        if all(turn.stage is Stage.BLOCKED for turn in held):
             for turn in list(held):
                 self._pools.move(turn, None)
             del self._pools.conversations[conversation.index]
             actions.append(Settle(conversation.index))
 
     def _depart(self, actions: list[Action], now_s: float) -> None:
-        pools = self._pools
-        while not self._stopped and pools.in_flight < self._slots:
-            entry = _least(pools.models.values())
+        while not self._stopped and self._pools.in_flight < self._slots:
+            entry = _least(self._pools.models.values())
             if entry is None:
                 return
             held = entry[-1]
             waited_s = max(0.0, now_s - held.ready_at_s)
-            pools.move(held, Pool.IN_FLIGHT)
+            self._pools.move(held, Stage.IN_FLIGHT)
             held.sendings += 1
             actions.append(Depart(held.conversation.index, held.turn, held.sendings, waited_s))
 
     def _open_more(self, actions: list[Action]) -> None:
-        # After `_depart` a free slot is one that no ready turn can fill; where the next turn waits for tokens there is
+        # After `_depart` a free slot is one that no ready turn can fill. Where the next turn waits for tokens there is
         # none, and another conversation would only wait too.
-        pools = self._pools
+        held = self._pools
         if (
-            pools.in_flight < self._slots
+            held.in_flight < self._slots
             and self._tasks_remain
             and not self._stopped
             and not self._open_outstanding
-            and any(pool.has_room for pool in pools.models.values())
-            and len(pools.conversations) < OPEN_CONVERSATIONS_PER_SLOT_MAX * self._slots
+            and any(pool.has_room for pool in held.models.values())
+            and len(held.conversations) < OPEN_CONVERSATIONS_PER_SLOT_MAX * self._slots
         ):
             self._open_outstanding = True
             actions.append(Open())

@@ -6,7 +6,7 @@ with rates (`Meter`), which a `Display` shows. `tick` does so at a bounded rate 
 
 from __future__ import annotations
 
-from mac_runner.status.displays import Display, choose_display
+from mac_runner.status.displays import Display, choose_display, progress_bar
 from mac_runner.status.frame import ModelSlots, Reading, StatusFrame, TurnRow
 from mac_runner.status.rates import Meter, RateWindow
 from mac_runner.status.scheduling import read_progress
@@ -21,6 +21,7 @@ __all__ = [
     "StatusFrame",
     "TurnRow",
     "choose_display",
+    "progress_bar",
     "read_progress",
     "tick",
 ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Protocol, TextIO
 
 from rich.console import Console
@@ -47,6 +48,13 @@ class Display(Protocol):
     def close(self) -> None:
         """Leave the last frame standing and the stream ready for the next line; safe to call twice."""
         ...
+
+
+@contextmanager
+def progress_bar(stream: TextIO, what: str, *, total: int) -> Iterator[Callable[[], object]]:
+    """A bar over `total` steps while the block runs; yields what advances it. Nothing unless on a terminal."""
+    with _Bar(total=total, desc=printable(what), file=stream, disable=not stream.isatty(), leave=False) as bar:
+        yield bar.update
 
 
 def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = False) -> Display:

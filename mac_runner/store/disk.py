@@ -17,13 +17,15 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mac_runner.errors import StoreError
+from mac_runner.errors import StoreError, UnusablePathError
+from mac_runner.files import IrregularFileError, obstacle, open_regular
 from mac_runner.store.machine import Machine
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -34,6 +36,8 @@ _TOKEN = re.compile(r"([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{12}")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_UNUSABLE = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+_LIMITED = {errno.EMFILE: "ulimit -n", errno.EFBIG: "ulimit -f"}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -53,12 +57,12 @@ class System:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
 
     def open_append(self, path: Path) -> int:
-        """Open a file for appending, created where missing; a symbolic link is refused."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        """Open a file for appending, created where missing; a symbolic link, or whatever is no file, is refused."""
+        return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
 
     def open_read(self, path: Path) -> int:
-        """Open a file for reading; a symbolic link is refused."""
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        """Open a file for reading; a symbolic link, or whatever is no file, is refused."""
+        return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
 
     def read(self, descriptor: int, size_bytes: int) -> bytes:
         """The next bytes, none at the end."""
@@ -90,13 +94,17 @@ class System:
 
     def last_byte(self, path: Path) -> bytes:
         """The last byte of a file, none when it is empty."""
-        with path.open("rb") as file:
+        with os.fdopen(self.open_read(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             return file.read(1)
 
     def make_directory(self, path: Path) -> None:
         """Make one directory."""
         path.mkdir()
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
 
     def fsync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
@@ -117,6 +125,21 @@ class System:
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
         return os.path.lexists(path)
+
+    def is_file(self, path: Path) -> bool:
+        """Whether the name is that of a regular file."""
+        try:
+            return stat.S_ISREG(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def sizes(self, path: Path) -> dict[str, int | None]:
+        """The size of each regular file in a directory, by name; None for anything else."""
+        with os.scandir(path) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else None
+                for entry in entries
+            }
 
     def free(self, path: Path) -> Free:
         """What the filesystem of `path` has left for this user."""
@@ -155,15 +178,44 @@ class Disk:
         self.pulse = 0
         """Grows whenever something has got done: a disk on which it stands still for long hangs."""
 
+    @property
+    def system(self) -> System:
+        """What it is made of."""
+        return self._system
+
     def exists(self, path: Path) -> bool:
         """Whether the name is taken."""
         with _naming("look for", path):
             return self._system.exists(path)
 
+    def is_directory(self, path: Path) -> bool:
+        """Whether there is a directory of this name."""
+        with _naming("look for", path):
+            return self._system.is_directory(path)
+
     def names(self, directory: Path) -> list[str]:
         """The names in a directory, sorted; none when it does not exist."""
         with _naming("list", directory):
-            return sorted(self._system.names(directory)) if self._system.is_directory(directory) else []
+            if self._system.is_directory(directory):
+                return sorted(self._system.names(directory))
+            _check_place(directory)
+            return []
+
+    def check_regular(self, path: Path) -> None:
+        """Refuse what stands at `path` unless it is a file, or nothing."""
+        with _naming("use", path):
+            if self._system.exists(path):
+                self._system.close(self._system.open_read(path))
+
+    def is_file(self, path: Path) -> bool:
+        """Whether the name is that of a regular file."""
+        with _naming("look for", path):
+            return self._system.is_file(path)
+
+    def sizes(self, directory: Path) -> dict[str, int | None]:
+        """The size of each regular file in a directory, None for anything else; nothing when it does not exist."""
+        with _naming("list", directory):
+            return self._system.sizes(directory) if self._system.is_directory(directory) else {}
 
     def free(self, path: Path) -> Free:
         """What the filesystem of `path` has left."""
@@ -201,6 +253,7 @@ class Disk:
         with _naming("make the directory", path):
             if self._system.is_directory(path):
                 return
+            _check_place(path)
             self.make_directory(path.parent)
             try:
                 self._system.make_directory(path)
@@ -263,7 +316,11 @@ class Disk:
         """Put a file in the place of `path`, durably: a reader or a crash sees the old one or the new one, whole."""
         temporary = self._write_temporary(path, pieces)
         with _naming("replace", path):
-            self._system.replace(temporary, path)
+            try:
+                self._system.replace(temporary, path)
+            except OSError:
+                self._discard(temporary)
+                raise
             self._system.fsync_directory(path.parent)
 
     def publish_once(self, path: Path, data: bytes) -> bool:
@@ -290,16 +347,37 @@ class Disk:
         with _naming("remove", path):
             self._unlink(path)
 
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        with _naming("remove", path):
+            self._system.remove_directory(path)
+
     def sweep(self, directory: Path) -> int:
         """Remove the temporary files that a killed process left behind; how many there were.
 
         Those of a process that is at work are left, which happens where a lock was granted twice.
         """
         found = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
-        strays = [name for name in found if not self._system.is_in_use(name.removeprefix(TEMPORARY_PREFIX))]
-        for name in strays:
-            self.remove(directory / name)
+        strays = [directory / name for name in found if self.is_stray(directory / name)]
+        for path in strays:
+            self.remove(path)
         return len(strays)
+
+    def is_stray(self, path: Path) -> bool:
+        """Whether nobody needs a temporary file any more."""
+        return not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
+
+    def keep(self, path: Path) -> Path:
+        """Give a file a temporary name beside its own, under which it stays when its own is given to another."""
+        kept = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
+        with _naming("keep", path):
+            try:
+                self._system.link(path, kept)
+            except OSError as fault:
+                if fault.errno not in _NO_HARD_LINKS:
+                    raise
+                return self._write_temporary(path, self.chunks(path))
+        return kept
 
     def _unlink(self, path: Path) -> None:
         if self._system.exists(path):
@@ -312,12 +390,21 @@ class Disk:
         with _naming("write", path):
             descriptor = self._system.create(temporary)
             try:
-                for piece in pieces:
-                    self._write(descriptor, piece)
-                self._system.fsync(descriptor)
-            finally:
-                self._system.close(descriptor)
+                try:
+                    for piece in pieces:
+                        self._write(descriptor, piece)
+                    self._system.fsync(descriptor)
+                finally:
+                    self._system.close(descriptor)
+            except BaseException:
+                self._discard(temporary)
+                raise
         return temporary
+
+    def _discard(self, temporary: Path) -> None:
+        """Remove a temporary file that nobody will use; one that cannot be removed is swept some other time."""
+        with suppress(OSError):
+            self._system.unlink(temporary)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         rest = memoryview(data)
@@ -354,10 +441,22 @@ def _naming(operation: str, path: Path) -> Iterator[None]:
     """Turn an OSError into a StoreError: the one place where that happens."""
     try:
         yield
+    except IrregularFileError as fault:
+        raise UnusablePathError(
+            f"cannot {operation} {path}: {fault.strerror}; put back the file that the run wrote, or choose another "
+            "directory with --out"
+        ) from fault
     except OSError as fault:
         code = errno.errorcode.get(fault.errno or 0, "unknown")
+        kind = UnusablePathError if fault.errno in _UNUSABLE else StoreError
         reason = fault.strerror or str(fault)
-        raise StoreError(f"cannot {operation} {path}: {reason} ({code}); {_advice(fault.errno)}") from fault
+        raise kind(f"cannot {operation} {path}: {reason} ({code}); {_advice(fault.errno)}") from fault
+
+
+def _check_place(directory: Path) -> None:
+    """Refuse a place where no directory is, and none can be made, because something else stands there."""
+    if (what := obstacle(directory)) is not None:
+        raise UnusablePathError(f"cannot use {directory} as a directory: {what}; choose another place with --out")
 
 
 def _advice(code: int | None) -> str:
@@ -366,4 +465,8 @@ def _advice(code: int | None) -> str:
         return f"free some space or raise the quota, then {again}"
     if code in _DENIED:
         return f"make the directory writable for this user, then {again}"
+    if code in _UNUSABLE:
+        return "choose another place with --out, or put back what the run wrote"
+    if code in _LIMITED:
+        return f"raise the limit of this process (`{_LIMITED[code]}`), then {again}"
     return f"when the storage works again, {again}"

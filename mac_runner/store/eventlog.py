@@ -11,12 +11,33 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from mac_runner.clock import iso
 from mac_runner.store.frames import lines
 from mac_runner.types import JsonObject
+
+EVENTS: Final = frozenset(
+    {
+        "EVENT_CONVERSATION_DONE",
+        "EVENT_CONVERSATION_RETRIED",
+        "EVENT_ENGINE_DEATH",
+        "EVENT_GIVE_UP",
+        "EVENT_INFER_DONE",
+        "EVENT_INFER_START",
+        "EVENT_NETWORK_FILESYSTEM",
+        "EVENT_RETRY",
+        "EVENT_RUN_MERGED",
+        "EVENT_RUN_REPAIRED",
+        "EVENT_RUN_START",
+        "EVENT_RUN_STOP",
+        "EVENT_SETTINGS_CHANGED",
+        "EVENT_WORK_REPEATED",
+    }
+)
+"""Every kind of event that a run writes, or that an earlier version wrote."""
 
 _TIME = re.compile(rb'\{"time":"([^"]*)"')
 _quick = msgspec.json.Encoder().encode

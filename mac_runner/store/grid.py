@@ -26,12 +26,15 @@ import yaml
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
-from mac_runner.store.identity import SafeLoader
 from mac_runner.store.layout import check_name, config_path, grid_path
+from mac_runner.store.plain import read_plain
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
+
+_SESSIONS_MAX: Final = 10**12
+"""As many as the names of segments can count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
     disk = disk or Disk()
     path = grid_path(directory)
     if disk.exists(path):
-        return _decoded(disk.read(path), path)
+        return _decoded(read_plain(disk, path), path)
     if disk.exists(config_path(directory)):
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
@@ -126,10 +129,9 @@ def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]
     )
 
 
-def _decoded(data: bytes, path: Path) -> GridRecord:
+def _decoded(record: JsonObject, path: Path) -> GridRecord:
     try:
-        record = yaml.load(data, Loader=SafeLoader)  # noqa: S506 - it is the safe one
-        if not isinstance(record, dict) or record.get("format") != GRID_FORMAT:
+        if record.get("format") != GRID_FORMAT:
             raise ValueError(f"it should be a mapping with format {GRID_FORMAT}")
         return GridRecord(
             name=entry(record, "name", str),
@@ -137,15 +139,17 @@ def _decoded(data: bytes, path: Path) -> GridRecord:
             asked=entry(record, "asked", dict),
             entries=tuple(_entry(line) for line in objects(record, "combinations")),
         )
-    except (ValueError, yaml.YAMLError, RecursionError, RunDirectoryError) as fault:
+    except (ValueError, RunDirectoryError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
 
 
 def _entry(line: JsonObject) -> GridEntry:
+    if not 0 <= (session := entry(line, "session", int)) < _SESSIONS_MAX:
+        raise ValueError(f"there is no session {session}")
     return GridEntry(
         slug=check_name(entry(line, "slug", str), "the combination"),
         identity=entry(line, "identity", str),
         values=entry(line, "values", dict),
-        session=entry(line, "session", int),
+        session=session,
         is_asked=entry(line, "asked", bool),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
@@ -24,6 +25,8 @@ from mac_runner.store.records import entry
 from mac_runner.store.run import create_segment
 from mac_runner.store.session import AccountingItem, EventItem, open_events
 from mac_runner.store.sessions import merge_accountings, usage_of
+from mac_runner.store.space import Need, check_room
+from mac_runner.store.trial import TrialDisk, back_out, lock_on_trial
 from mac_runner.store.writer import Writer
 from mac_runner.types import JsonObject
 
@@ -34,12 +37,14 @@ GridItem = EventItem | AccountingItem
 class _GridSession:
     """What a session of a grid writes; it belongs to the writer thread."""
 
-    disk: Disk
+    disk: TrialDisk
     number: int
     log: OpenFile
     events: OpenFile
+    is_events_torn: bool
     elapsed_s: Callable[[], float]
     show_life: Callable[[], None]
+    is_settled: bool = False
 
     @property
     def pulse(self) -> int:
@@ -48,6 +53,8 @@ class _GridSession:
 
     def commit(self, items: Sequence[GridItem]) -> None:
         """The account first: it is what is not written anywhere else."""
+        if items and not self.is_settled:
+            self.settle()
         for item in [item for item in items if isinstance(item, AccountingItem)][-1:]:
             frame = journal.checkpoint_frame(self.number, elapsed_s=item.elapsed_s, accounting=item.accounting)
             self.disk.append(self.log, frame)
@@ -56,6 +63,13 @@ class _GridSession:
         if lines := b"".join(event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in happened):
             self.disk.append(self.events, lines)
         self.show_life()
+
+    def settle(self) -> None:
+        """Let the start stand: something has come of it."""
+        self.is_settled = True
+        self.disk.settle()
+        if self.is_events_torn:
+            self.disk.append(self.events, b"\n")
 
     def idle(self) -> None:
         """Show that this process lives."""
@@ -80,6 +94,7 @@ class GridRun(Closing):
         self.record = record
         self._directory = directory
         self._disk = session.disk
+        self._has_begun = False
         self._elapsed_s = session.elapsed_s
         self._clock = clock
         self._lock = lock
@@ -96,11 +111,11 @@ class GridRun(Closing):
 
     def event(self, name: str, fields: JsonObject) -> None:
         """Put an event into the event log of the grid, with the time."""
-        self._writer.submit(EventItem(name, self._clock.utc_now(), self._elapsed_s(), fields))
+        self._submit(EventItem(name, self._clock.utc_now(), self._elapsed_s(), fields))
 
     def checkpoint(self, accounting: JsonObject) -> None:
         """Note what this session has used up so far; the last note of a session stands."""
-        self._writer.submit(AccountingItem(self._elapsed_s(), accounting))
+        self._submit(AccountingItem(self._elapsed_s(), accounting))
 
     def accounting(self) -> JsonObject:
         """What all sessions of the grid used up, this one as far as it was handed over, which this waits for.
@@ -112,7 +127,23 @@ class GridRun(Closing):
 
     def write_tables(self, files: Mapping[str, bytes]) -> None:
         """Put files into the directory, those that are there with other contents replaced."""
+        self._has_begun = True
         _put_all(self._disk, self._directory, files)
+
+    def _submit(self, item: GridItem) -> None:
+        self._has_begun = True
+        self._writer.submit(item)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if fault is None or self._has_begun:
+            super().__exit__(kind, fault, trace)
+            return
+        # Nothing has come of this start: it leaves the directory as it was found.
+        with suppress(StoreError):
+            self._writer.close()
+        back_out(self._disk, self._lock)
 
     def close(self) -> None:
         """Write all that was handed over and let the next process in; safe to call twice.
@@ -121,6 +152,7 @@ class GridRun(Closing):
         """
         try:
             self._writer.close()
+            self._disk.settle()
             self._lock.sign_off()
         finally:
             self._lock.release()
@@ -132,28 +164,28 @@ def open_grid(
     asked: GridRecord,
     clock: Clock,
     disk: Disk | None = None,
+    needs: Sequence[Need] = (),
     say: Callable[[str], None] = lambda _line: None,
 ) -> GridRun:
-    """Begin a grid in `directory`, or go on with the one there, as it is asked for now.
+    """Begin a grid in `directory`, or go on with the one there, as it is asked for now, if there is room for `needs`.
 
     Raises RunLockedError when another process is at it, RunDirectoryError when it is something else, StoreError when it
     cannot be written.
     """
-    disk = disk or Disk()
-    read_grid(directory, disk=disk)
-    disk.make_directory(directory)
-    lock = RunLock(disk, directory, clock=clock, say=say)
+    trial = TrialDisk(disk or Disk())
+    read_grid(directory, disk=trial)
+    lock = lock_on_trial(trial, directory, lambda: RunLock(trial, directory, clock=clock, say=say))
     try:
-        return _open_locked(directory, asked, clock, disk, lock)
+        if needs:
+            layout = Layout(directory=directory, experiment_name=asked.name)
+            check_room(trial, layout, Need.of_all(needs))
+        return _open_locked(directory, asked, clock, trial, lock)
     except BaseException:
-        # What went wrong is the news; that the note of the owner stays behind as well is none.
-        with suppress(StoreError):
-            lock.sign_off()
-        lock.release()
+        back_out(trial, lock)
         raise
 
 
-def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: Disk, lock: RunLock) -> GridRun:
+def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDisk, lock: RunLock) -> GridRun:
     layout = Layout(directory=directory, experiment_name=asked.name)
     known = read_grid(directory, disk=disk)
     disk.sweep(directory)
@@ -167,7 +199,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: Disk, l
         opened.callback(disk.close, log)
         disk.append(log, journal.session_frame(number, started_at=iso(clock.utc_now())))
         disk.sync(log)
-        events = open_events(disk, layout)
+        events, is_events_torn = open_events(disk, layout)
         # From here on the writer thread owns the files and closes them.
         opened.pop_all()
     began_at_s = clock.monotonic_s()
@@ -176,16 +208,17 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: Disk, l
         number=number,
         log=log,
         events=events,
+        is_events_torn=is_events_torn,
         elapsed_s=lambda: clock.monotonic_s() - began_at_s,
         show_life=lock.show_life_if_due,
     )
     return GridRun(directory, record=record, session=session, clock=clock, lock=lock)
 
 
-def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None) -> JsonObject:
-    """What the sessions of a grid used up, added, and when each of them began."""
+def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, sessions: int | None = None) -> JsonObject:
+    """What the sessions of a grid, or the first so many of them, used up, added, and when each of them began."""
     disk = disk or Disk()
-    layout = Layout(directory=directory, experiment_name=name)
+    layout = Layout(directory=directory, experiment_name=name, sessions=sessions)
     usages: dict[int, JsonObject] = {}
     began: dict[int, str] = {}
     for mark in journal.marks(disk, layout):

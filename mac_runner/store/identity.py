@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import yaml
 
@@ -15,12 +14,10 @@ from mac_runner.plan import Shard
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import encode_json
 from mac_runner.store.layout import Layout, config_path, grid_path, merge_path, shard_path
+from mac_runner.store.plain import read_plain
 from mac_runner.store.records import entry
 from mac_runner.store.unplayed import is_unplayed
 from mac_runner.types import JsonObject, JsonValue
-
-SafeLoader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""With its C parser where the wheel has it: ten times as fast, and a grid has hundreds of files to read."""
 
 
 def encode_config(resolved: JsonObject) -> bytes:
@@ -41,13 +38,7 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
         raise RunDirectoryError(
             f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
         )
-    try:
-        resolved = yaml.load(disk.read(path), Loader=SafeLoader)  # noqa: S506 - it is the safe one
-    except (ValueError, yaml.YAMLError, RecursionError) as fault:
-        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
-    if not isinstance(resolved, dict):
-        raise RunDirectoryError(f"{path} holds no mapping; put back the file that the run wrote")
-    return resolved
+    return read_plain(disk, path)
 
 
 def is_untouched(disk: Disk, directory: Path) -> bool:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +37,10 @@ from mac_runner.store.layout import Layout, session_of
 from mac_runner.store.records import entry, recorded_from_json, recorded_json
 from mac_runner.types import JsonObject, RecordedReply
 
-JOURNAL_FORMAT = 1
+JOURNAL_FORMAT = 2
+"""Format 1 has `cached` of the token counts outside `timing`. Each segment has its own."""
+
+_READABLE = frozenset({1, JOURNAL_FORMAT})
 
 _OF_SESSIONS = frozenset({"session", "checkpoint"})
 
@@ -55,11 +58,16 @@ class Head(NamedTuple):
     kind: str
 
 
-def session_frame(session: int, *, started_at: str) -> bytes:
-    """The first frame of a segment."""
-    return encode_frame(
-        {"id": str(session), "kind": "session", "session": session, "started_at": started_at, "version": JOURNAL_FORMAT}
-    )
+def session_frame(session: int, *, started_at: str, run: str | None = None) -> bytes:
+    """The first frame of a segment; `run` names the run directory that a merged session comes from."""
+    frame: JsonObject = {
+        "id": str(session),
+        "kind": "session",
+        "session": session,
+        "started_at": started_at,
+        "version": JOURNAL_FORMAT,
+    }
+    return encode_frame(frame if run is None else {**frame, "run": run})
 
 
 def reply_frame(task_id: str, n: int, recorded: RecordedReply) -> bytes:
@@ -89,8 +97,9 @@ def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) 
 
 
 def sessions(disk: Disk, layout: Layout) -> list[int]:
-    """The sessions that have a segment, in order."""
-    return sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
+    """The sessions that have a segment, in order, as far as the layout goes."""
+    found = sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
+    return found[: layout.sessions]
 
 
 def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
@@ -152,15 +161,33 @@ def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
 
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
     """What can be gone on from, for each task that is `wanted`."""
+    return _replies(disk, layout, wanted, lambda _task_id, _replies: None)
+
+
+def replies_of_attempts(disk: Disk, layout: Layout, wanted: Container[str]) -> dict[str, list[list[RecordedReply]]]:
+    """What each attempt that failed and was tried again had, in their order, for each task that is `wanted`."""
+    found: dict[str, list[list[RecordedReply]]] = {}
+    _replies(disk, layout, wanted.__contains__, lambda task_id, had: found.setdefault(task_id, []).append(had))
+    return found
+
+
+def _replies(
+    disk: Disk,
+    layout: Layout,
+    wanted: Callable[[str], bool],
+    on_retry: Callable[[str, list[RecordedReply]], None],
+) -> dict[str, list[RecordedReply]]:
     found: dict[str, list[RecordedReply]] = {}
     for path in _segments(disk, layout):
         mine = lines_with(_OF_TASK, disk.chunks(path), lambda match: match[2] == b"retry" or wanted(_id(match)))
         for record in _records(path, mine):
-            if record["kind"] == "retry":
-                found.pop(entry(record, "id", str), None)
-            if record["kind"] != "reply" or not wanted(entry(record, "id", str)):
+            task_id = entry(record, "id", str)
+            if record["kind"] not in {"reply", "retry"} or not wanted(task_id):
                 continue
-            known = found.setdefault(entry(record, "id", str), [])
+            if record["kind"] == "retry":
+                on_retry(task_id, found.pop(task_id, []))
+                continue
+            known = found.setdefault(task_id, [])
             n = entry(record, "n", int)
             if n <= len(known):
                 del known[n:]
@@ -176,6 +203,12 @@ def is_blank(disk: Disk, layout: Layout) -> bool:
             if is_damaged or any(_checked(path, record)["kind"] not in _OF_SESSIONS for record in found):
                 return False
     return True
+
+
+def ended_in(disk: Disk, layout: Layout, session: int) -> set[str]:
+    """The tasks that a session, or one behind it, has ended."""
+    behind = (number for number in sessions(disk, layout) if number >= session)
+    return {str(record["id"]) for number in behind for record in marks_of(disk, layout, number, "done")}
 
 
 def begun(disk: Disk, layout: Layout) -> set[str]:
@@ -197,10 +230,13 @@ def replied(disk: Disk, layout: Layout) -> set[str]:
     return found
 
 
-def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str) -> Iterator[bytes]:
-    """The frames of one session as those of session `to` of another run directory; damage stays behind.
+def transplanted(
+    disk: Disk, layout: Layout, session: int, *, to: int, run: str, on_damage: Callable[[], None]
+) -> Iterator[bytes]:
+    """The frames of one session as those of session `to` of another run directory.
 
-    Replies are handed on as they stand, without being parsed: they say nothing of the session.
+    Damage stays behind, and `on_damage` is called for each damaged line. Replies are handed on as they stand, without
+    being parsed: they say nothing of the session.
     """
     for line in lines(disk.chunks(layout.segment(session))):
         if not line.is_ended:
@@ -208,7 +244,10 @@ def transplanted(disk: Disk, layout: Layout, session: int, *, to: int, run: str)
         if _REPLY.search(line.data) and is_intact(line.data):
             yield line.data + b"\n"
             continue
-        for record in records_of(line)[0]:
+        records, is_damaged = records_of(line)
+        if is_damaged:
+            on_damage()
+        for record in records:
             moved: JsonObject = {**record}
             if record["kind"] in {"session", "checkpoint"}:
                 moved |= {"id": str(to), "session": to}
@@ -259,9 +298,9 @@ def _id(match: re.Match[bytes]) -> str:
 
 
 def _checked(path: Path, record: JsonObject) -> JsonObject:
-    if record.get("kind") == "session" and record.get("version") != JOURNAL_FORMAT:
+    if record.get("kind") == "session" and record.get("version") not in _READABLE:
         raise RunDirectoryError(
-            f"{path} is of format {record.get('version')!r}; this version reads format {JOURNAL_FORMAT}: "
+            f"{path} is of format {record.get('version')!r}; this version reads 1 and {JOURNAL_FORMAT}: "
             "go on with the version that wrote it, or start anew in another directory with --out"
         )
     if not {"id", "kind"} <= record.keys():

@@ -36,10 +36,14 @@ _TRANSCRIPT = re.compile(r"(.+)\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it."""
+    """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
+
+    With `sessions` its journal has the segments of that many only, the first ones: the run as it was then.
+    """
 
     directory: Path
     experiment_name: str
+    sessions: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.experiment_name, "the experiment name")

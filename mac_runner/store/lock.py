@@ -12,7 +12,8 @@ own, results are published once, and work done twice is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -63,6 +64,9 @@ class RunLock:
         self.network_filesystem: str | None = None
         """The type of the filesystem, where it is one that several machines share."""
         # A run is opened on one thread and may be closed on another: the lock is the process's, not the thread's.
+        self.is_new = not disk.exists(lock_path(directory))
+        """Whether there was no file to lock before."""
+        disk.check_regular(lock_path(directory))  # The library would wait for a FIFO, and empty what a link leads to.
         self._lock = FileLock(lock_path(directory), blocking=False, thread_local=False)
         try:
             self._lock.acquire()
@@ -77,6 +81,9 @@ class RunLock:
             sign(disk, directory, self._owner)
             self._shown_at_s = self._clock.monotonic_s()
         except BaseException:
+            if self.is_new:
+                with suppress(StoreError):
+                    Disk.remove(disk, lock_path(directory))  # For good, also on trial.
             self._lock.release()
             raise
 
@@ -86,6 +93,10 @@ class RunLock:
         if now_s - self._shown_at_s >= limits.LEASE_INTERVAL_S:
             self._shown_at_s = now_s
             show_life(self._disk, self._directory, at=iso(self._clock.utc_now()))
+
+    def is_signed(self) -> bool:
+        """Whether the note of who is at work is still this process's: no other was let in by a lock that broke."""
+        return read_owner(self._disk, self._directory) == self._owner
 
     def sign_off(self) -> None:
         """Remove the note of who holds the lock, which has done its work."""
@@ -128,6 +139,17 @@ class RunLock:
             watched_s += min(now_s - looked_at_s, 2 * limits.LEASE_LOOK_INTERVAL_S)
             looked_at_s = now_s
         return False
+
+
+@contextmanager
+def locked(disk: Disk, directory: Path) -> Iterator[None]:
+    """Hold the lock on a directory. Raises RunLockedError naming the owner when another process holds it."""
+    lock = RunLock(disk, directory)
+    try:
+        yield
+        lock.sign_off()
+    finally:
+        lock.release()
 
 
 def _taken(directory: Path, owner: Owner | None) -> str:

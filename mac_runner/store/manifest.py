@@ -71,6 +71,10 @@ class Manifest:
         """Whether a task needs no more work."""
         return task_id in self._endings
 
+    def is_pending(self, task_id: str) -> bool:
+        """Whether a task is planned and needs work."""
+        return task_id in self._indexes and task_id not in self._endings
+
     def done(self) -> Iterator[str]:
         """The tasks that are done, in task order."""
         return (task_id for task_id in self._indexes if task_id in self._endings)
@@ -104,6 +108,7 @@ class ManifestFile(NamedTuple):
     experiment_name: str
     planned: dict[str, int]
     statuses: dict[str, str]
+    counts: JsonObject
 
 
 def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
@@ -130,7 +135,7 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
         # Laid out anew by another program it has its tasks here.
         for task in objects(record, "tasks"):
             note(task)
-        return ManifestFile(entry(record, "experiment_name", str), planned, statuses)
+        return ManifestFile(entry(record, "experiment_name", str), planned, statuses, entry(record, "counts", dict))
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(
             f"{where} cannot be read ({fault}); remove it and run the same command again: it is written anew"

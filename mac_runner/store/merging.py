@@ -4,32 +4,38 @@ The new directory is what a single run would have left: its transcripts, byte fo
 segments of their journals, one after the other as sessions of its own; their events, in the order of their times.
 It can be verified, gone on with and extended like any other. The sources are only read.
 
+Before anything is written, every result that a source tells of is accounted for: its transcript is what the journal
+acknowledges, or it is adopted as a resume would. Otherwise the merge is refused, naming each such conversation.
+
 `experiment.yaml` comes last but for the summary, so a merge that was killed leaves no run directory, and the same
 command does it over: what it wrote is replaced, and transcripts that are there already are left.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
+from itertools import chain, combinations
 from pathlib import Path
 
-from mac_runner.clock import Clock
+from mac_runner.clock import Clock, iso
 from mac_runner.config import differences
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
-from mac_runner.plan import Shard
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
+from mac_runner.store.adoption import adoptable, claimed_rows
+from mac_runner.store.advice import listed, repair_advice, run_command
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.eventlog import event_line, in_time_order
 from mac_runner.store.frames import encode_json
 from mac_runner.store.identity import describe, encode_config, read_shard
-from mac_runner.store.layout import Layout, config_path, merge_path
+from mac_runner.store.layout import Layout, config_path, merge_path, task_id_of
 from mac_runner.store.lock import RunLock
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest
+from mac_runner.store.manifest import Manifest, decode_manifest
 from mac_runner.store.owner import is_alive, read_owner
+from mac_runner.store.publishing import read_acknowledged
 from mac_runner.store.reader import RunContents, read_run
 from mac_runner.store.records import entry
 from mac_runner.store.session import settle, write_index, write_manifest, write_summary
@@ -44,27 +50,64 @@ Summarise = Callable[[RunContents], JsonObject]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What was merged. `missing` are the shards that were not among the sources, as far as they tell."""
+    """What was merged. `missing` are the shards that were not among the sources, as far as they tell.
+
+    `notes` say what was put right on the way, `warnings` what came along damaged or stayed behind.
+    """
 
     contents: RunContents
     summary: JsonObject
     missing: tuple[Shard, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A run directory to merge. `adopted` are the rows of results that its journal does not acknowledge."""
+
+    run: RunContents
+    adopted: tuple[JsonObject, ...]
+    damage: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def directory(self) -> Path:
+        return self.run.layout.directory
+
+    @property
+    def adopted_ids(self) -> list[str]:
+        return [entry(row, "task_id", str) for row in self.adopted]
+
+    def on_damage(self) -> None:
+        """Note a damaged line of its journal."""
+        self.damage["lines"] += 1
+
+    def rows(self) -> Iterator[JsonObject]:
+        """The rows of all its results."""
+        return chain(self.run.rows(), self.adopted)
 
 
 def merge_runs(
-    target: Path, sources: Sequence[Path], *, summarise: Summarise, clock: Clock, disk: Disk | None = None
+    target: Path,
+    sources: Sequence[Path],
+    *,
+    summarise: Summarise,
+    plan: Callable[[RunContents], Plan],
+    clock: Clock,
+    disk: Disk | None = None,
 ) -> Merged:
-    """Make the run directory `target` of the run directories `sources`.
+    """Make the run directory `target` of the run directories `sources`, each of which has the `plan` that is told.
 
     Raises IdentityError naming the fields when they are not of one experiment, RunDirectoryError when two of them
-    worked on one conversation or a directory cannot be used as it stands, RunLockedError when another process is at
-    `target`, StoreError when it cannot be written.
+    worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it
+    stands, RunLockedError when another process is at `target`, StoreError when it cannot be written.
     """
     disk = disk or Disk()
-    runs = [read_run(source, disk=disk) for source in sources]
+    found = [read_run(source, disk=disk) for source in sources]
     _check_distinct(target, sources)
     _check_at_rest(disk, sources)
-    _check_experiment(runs)
+    _check_experiment(found)
+    runs = _accounted([(run, plan(run)) for run in found])
     _check_disjoint(runs)
     mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
     # Looked at before the lock, whose note of its holder would be the first thing to touch a directory in use.
@@ -74,8 +117,8 @@ def merge_runs(
     try:
         _check_free(disk, target, mark)
         disk.write_atomic(merge_path(target), [mark])
-        layout = Layout(directory=target, experiment_name=runs[0].experiment_name)
-        _write(disk, layout, runs, clock)
+        layout = Layout(directory=target, experiment_name=found[0].experiment_name)
+        warnings = _write(disk, layout, runs, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
@@ -83,7 +126,13 @@ def merge_runs(
         lock.sign_off()
     finally:
         lock.release()
-    return Merged(contents=contents, summary=summary, missing=missing_shards(disk, sources))
+    return Merged(
+        contents=contents,
+        summary=summary,
+        missing=missing_shards(disk, sources),
+        notes=tuple(_notes(runs)),
+        warnings=tuple(warnings),
+    )
 
 
 def missing_shards(disk: Disk, sources: Iterable[Path]) -> tuple[Shard, ...]:
@@ -125,12 +174,84 @@ def _check_experiment(runs: Sequence[RunContents]) -> None:
             )
 
 
-def _check_disjoint(runs: Sequence[RunContents]) -> None:
+def _accounted(runs: Iterable[tuple[RunContents, Plan]]) -> list[_Source]:
+    """The runs with all of their results. Raises RunDirectoryError naming every result that is damaged or lost."""
+    sources: list[_Source] = []
+    refusals: list[str] = []
+    for run, plan in runs:
+        source, flaws = _account(run, plan)
+        sources.append(source)
+        if flaws:
+            refusals.append(_refusal(run, flaws))
+    if refusals:
+        raise RunDirectoryError("\n".join(refusals))
+    return sources
+
+
+def _account(run: RunContents, plan: Plan) -> tuple[_Source, list[str]]:
+    """A run with all of its results, and in words each that it tells of and that cannot be merged."""
+    disk, layout = run.disk, run.layout
+    flaws: dict[str, str] = {}
+    acknowledged: set[str] = set()
+    for row in run.rows():
+        acknowledged.add(task_id := entry(row, "task_id", str))
+        try:
+            read_acknowledged(disk, layout.transcript(task_id), row)
+        except ValueError as fault:
+            flaws[task_id] = f"{layout.transcript(task_id)} {fault}"
+    attempts = journal.attempts(disk, layout)
+    open_again = attempts.keys() - acknowledged
+    # The transcript of an attempt that failed may stand there until the next session has taken it away.
+    superseded = {
+        task_id for task_id in open_again if _is_there(disk, layout.transcript(task_id), attempts[task_id][-1])
+    }
+    present = set(filter(None, map(task_id_of, disk.names(layout.transcripts))))
+    orphans = sorted(present - acknowledged - superseded)
+    claims = claimed_rows(disk, layout, acknowledged.__contains__)
+    seeds = {task.task_id: task.seed for task in plan.those(orphans.__contains__)} if orphans else {}
+    adopted: list[JsonObject] = []
+    for task_id, judged in adoptable(disk, layout, orphans, claims=claims, seeds=seeds, attempts=attempts):
+        if isinstance(judged, str):
+            flaws[task_id] = f"{layout.transcript(task_id)} is not acknowledged by the journal, and {judged}"
+        else:
+            adopted.append(judged)
+    for task_id, place in _endings(run, claims).items():
+        if task_id not in acknowledged | present | open_again:
+            flaws[task_id] = f"{task_id} has ended by {place}, and has neither a transcript nor a record in the journal"
+    return _Source(run=run, adopted=tuple(adopted)), [flaws[task_id] for task_id in sorted(flaws)]
+
+
+def _endings(run: RunContents, claims: Iterable[str]) -> dict[str, str]:
+    """The tasks that have ended by the manifest or by the index, each with which of them says so."""
+    manifest = decode_manifest(run.disk.chunks(run.layout.manifest), str(run.layout.manifest))
+    listed = (task_id for task_id, status in manifest.statuses.items() if status != "pending")
+    return dict.fromkeys(listed, "the manifest") | dict.fromkeys(claims, "the index")
+
+
+def _is_there(disk: Disk, path: Path, row: JsonObject) -> bool:
+    try:
+        read_acknowledged(disk, path, row)
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(run: RunContents, flaws: Sequence[str]) -> str:
+    directory = run.layout.directory
+    shard = "" if run.shard is None else f", shard {run.shard},"
+    return (
+        f"{directory}{shard} cannot be merged; damaged or lost results: {len(flaws)}\n{listed(flaws)}\n"
+        f"{repair_advice(directory)}; what that has not is played again by `{run_command(run.disk, directory)}`; "
+        "then merge"
+    )
+
+
+def _check_disjoint(runs: Sequence[_Source]) -> None:
     """Two results of one conversation cannot both stand, and which is the better one is not for a program to say."""
     owners: dict[str, Path] = {}
-    for run in runs:
-        here = run.layout.directory
-        begun = journal.begun(run.disk, run.layout)
+    for source in runs:
+        here = source.directory
+        begun = journal.begun(source.run.disk, source.run.layout) | {*source.adopted_ids}
         if shared := sorted(task_id for task_id in begun if task_id in owners):
             names = ", ".join(shared[:_TASKS_NAMED_MAX])
             more = f" and {len(shared) - _TASKS_NAMED_MAX} more" if len(shared) > _TASKS_NAMED_MAX else ""
@@ -156,74 +277,112 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 
-def _write(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock) -> None:
+def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> list[str]:
+    """Write everything but the summary; what came along damaged or stayed behind."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
     for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
         disk.sweep(directory)
-    for run in runs:
-        _copy_transcripts(disk, layout, run)
+    warnings: list[str] = []
+    for source in runs:
+        _copy_transcripts(disk, layout, source)
+        warnings += _copy_attempts(disk, layout, source.run)
     for directory in filter(disk.exists, (layout.transcripts, layout.attempts)):
         disk.sync_directory(directory)
-    _copy_journals(disk, layout, runs)
+    _copy_journals(disk, layout, runs, clock)
     manifest = _manifest(disk, layout, runs)
     write_index(disk, layout, manifest)
     _copy_events(disk, layout, runs, clock)
     write_manifest(disk, layout, clock, manifest)
-    disk.write_atomic(layout.config, [encode_config(runs[0].resolved)])
+    disk.write_atomic(layout.config, [encode_config(runs[0].run.resolved)])
+    return warnings
 
 
-def _copy_transcripts(disk: Disk, layout: Layout, run: RunContents) -> None:
-    for row in run.rows():
+def _copy_transcripts(disk: Disk, layout: Layout, source: _Source) -> None:
+    for row in source.rows():
         task_id = entry(row, "task_id", str)
-        _copy(disk, run.layout.transcript(task_id), layout.transcript(task_id), row)
+        path = source.run.layout.transcript(task_id)
+        try:
+            data = read_acknowledged(disk, path, row)
+        except ValueError as fault:
+            raise RunDirectoryError(f"{path} {fault}; it was when the merge began: merge again") from fault
+        _put(disk, layout.transcript(task_id), data)
+
+
+def _copy_attempts(disk: Disk, layout: Layout, run: RunContents) -> Iterator[str]:
+    """Copy the attempts that failed and were tried again, as they are; those that are damaged or gone, in words."""
     attempts = journal.attempts(disk, run.layout)
     if attempts:
         disk.make_directory(layout.attempts)
     for task_id, failed in attempts.items():
         for number, row in enumerate(failed, start=1):
-            _copy(disk, run.layout.attempt(task_id, number), layout.attempt(task_id, number), row)
+            path = run.layout.attempt(task_id, number)
+            if disk.is_file(path):
+                _put(disk, layout.attempt(task_id, number), disk.read(path))
+            try:
+                read_acknowledged(disk, path, row)
+            except ValueError as fault:
+                yield f"{path}, a failed attempt, {fault}; {repair_advice(layout.directory)}"
 
 
-def _copy(disk: Disk, source: Path, target: Path, row: JsonObject) -> None:
-    """Copy a transcript that is what its row says."""
-    data = disk.read(source) if disk.exists(source) else b""
-    if hashlib.sha256(data).hexdigest() != row["sha256"]:
-        raise RunDirectoryError(
-            f"{source} is not what was acknowledged; run the experiment again with --out {source.parent.parent}, "
-            "which puts it right, and then merge"
-        )
+def _put(disk: Disk, target: Path, data: bytes) -> None:
     # What a merge that was broken off has copied is there already, and whole; the name is synced with all others.
     if not disk.publish_once(target, data) and disk.read(target) != data:
         disk.write_atomic(target, [data])
 
 
-def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[RunContents]) -> None:
+def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
+    """Copy the sessions; the last one of each run notes the results that its journal had lost."""
     number = 0
-    for run in runs:
-        name = run.layout.directory.resolve().name
-        for session in journal.sessions(disk, run.layout):
+    for source in runs:
+        run, name = source.run, source.directory.resolve().name
+        sessions = journal.sessions(disk, run.layout)
+        adopted = [journal.done_frame(row) for row in source.adopted]
+        if adopted and not sessions:
             number += 1
-            frames = journal.transplanted(disk, run.layout, session, to=number, run=name)
-            disk.write_atomic(layout.segment(number), _in_chunks(frames))
+            began = journal.session_frame(number, started_at=iso(clock.utc_now()), run=name)
+            disk.write_atomic(layout.segment(number), _in_chunks([began, *adopted]))
+        for session in sessions:
+            number += 1
+            frames = journal.transplanted(disk, run.layout, session, to=number, run=name, on_damage=source.on_damage)
+            more = adopted if session == sessions[-1] else []
+            disk.write_atomic(layout.segment(number), _in_chunks(chain(frames, more)))
 
 
-def _copy_events(disk: Disk, layout: Layout, runs: Sequence[RunContents], clock: Clock) -> None:
-    merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(run) for run in runs]})
-    lines = in_time_order([disk.chunks(run.layout.events) for run in runs])
+def _copy_events(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
+    merged = event_line(EVENT_RUN_MERGED, clock.utc_now(), 0.0, {"runs": [_about(source) for source in runs]})
+    lines = in_time_order([disk.chunks(source.run.layout.events) for source in runs])
     disk.write_atomic(layout.events, _in_chunks((*lines, merged)))
 
 
-def _about(run: RunContents) -> JsonObject:
-    shard = read_shard(run.disk, run.layout.directory)
-    counts: JsonObject = dict(run.counts._asdict())
-    return {"run": run.layout.directory.resolve().name, "shard": None if shard is None else str(shard), **counts}
+def _about(source: _Source) -> JsonObject:
+    shard = source.run.shard
+    counts: JsonObject = dict(source.run.counts._asdict())
+    adopted: JsonObject = {"adopted": [*source.adopted_ids]} if source.adopted else {}
+    return {
+        "run": source.directory.resolve().name,
+        "shard": None if shard is None else str(shard),
+        **counts,
+        **adopted,
+    }
 
 
-def _manifest(disk: Disk, layout: Layout, runs: Sequence[RunContents]) -> Manifest:
-    manifest = Manifest(
-        layout.experiment_name, {task_id: index for run in runs for task_id, index in run.planned().items()}
-    )
+def _notes(runs: Sequence[_Source]) -> Iterator[str]:
+    """What a user should know of results that were adopted and of records that stayed behind."""
+    for source in runs:
+        if source.adopted:
+            yield (
+                f"{source.directory}: {len(source.adopted)} results that its journal does not acknowledge are taken "
+                f"over by their transcripts\n{listed(source.adopted_ids)}"
+            )
+        if source.damage:
+            yield f"{source.directory}: {source.damage.total()} damaged lines of its journal stay behind"
+
+
+def _manifest(disk: Disk, layout: Layout, runs: Sequence[_Source]) -> Manifest:
+    planned = {task_id: index for source in runs for task_id, index in source.run.planned().items()}
+    planned |= {entry(row, "task_id", str): entry(row, "index", int) for source in runs for row in source.adopted}
+    manifest = Manifest(layout.experiment_name, planned)
     for row in journal.rows(disk, layout):
         settle(manifest, entry(row, "task_id", str), entry(row, "status", str))
     return manifest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import NamedTuple
 
 from mac_runner.errors import StoreError
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import Layout
+from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.records import entry
 from mac_runner.store.transcripts import decode_transcript, encode_transcript, index_row
 from mac_runner.types import JsonObject
@@ -47,7 +49,10 @@ def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) ->
 
 def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     """The transcript that stands on the disk for a task. Raises ValueError when it is not one of this task."""
-    data = disk.read(layout.transcript(task_id))
+    path = layout.transcript(task_id)
+    if disk.exists(path) and not disk.is_file(path):
+        raise ValueError("it is no regular file")
+    data = disk.read(path)
     try:
         transcript = decode_transcript(data)
     except RecursionError as fault:
@@ -55,3 +60,29 @@ def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
     if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
         raise ValueError(f"it is the transcript of task {found!r}")
     return Published(transcript, index_row(transcript, data))
+
+
+def read_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bytes:
+    """The bytes of a transcript, which are those that its row acknowledges. Raises ValueError saying what is wrong."""
+    if not disk.exists(path):
+        raise ValueError("is not there")
+    if not disk.is_file(path):
+        raise ValueError("is no regular file")
+    data = disk.read(path)
+    if hashlib.sha256(data).hexdigest() != row["sha256"]:
+        raise ValueError("is not what was acknowledged")
+    return data
+
+
+def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]:
+    """The size of each transcript by its task, None for what is no regular file; under None for a name of no task."""
+    return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts).items()}
+
+
+def set_aside(disk: Disk, layout: Layout, path: Path) -> None:
+    """Move a damaged transcript, or whatever has its name, into `damaged/`; nothing there is replaced."""
+    disk.make_directory(layout.damaged)
+    place, n = layout.damaged / path.name, 1
+    while disk.exists(place):
+        place, n = layout.damaged / f"{path.stem}.{n}.json", n + 1
+    disk.rename(path, place)

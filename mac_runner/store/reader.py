@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.store import journal
+from mac_runner.store.advice import listed, repair_advice
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
 from mac_runner.store.identity import read_config, read_shard
-from mac_runner.store.layout import Layout, manifest_path, summary_path
+from mac_runner.store.layout import Layout, manifest_path
 from mac_runner.store.manifest import Counts, decode_manifest
-from mac_runner.store.publishing import read_published
+from mac_runner.store.publishing import read_acknowledged, read_published
 from mac_runner.store.records import entry
 from mac_runner.store.sessions import accounting
+from mac_runner.store.transcripts import decode_transcript, salvaged_task
 from mac_runner.types import JsonObject
 
 
@@ -74,8 +76,58 @@ class RunContents:
             return read_published(self.disk, self.layout, task_id).transcript
         except ValueError as fault:
             raise RunDirectoryError(
-                f"{path} cannot be read ({fault}); remove it and run the same command again: it is written anew"
+                f"{path} cannot be read ({fault}); {repair_advice(self.layout.directory)}"
             ) from fault
+
+    def flaw(self, row: JsonObject) -> str | None:
+        """How the transcript of a row differs from what is acknowledged there; None where it does not."""
+        path = self.layout.transcript(entry(row, "task_id", str))
+        try:
+            read_acknowledged(self.disk, path, row)
+        except ValueError as fault:
+            return f"{path} {fault}"
+        return None
+
+    def failed_transcripts(self, wanted: Collection[str]) -> Iterator[JsonObject]:
+        """The transcripts of conversations that have failed, or whose last attempt has and that are open again.
+
+        Raises RunDirectoryError behind the last one, naming all that are not what was acknowledged.
+        """
+        flaws: list[str] = []
+        for path, row in self._failures(wanted):
+            try:
+                yield decode_transcript(read_acknowledged(self.disk, path, row))
+            except ValueError as fault:
+                flaws.append(f"{path} {fault}")
+        if flaws:
+            raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(self.layout.directory)}; then retry")
+
+    def recorded_material(self, task_id: str) -> JsonObject | None:
+        """What the conversation of a task is about, by any of its transcripts, damaged ones too; None where none says.
+
+        Not to be believed without comparing a digest.
+        """
+        layout, prefix = self.layout, f"{task_id}."
+        places = [layout.transcript(task_id)]
+        for directory in (layout.damaged, layout.attempts):
+            named = (name for name in self.disk.names(directory) if name.startswith(prefix))
+            places += [directory / name for name in named]
+        for path in filter(self.disk.is_file, places):
+            if (task := salvaged_task(self.disk.read(path))) is not None and task.task_id == task_id:
+                return None if task.material is None else dict(task.material)
+        return None
+
+    def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
+        """Where the transcript of the last attempt at each conversation is, and its row."""
+        ended: set[str] = set()
+        for row in self.rows():
+            task_id = entry(row, "task_id", str)
+            ended.add(task_id)
+            if task_id in wanted:
+                yield self.layout.transcript(task_id), row
+        for task_id, failed in journal.attempts(self.disk, self.layout).items():
+            if task_id in wanted and task_id not in ended:
+                yield self.layout.attempt(task_id, len(failed)), failed[-1]
 
     def answers(self, task_id: str) -> Iterator[JsonObject]:
         """What the event log tells of the replies of one conversation, in the order in which they came.
@@ -96,15 +148,18 @@ class RunContents:
         return f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
 
 
-def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
-    """Read a run directory. Raises RunDirectoryError when it is none."""
+def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None = None) -> RunContents:
+    """Read a run directory, or what its first `sessions` sessions left. Raises RunDirectoryError when it is none.
+
+    Planned is what is planned now: an earlier plan is not kept.
+    """
     disk = disk or Disk()
     resolved = read_config(disk, directory)
     path = manifest_path(directory)
     if not disk.exists(path):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
     planned = decode_manifest(disk.chunks(path), str(path))
-    layout = Layout(directory=directory, experiment_name=planned.experiment_name)
+    layout = Layout(directory=directory, experiment_name=planned.experiment_name, sessions=sessions)
     return RunContents(
         layout=layout,
         resolved=resolved,
@@ -117,20 +172,6 @@ def read_run(directory: Path, *, disk: Disk | None = None) -> RunContents:
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a run was begun in a directory."""
     return (disk or Disk()).exists(manifest_path(directory))
-
-
-def read_summary(directory: Path, *, disk: Disk | None = None) -> JsonObject:
-    """The summary that stands in a run directory. Raises RunDirectoryError when there is none or it is none."""
-    path = summary_path(directory)
-    try:
-        summary = json.loads((disk or Disk()).read(path))
-        if not isinstance(summary, dict):
-            raise ValueError("it is no object")
-    except (StoreError, ValueError, RecursionError) as fault:
-        raise RunDirectoryError(
-            f"{path} cannot be read ({fault}); remove it and run the same command again: it is written anew"
-        ) from fault
-    return summary
 
 
 def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:

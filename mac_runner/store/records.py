@@ -1,7 +1,9 @@
 """Tasks and recorded replies as JSON and back.
 
 One shape for both homes of a reply: a journal frame and an entry of a transcript's `turns` carry the same keys,
-so the functions here read either. Everything that depends on time stands under the key `timing`.
+so the functions here read either. Everything that depends on time stands under the key `timing`: how many tokens of a
+prompt the engine had in its cache, too, because that follows from what else it was working on. Format 1 of journals and
+transcripts has `cached` beside `prompt`; it is read for ever.
 
 A lone surrogate or a NUL in a model's text survives the way there and back, because files hold ASCII JSON only.
 """
@@ -66,16 +68,23 @@ def integers(record: JsonObject, key: str) -> tuple[int, ...]:
 
 def tokens_json(tokens: TokenCount) -> JsonObject:
     """Token counts as JSON."""
-    return {"prompt": tokens.prompt, "cached": tokens.cached, "completion": tokens.completion}
+    return {"prompt": tokens.prompt, "completion": tokens.completion, "timing": {"cached": tokens.cached}}
 
 
 def tokens_from_json(record: JsonObject) -> TokenCount:
-    """Token counts from JSON."""
+    """Token counts from JSON, of this format or of format 1."""
     return TokenCount(
         prompt=entry(record, "prompt", int),
-        cached=entry(record, "cached", int),
+        cached=entry(entry(record, "timing", dict) if "timing" in record else record, "cached", int),
         completion=entry(record, "completion", int),
     )
+
+
+def upgraded_tokens(record: JsonObject) -> JsonObject:
+    """Token counts of format 1 in this one's layout; those of this format as they are."""
+    if "cached" not in record:
+        return record
+    return {**{key: value for key, value in record.items() if key != "cached"}, "timing": {"cached": record["cached"]}}
 
 
 def recorded_json(recorded: RecordedReply) -> JsonObject:

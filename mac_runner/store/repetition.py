@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mac_runner.store.records import tokens_json
 from mac_runner.types import JsonObject, RecordedReply, TokenCount
 
 EVENT_WORK_REPEATED = "EVENT_WORK_REPEATED"
@@ -42,7 +41,7 @@ class Repetition:
         self._conversations += 1
         self._total.replies += cost.replies
         self._total.tokens += cost.tokens
-        return {"task": task_id, "replies": cost.replies, "tokens": tokens_json(cost.tokens)}
+        return {"task": task_id, "replies": cost.replies, "tokens": _amounts(cost.tokens)}
 
     def as_json(self) -> JsonObject:
         """The accounts of what was done twice; empty when nothing was."""
@@ -51,6 +50,11 @@ class Repetition:
         total: JsonObject = {
             "conversations": self._conversations,
             "replies": self._total.replies,
-            "tokens": tokens_json(self._total.tokens),
+            "tokens": _amounts(self._total.tokens),
         }
         return {"repeated": total}
+
+
+def _amounts(tokens: TokenCount) -> JsonObject:
+    """As accounts have them, which add up over sessions: all of an account depends on time."""
+    return {"prompt": tokens.prompt, "cached": tokens.cached, "completion": tokens.completion}

@@ -34,6 +34,7 @@ from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
 from mac_runner.store.retrying import Attempts
 from mac_runner.store.space import Need, telling_the_need
 from mac_runner.store.transcripts import with_attempts
+from mac_runner.store.trial import TrialDisk
 from mac_runner.types import JsonObject, RecordedReply
 
 
@@ -100,15 +101,19 @@ class SessionFiles:
     log: OpenFile
     index: OpenFile
     events: OpenFile
+    is_events_torn: bool = False
 
 
 class Session:
-    """One session on the disk; `commit`, `finish` and `close` belong to the writer thread."""
+    """One session on the disk; `commit`, `finish` and `close` belong to the writer thread.
+
+    Nothing is appended to what was there before the first commit: until then the whole start can be withdrawn.
+    """
 
     def __init__(
         self,
         *,
-        disk: Disk,
+        disk: TrialDisk,
         layout: Layout,
         clock: Clock,
         manifest: Manifest,
@@ -135,6 +140,10 @@ class Session:
         self._repetition = Repetition()
         self._is_summed_up = False
         self._show_life = show_life
+        self._opening: list[EventItem] = []
+        self._is_settled = False
+        self.is_withdrawn = False
+        """Set before it is finished: nothing is written any more."""
         self.written = 0
         """How many conversations of this session are acknowledged."""
 
@@ -153,14 +162,30 @@ class Session:
         with telling_the_need(self._need):
             self._commit(items)
 
+    def note(self, name: str, fields: JsonObject) -> None:
+        """Note an event of the start, which is logged once the start is settled. Before the writer begins."""
+        self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
+
+    def _settle(self) -> None:
+        """Let the start stand: something has come of it."""
+        if not self._is_settled:
+            self._is_settled = True
+            self.disk.settle()
+            if self._files.is_events_torn:
+                self.disk.append(self._files.events, b"\n")
+            self._log_events(self._opening)
+
     def _commit(self, items: Sequence[Item]) -> None:
+        if items:
+            self._settle()
         self._log_frames(self._frames(items))
         self._publish(_of(items, TranscriptItem))
         self._log_events(_of(items, EventItem))
         summaries = _of(items, SummaryItem)
         for item in summaries[-1:]:
             write_summary(self.disk, self.layout, item.summary)
-        self._is_summed_up = bool(summaries)
+        if items:  # The last batch of a run is empty when its summary was written before it.
+            self._is_summed_up = bool(summaries)
         if self._is_manifest_due():
             self._write_manifest()
         self._show_life()
@@ -171,6 +196,9 @@ class Session:
 
     def finish(self) -> None:
         """Account for the session, bring index and manifest into their final form."""
+        if self.is_withdrawn:
+            return
+        self._settle()
         # Where the last thing written was a summary, the account it was made of stands: they must not tell two times.
         if not self._is_summed_up:
             self._log_frames([self._checkpoint(self.elapsed_s)])
@@ -239,8 +267,10 @@ class Session:
 
     def _need(self) -> Need:
         """What the disk is still to hold."""
-        typical = self._published_bytes // self.written if self.written else self._need_at_start.transcript_bytes
-        return Need(self._left - self.written, typical)
+        left = self._left - self.written
+        if self.written:
+            return Need(left, self._published_bytes // self.written, is_learned=True)
+        return self._need_at_start._replace(conversations=left)
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts
@@ -254,17 +284,10 @@ class Session:
         self._manifest_done = self._manifest.counts.done
 
 
-def open_events(disk: Disk, layout: Layout) -> OpenFile:
-    """The event log, at the beginning of a line even where a kill left half of one."""
+def open_events(disk: Disk, layout: Layout) -> tuple[OpenFile, bool]:
+    """The event log, and whether a kill left half a line at its end, which wants a line break before the next one."""
     is_torn = not disk.ends_line(layout.events)
-    events = disk.open_append(layout.events)
-    if is_torn:
-        try:
-            disk.append(events, b"\n")
-        except StoreError:
-            disk.close(events)
-            raise
-    return events
+    return disk.open_append(layout.events), is_torn
 
 
 def settle(manifest: Manifest, task_id: str, status: str) -> None:

@@ -1,14 +1,14 @@
 """Whether the disk has room for what is left to do.
 
 A run that will not fit is refused before its first request rather than stopped after hours. What a conversation takes
-is learned from those that have ended; before the first one it is what the smallest would take. The estimate errs on
-the small side, so a run that would fit is not refused; one that outgrows it stops when the disk is full, with
-everything acknowledged in its place, and goes on once there is room.
+is learned from those that have ended; before the first one it is what a short one of its environment takes, with short
+replies. The estimate errs on the small side, so a run that would fit is not refused; one that outgrows it stops when
+the disk is full, with everything acknowledged in its place, and goes on once there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
@@ -24,10 +24,11 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 
 class Need(NamedTuple):
-    """What is left to do, and what a transcript of it takes."""
+    """What is left to do, and what a transcript of it takes: as those so far tell, or at least."""
 
     conversations: int
     transcript_bytes: int
+    is_learned: bool = False
 
     def size_bytes(self, block_bytes: int = 1) -> int:
         """What they take on the disk: transcripts in whole blocks, and journal, events and index beside them."""
@@ -35,28 +36,42 @@ class Need(NamedTuple):
         beside = int(self.transcript_bytes * limits.SPACE_JOURNAL_SHARE)
         return self.conversations * (blocks * block_bytes + beside)
 
+    def words(self, block_bytes: int = 1) -> str:
+        """What they take, for people."""
+        manner = "about" if self.is_learned else "at least"
+        return f"the {self.conversations} conversations left need {manner} {size_text(self.size_bytes(block_bytes))}"
 
-def typical_transcript_bytes(disk: Disk, layout: Layout) -> int:
-    """What a transcript takes on average, as a sample of those so far tells; without any, what the least one takes."""
+    @staticmethod
+    def of_all(needs: Sequence[Need]) -> Need:
+        """What several of them take together."""
+        conversations = sum(need.conversations for need in needs)
+        total = sum(need.conversations * need.transcript_bytes for need in needs)
+        return Need(conversations, total // max(1, conversations), all(need.is_learned for need in needs))
+
+
+def need_of(disk: Disk, layout: Layout, conversations: int, transcript_bytes_min: int) -> Need:
+    """What so many conversations take: as a sample of those so far tells, or else what the least transcript takes."""
     done = (entry(mark, "row", dict) for mark in journal.marks(disk, layout, "done"))
     sizes = [entry(row, "size_bytes", int) for row in islice(done, limits.SPACE_SAMPLE_CONVERSATIONS)]
-    return sum(sizes) // len(sizes) if sizes else limits.SPACE_TRANSCRIPT_BYTES_MIN
+    if sizes:
+        return Need(conversations, sum(sizes) // len(sizes), is_learned=True)
+    return Need(conversations, max(limits.SPACE_TRANSCRIPT_BYTES_MIN, transcript_bytes_min))
 
 
 def check_room(disk: Disk, layout: Layout, need: Need) -> None:
     """Raises StoreError, saying how much is missing, when what is left does not fit."""
     free = disk.free(layout.directory)
     needed = need.size_bytes(free.block_bytes)
-    what = f"the {need.conversations} conversations left need about"
     advice = f"free some in {layout.directory}, or play fewer with --limit N, then run the same command again"
     if free.size_bytes < needed:
         raise StoreError(
-            f"{what} {size_text(needed)} ({needed} bytes) on the disk, and {size_text(free.size_bytes)} are free: "
+            f"{need.words(free.block_bytes)} ({needed} bytes) on the disk, and {size_text(free.size_bytes)} are free: "
             f"{size_text(needed - free.size_bytes)} are missing; {advice}"
         )
     if free.files is not None and free.files < need.conversations:
         raise StoreError(
-            f"{what} {need.conversations} files (inodes) on the disk, and {free.files} are free: "
+            f"the {need.conversations} conversations left need as many files (inodes) on the disk, and {free.files} "
+            f"are free: "
             f"{need.conversations - free.files} are missing; {advice}"
         )
 
@@ -69,9 +84,7 @@ def telling_the_need(need: Callable[[], Need]) -> Iterator[None]:
     except StoreError as failure:
         if not is_full(failure):
             raise
-        found = need()
-        text = f"the {found.conversations} conversations left need about {size_text(found.size_bytes())}"
-        raise StoreError(f"{failure}; {text}") from failure.__cause__
+        raise StoreError(f"{failure}; {need().words()}") from failure.__cause__
 
 
 def size_text(size_bytes: int) -> str:

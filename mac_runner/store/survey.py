@@ -14,8 +14,9 @@ from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.frames import lines
 from mac_runner.store.identity import changes, check_shard, describe, is_untouched
-from mac_runner.store.layout import Layout, task_id_of
+from mac_runner.store.layout import Layout
 from mac_runner.store.manifest import Manifest, decode_manifest
+from mac_runner.store.publishing import transcript_sizes
 from mac_runner.store.records import entry
 from mac_runner.store.session import in_task_order, settle
 from mac_runner.types import JsonObject
@@ -36,6 +37,11 @@ class Survey:
     recorded_replies: int
     changed_settings: tuple[str, ...]
     is_complete: bool
+
+    @property
+    def left(self) -> int:
+        """How many have not ended."""
+        return self.planned - self.finished - self.failed
 
     @property
     def untouched(self) -> int:
@@ -59,9 +65,12 @@ def survey(
     if not is_untouched(disk, directory):
         changed = sum(changes(disk, layout, resolved), start=())
         check_shard(disk, directory, shard)
-    present = {task_id_of(name) for name in disk.names(layout.transcripts)}
-    statuses = ((entry(row, "task_id", str), entry(row, "status", str)) for row in journal.rows(disk, layout))
-    endings = {task_id: status for task_id, status in statuses if task_id in present}
+    sizes = transcript_sizes(disk, layout)
+    endings = {
+        task_id: entry(row, "status", str)
+        for row in journal.rows(disk, layout)
+        if sizes.get(task_id := entry(row, "task_id", str)) == row["size_bytes"]
+    }
     recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
     found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
     half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
@@ -109,12 +118,15 @@ def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
     if any(listed.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
         return False
     manifest = Manifest(layout.experiment_name, listed.planned)
+    sizes = transcript_sizes(disk, layout)
     for row in journal.rows(disk, layout):
-        settle(manifest, entry(row, "task_id", str), entry(row, "status", str))
-    if any(manifest.status(task_id) != status for task_id, status in listed.statuses.items()):
+        task_id = entry(row, "task_id", str)
+        settle(manifest, task_id, entry(row, "status", str))
+        if sizes.pop(task_id, None) != row["size_bytes"]:
+            return False
+    if sizes or any(manifest.status(task_id) != status for task_id, status in listed.statuses.items()):
         return False
-    present = Counter(map(task_id_of, disk.names(layout.transcripts)))
-    return present == Counter(manifest.done()) and _is_index_final(disk, layout, manifest)
+    return _is_index_final(disk, layout, manifest)
 
 
 def _is_index_final(disk: Disk, layout: Layout, manifest: Manifest) -> bool:

@@ -25,6 +25,7 @@ from mac_runner.store.records import (
     task_from_json,
     task_json,
     tokens_json,
+    upgraded_tokens,
 )
 from mac_runner.types import (
     JsonObject,
@@ -37,8 +38,11 @@ from mac_runner.types import (
     TurnRecord,
 )
 
-TRANSCRIPT_FORMAT = 1
+TRANSCRIPT_FORMAT = 2
+"""Format 1 has `cached` of the token counts outside `timing`, and is otherwise the same."""
 
+_TASK_KEY = '\n"task": '
+_decoder = json.JSONDecoder()
 _compact = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(", ", ": ")).encode
 
 
@@ -78,13 +82,37 @@ def encode_transcript(transcript: JsonObject) -> bytes:
 
 
 def decode_transcript(data: bytes) -> JsonObject:
-    """A transcript from its file. Raises ValueError when it is not one that this version can read."""
+    """A transcript from its file, in the layout of this version's format.
+
+    Raises ValueError when it is not one that this version can read.
+    """
     transcript = json.loads(data)
     if not isinstance(transcript, dict):
         raise ValueError("a transcript is a JSON object")
-    if transcript.get("format") != TRANSCRIPT_FORMAT:
-        raise ValueError(f"format {transcript.get('format')!r} is not {TRANSCRIPT_FORMAT}, the one this version reads")
-    return transcript
+    match transcript.get("format"):
+        case 2:
+            return transcript
+        case 1:
+            return _upgraded(transcript)
+        case found:
+            raise ValueError(f"format {found!r} is none that this version reads: it reads 1 and {TRANSCRIPT_FORMAT}")
+
+
+def upgraded_row(row: JsonObject) -> JsonObject:
+    """An index row of format 1 in this one's layout; one of this format as it is."""
+    upgraded = {**row, "counts": upgraded_counts(row.get("counts"))}
+    if "failed_attempts" in row:
+        upgraded["failed_attempts"] = [
+            {**attempt, "counts": upgraded_counts(attempt.get("counts"))} for attempt in objects(row, "failed_attempts")
+        ]
+    return upgraded
+
+
+def upgraded_counts(counts: JsonValue) -> JsonValue:
+    """The counts of a conversation in this format's layout."""
+    if isinstance(counts, dict) and isinstance(tokens := counts.get("tokens"), dict):
+        return {**counts, "tokens": upgraded_tokens(tokens)}
+    return counts
 
 
 def transcript_path(task_id: str) -> str:
@@ -147,6 +175,16 @@ def without_timing(value: JsonValue) -> JsonValue:
 def task_of(transcript: JsonObject) -> Task:
     """The task this is the transcript of. Raises ValueError when it is not told."""
     return task_from_json(entry(transcript, "task", dict))
+
+
+def salvaged_task(data: bytes) -> Task | None:
+    """The task in the file of a transcript that may be damaged elsewhere; None where it cannot be read."""
+    text = data.decode("ascii", "replace")
+    try:
+        task, _ = _decoder.raw_decode(text, text.index(_TASK_KEY) + len(_TASK_KEY))
+        return task_from_json(task)
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
 def replies_of(transcript: JsonObject) -> list[RecordedReply]:
@@ -215,6 +253,20 @@ def _turn_json(record: TurnRecord) -> JsonObject:
 def _receipt_json(receipt: Receipt) -> JsonObject:
     told: JsonObject = {"kind": str(receipt.kind), "detail": receipt.detail}
     return told if receipt.cause is None else {**told, "cause": str(receipt.cause)}
+
+
+def _upgraded(transcript: JsonObject) -> JsonObject:
+    """A transcript of format 1 in this one's layout."""
+    turns: list[JsonValue] = []
+    for turn in objects(transcript, "turns"):
+        reply = entry(turn, "reply", dict)
+        turns.append({**turn, "reply": {**reply, "tokens": upgraded_tokens(entry(reply, "tokens", dict))}})
+    return {
+        **transcript,
+        "format": TRANSCRIPT_FORMAT,
+        "counts": upgraded_counts(transcript.get("counts")),
+        "turns": turns,
+    }
 
 
 def _lines(value: JsonObject) -> str:

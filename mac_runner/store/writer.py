@@ -133,7 +133,7 @@ class Writer(Generic[Item]):
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise StoreError(str(self._failure)) from self._failure
+            raise type(self._failure)(str(self._failure)) from self._failure
 
     def _came(self, wait: Callable[[float], bool]) -> bool:
         """Whether what is waited for came. A large batch may take its time; given up is a disk that does nothing."""

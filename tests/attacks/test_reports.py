@@ -81,34 +81,37 @@ def summary(text: str) -> JsonObject:
     return summarise(experiment_name=text, rows=rows, planned=2, accounting={"models": {text: {}}})
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_transcript_has_the_lines_it_has_with_harmless_words(text: str) -> None:
-    for seat in (None, "Abel"):
-        harmless, hostile = (tell_transcript(transcript(words), seat=seat) for words in (HARMLESS, text))
+def test_transcript_has_the_lines_it_has_with_harmless_words(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            for seat in (None, "Abel"):
+                harmless, hostile = (tell_transcript(transcript(words), seat=seat) for words in (HARMLESS, text))
 
-        assert not controls(hostile)
-        assert len(hostile.splitlines()) == len(harmless.splitlines())
-        for before, after in zip(harmless.splitlines(), hostile.splitlines(), strict=True):
-            # Where a line begins and who alone learned of it is ours to say.
-            assert after.startswith(before.partition(HARMLESS)[0])
-            assert after.endswith(before.rpartition(HARMLESS)[2])
-
-
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_turns_are_a_line_each(text: str) -> None:
-    told = tell_turns(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
-
-    assert not controls(told)
-    assert len(told.splitlines()) == 1
+                assert not controls(hostile)
+                assert len(hostile.splitlines()) == len(harmless.splitlines())
+                for before, after in zip(harmless.splitlines(), hostile.splitlines(), strict=True):
+                    # Where a line begins and who alone learned of it is ours to say.
+                    assert after.startswith(before.partition(HARMLESS)[0])
+                    assert after.endswith(before.rpartition(HARMLESS)[2])
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_summary_has_the_rows_it_has_with_harmless_names(text: str) -> None:
-    harmless, hostile = (render_summary(summary(words), width=COLUMNS) for words in (HARMLESS, text))
+def test_turns_are_a_line_each(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            told = tell_turns(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
 
-    assert not controls(hostile)
-    # A name too long for its column goes on in it, and never in a row with figures of its own.
-    assert len(rows_with_figures(hostile)) == len(rows_with_figures(harmless))
+            assert not controls(told)
+            assert len(told.splitlines()) == 1
+
+
+def test_summary_has_the_rows_it_has_with_harmless_names(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            harmless, hostile = (render_summary(summary(words), width=COLUMNS) for words in (HARMLESS, text))
+
+            assert not controls(hostile)
+            # A name too long for its column goes on in it, and never in a row with figures of its own.
+            assert len(rows_with_figures(hostile)) == len(rows_with_figures(harmless))
 
 
 def rows_with_figures(table: str) -> list[str]:
@@ -116,14 +119,15 @@ def rows_with_figures(table: str) -> list[str]:
     return [line for line in table.splitlines() if line.rstrip(" *").endswith("100.0%")]
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_status_is_a_line_each(text: str) -> None:
-    row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
-    slots = (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
+def test_status_is_a_line_each(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
+            slots = (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
 
-    for shown in (wording.turn(row), wording.in_flight(slots)):
-        assert not controls(shown)
-        assert len(shown.splitlines()) == 1
+            for shown in (wording.turn(row), wording.in_flight(slots)):
+                assert not controls(shown)
+                assert len(shown.splitlines()) == 1
 
 
 FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(1,1)", "\t=1", "\r=1", "\n=1")
@@ -134,30 +138,34 @@ def grid_rows(text: str) -> list[GridRow]:
     return [GridRow(slug=text, values={text: text, "seed": -1}, session=1, summary=summary(text))]
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_grid_is_printed_without_a_control_character_or_a_line_more(text: str) -> None:
-    def printed(words: str) -> str:
-        rows = grid_rows(words)
-        whole = summarise_grid(
-            name=words, profile=words, rows=rows, complete=1, left_out=[], accounting={"models": {words: {}}}
-        )
-        return render_grid(whole, rows)
+def test_grid_is_printed_without_a_control_character_or_a_line_more(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
 
-    assert not controls(printed(text))
-    assert len(printed(text).splitlines()) == len(printed(HARMLESS).splitlines())
+            def printed(words: str) -> str:
+                rows = grid_rows(words)
+                whole = summarise_grid(
+                    name=words, profile=words, rows=rows, complete=1, left_out=[], accounting={"models": {words: {}}}
+                )
+                return render_grid(whole, rows)
 
-
-@pytest.mark.parametrize("text", [*ATTACKS.values(), *FORMULAS])
-def test_no_text_of_a_csv_is_a_formula_to_a_spreadsheet(text: str) -> None:
-    (head, *rows) = csv.reader(io.StringIO(csv_bytes(grid_table(grid_rows(text))).decode("utf-8"), newline=""))
-
-    assert len(rows) == 1
-    assert not [cell for cell in head if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
-    texts = [cell for name, cell in zip(head, rows[0], strict=True) if name != "seed"]
-    assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
-    assert rows[0][head.index("seed")] == "-1", "a number stays a number"
+            assert not controls(printed(text))
+            assert len(printed(text).splitlines()) == len(printed(HARMLESS).splitlines())
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_any_text_goes_into_parquet(text: str) -> None:
-    assert parquet_bytes(grid_table(grid_rows(text)))[:4] == b"PAR1"
+def test_no_text_of_a_csv_is_a_formula_to_a_spreadsheet(subtests: pytest.Subtests) -> None:
+    for text in (*ATTACKS.values(), *FORMULAS):
+        with subtests.test(repr(text)):
+            (head, *rows) = csv.reader(io.StringIO(csv_bytes(grid_table(grid_rows(text))).decode("utf-8"), newline=""))
+
+            assert len(rows) == 1
+            assert not [cell for cell in head if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+            texts = [cell for name, cell in zip(head, rows[0], strict=True) if name != "seed"]
+            assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))]
+            assert rows[0][head.index("seed")] == "-1", "a number stays a number"
+
+
+def test_any_text_goes_into_parquet(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            assert parquet_bytes(grid_table(grid_rows(text)))[:4] == b"PAR1"

@@ -58,8 +58,7 @@ def speakers(prompt: str) -> list[str]:
     return [found.group(1) for line in prompt.splitlines() if (found := _SAYS.match(line))]
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_words_stay_words_of_their_speaker(text: str) -> None:
+def check_words_stay_words_of_their_speaker(text: str) -> None:
     harmless, hostile = spoken(HARMLESS), spoken(text)
 
     for role in ("sheriff", "doctor", "jailor", "framer", "escort"):
@@ -74,40 +73,52 @@ def test_words_stay_words_of_their_speaker(text: str) -> None:
             assert after.count("“") == after.count("”") == before.count("“")
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_hostile_reply_acts_for_its_own_seat_alone(text: str) -> None:
+def test_words_stay_words_of_their_speaker(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            check_words_stay_words_of_their_speaker(text)
+
+
+def test_hostile_reply_acts_for_its_own_seat_alone(subtests: pytest.Subtests) -> None:
     """The same words as a reply, bare and inside a tag: whatever is read from them, nobody else is made to speak."""
-    for reply in (text, f"<speak>{text}</speak>", f"<thinking>{text}</thinking><wait/>"):
-        game = open_game(CLASSIC, max_retries=0)
-        agent = game.turns()[0].agent
-        game.receive(game.turns()[0], Reply(text=reply))
-        said = [event.data["player"] for event in game.log.events if event.kind is EventKind.SPEECH]
-        assert set(said) <= {agent}
-        assert game.turns()[0].agent != agent or game.turns()[0].step == 1
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            for reply in (text, f"<speak>{text}</speak>", f"<thinking>{text}</thinking><wait/>"):
+                game = open_game(CLASSIC, max_retries=0)
+                agent = game.turns()[0].agent
+                game.receive(game.turns()[0], Reply(text=reply))
+                said = [event.data["player"] for event in game.log.events if event.kind is EventKind.SPEECH]
+                assert set(said) <= {agent}
+                assert game.turns()[0].agent != agent or game.turns()[0].step == 1
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_raw_words_are_kept_in_the_record(text: str) -> None:
-    table = Table(CLASSIC)
-    table.act("sheriff", "speak", text=text)
+def test_raw_words_are_kept_in_the_record(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            table = Table(CLASSIC)
+            table.act("sheriff", "speak", text=text)
 
-    assert table.events[-1].data["text"] == text
+            assert table.events[-1].data["text"] == text
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_tools_show_words_as_words(text: str) -> None:
+def test_tools_show_words_as_words(subtests: pytest.Subtests) -> None:
     """Answers of the tools keep their shape whatever players wrote, and hold nothing that could close them."""
-    harmless, hostile = spoken(HARMLESS), spoken(text)
-    for name, argument in (("get_graveyard", ""), ("get_chat", "1"), ("get_notes", "")):
-        expected, shown = (
-            json.loads(observe(view_for(table, table.seat("doctor")), name, argument)) for table in (harmless, hostile)
-        )
-        assert list(shown) == list(expected)
-        assert shape(shown) == shape(expected)
-        assert "<" not in observe(view_for(hostile, hostile.seat("doctor")), name, argument)
-    # What a player said of roles and others is told in names of ours alone.
-    conduct = json.loads(observe(view_for(hostile, 0), "get_player", hostile.name("sheriff")))
-    assert all(re.fullmatch(r"day \d: [A-Z][A-Za-z ]+|day \d: (to|from) [A-Z][a-z]+", of) for of in conduct["claims"])
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            harmless, hostile = spoken(HARMLESS), spoken(text)
+            for name, argument in (("get_graveyard", ""), ("get_chat", "1"), ("get_notes", "")):
+                expected, shown = (
+                    json.loads(observe(view_for(table, table.seat("doctor")), name, argument))
+                    for table in (harmless, hostile)
+                )
+                assert list(shown) == list(expected)
+                assert shape(shown) == shape(expected)
+                assert "<" not in observe(view_for(hostile, hostile.seat("doctor")), name, argument)
+            # What a player said of roles and others is told in names of ours alone.
+            conduct = json.loads(observe(view_for(hostile, 0), "get_player", hostile.name("sheriff")))
+            assert all(
+                re.fullmatch(r"day \d: [A-Z][A-Za-z ]+|day \d: (to|from) [A-Z][a-z]+", of) for of in conduct["claims"]
+            )
 
 
 def shape(value: object) -> object:
@@ -117,43 +128,46 @@ def shape(value: object) -> object:
     return [shape(item) for item in value] if isinstance(value, list) else type(value)
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_requests_and_corrections_echo_words_as_words(text: str) -> None:
+def test_requests_and_corrections_echo_words_as_words(subtests: pytest.Subtests) -> None:
     """What is sent back in the middle of a turn: the system's part is one frame, the player's own part arms nothing."""
-    replies = (
-        text,
-        f"<vote>{text}</vote>",
-        f'<tool_request name="{text}">x</tool_request>',
-        f'<tool_request name="get_role">{text}</tool_request>',
-        json.dumps({"act": text}),
-        json.dumps({"tool": text, "argument": text}),
-        json.dumps({"act": "wait", text: text}),
-    )
-    for reply in replies:
-        game = open_game(CLASSIC)
-        turn = game.turns()[0]
-        game.receive(turn, Reply(text=reply))
-        thread = game.prompt(game.turns()[0]).messages[2:]
-        for own, said in zip(thread[::2], thread[1::2], strict=True):
-            tag = said.content[1 : said.content.index(">")]
-            assert tag in ("observation", "correction")
-            assert said.content.startswith(f"<{tag}>")
-            assert said.content.endswith(f"</{tag}>")
-            assert not _CONTROL.search(own.content)
-            assert not _CONTROL.search(said.content)
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            replies = (
+                text,
+                f"<vote>{text}</vote>",
+                f'<tool_request name="{text}">x</tool_request>',
+                f'<tool_request name="get_role">{text}</tool_request>',
+                json.dumps({"act": text}),
+                json.dumps({"tool": text, "argument": text}),
+                json.dumps({"act": "wait", text: text}),
+            )
+            for reply in replies:
+                game = open_game(CLASSIC)
+                turn = game.turns()[0]
+                game.receive(turn, Reply(text=reply))
+                thread = game.prompt(game.turns()[0]).messages[2:]
+                for own, said in zip(thread[::2], thread[1::2], strict=True):
+                    tag = said.content[1 : said.content.index(">")]
+                    assert tag in ("observation", "correction")
+                    assert said.content.startswith(f"<{tag}>")
+                    assert said.content.endswith(f"</{tag}>")
+                    assert not _CONTROL.search(own.content)
+                    assert not _CONTROL.search(said.content)
 
 
 def test_there_are_enough_attacks_and_no_two_alike() -> None:
     assert len(set(ATTACKS.values())) == len(ATTACKS) >= 100
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_shown_words_hold_nothing_of_structure(text: str) -> None:
-    assert not _STRUCTURE.search(defuse(text))
+def test_shown_words_hold_nothing_of_structure(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            assert not _STRUCTURE.search(defuse(text))
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
-def test_name_of_a_definition_cannot_be_an_attack(text: str) -> None:
-    definition = {"agent_id": text, "role": "player", "model": "m"}
-    with pytest.raises(ValidationError):
-        AgentDefinition.model_validate(definition)
+def test_name_of_a_definition_cannot_be_an_attack(subtests: pytest.Subtests) -> None:
+    for name, text in ATTACKS.items():
+        with subtests.test(name):
+            definition = {"agent_id": text, "role": "player", "model": "m"}
+            with pytest.raises(ValidationError):
+                AgentDefinition.model_validate(definition)

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from mac_runner.backends import Backend, build_backend
+from mac_runner.backends import Backend
+from mac_runner.backends.building import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.registry import backend_specs
+from mac_runner.section import Section
 from tests.sim.loop import SimulatedClock
+
+
+def defined(settings: Section, **more: object) -> ModelDefinition:
+    """A model definition with this section of a backend."""
+    backend = next(name for name, spec in backend_specs().items() if isinstance(settings, spec.settings))
+    return ModelDefinition.model_validate({"backend": backend, f"{backend}_config": settings, **more})
 
 
 def say_nothing(view: object, chance: Random) -> str:

@@ -5,11 +5,13 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import Backend, DelayedBackend, ScriptedBackend
-from mac_runner.config import EngineLatency, ModelDefinition, ScriptedConfig
+from mac_runner.backends import Backend
+from mac_runner.backends.delayed import DelayedBackend
+from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
+from mac_runner.latency import EngineLatency
 from mac_runner.types import Reply
-from tests.backends.building import built
+from tests.backends.building import built, defined
 from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
@@ -60,6 +62,6 @@ def test_error_of_the_engine_is_not_held_back() -> None:
 
 @pytest.mark.parametrize(("latency", "kind"), [(None, ScriptedBackend), (LATENCY, DelayedBackend)])
 def test_model_definition_says_whether_replies_are_delayed(latency: EngineLatency | None, kind: type[Backend]) -> None:
-    definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="p"), latency=latency)
+    definition = defined(ScriptedConfig(policy="p"), latency=latency)
 
     assert type(built(definition)) is kind

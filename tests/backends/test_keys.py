@@ -2,37 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.foreign import clipped
-from mac_runner.backends.keys import blotted, unspoken
-from mac_runner.errors import TransientBackendError
-from mac_runner.limits import ENGINE_ERROR_CHARS_MAX
-
-KEY = "sk-canary-0123456789"
+from mac_runner.backends.keys import key_in
+from mac_runner.errors import ConfigError
+from mac_runner.limits import KEY_CHARS_MAX
 
 
-@pytest.mark.parametrize(
-    ("key", "left"),
-    [("sk-12345", "your key *** exceeds"), ("x", "your key sk-12345 exceeds"), (None, "your key sk-12345 exceeds")],
-)
-def test_key_is_blotted_out_and_a_placeholder_leaves_words_as_they_are(key: str | None, left: str) -> None:
-    assert blotted("your key sk-12345 exceeds", key) == left
+@pytest.mark.parametrize(("value", "key"), [("", None), (" \n", None), ("x", "x"), (" sk-1\n", "sk-1")])
+def test_key_is_what_the_variable_holds_but_for_white_space_around_it(value: str, key: str | None) -> None:
+    assert key_in({"SOME_KEY": value}, "SOME_KEY") == key
 
 
-@pytest.mark.parametrize("gap", ["x", " ", "é", "\x1b"])
-def test_key_is_blotted_out_wherever_a_quotation_is_clipped(gap: str) -> None:
-    """Most of what stands before the key is left out of a quotation where it is white space."""
-    for chars_max in (40, ENGINE_ERROR_CHARS_MAX):
-        for before in range(4 * chars_max + 1):
-            text = blotted(clipped(f"{gap * before}{KEY} or not", chars_max), KEY)
+def test_key_that_no_header_carries_is_refused_by_the_name_of_its_variable() -> None:
+    for value in ("sk canary", "sk-\x1bcanary", "sk-cänary", "canary" * KEY_CHARS_MAX):
+        with pytest.raises(ConfigError, match="the environment variable SOME_KEY holds") as caught:
+            key_in({"SOME_KEY": value}, "SOME_KEY")
 
-            assert KEY[:8] not in text
+        assert "nary" not in str(caught.value)
 
 
-def test_error_keeps_all_but_the_key() -> None:
-    error = TransientBackendError(f"no such key: {KEY}", retry_after_s=3.0, is_busy=True)
-    with pytest.raises(TransientBackendError) as caught, unspoken(KEY):
-        raise error
-
-    assert caught.value is error
-    assert str(error) == "no such key: ***"
-    assert (error.retry_after_s, error.is_busy) == (3.0, True)
+def test_longest_key_is_taken() -> None:
+    assert key_in({"SOME_KEY": "k" * KEY_CHARS_MAX}, "SOME_KEY") == "k" * KEY_CHARS_MAX

@@ -5,11 +5,10 @@ from random import Random
 
 import pytest
 
-from mac_runner.backends import ScriptedBackend
-from mac_runner.config import ModelDefinition, ScriptedConfig
+from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Sampling, TokenCount
-from tests.backends.building import built
+from tests.backends.building import built, defined
 from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.requests import request
 
@@ -61,7 +60,7 @@ def test_a_failing_policy_refuses_its_request() -> None:
 
 
 def test_registry_builds_what_the_definition_says() -> None:
-    definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo", capacity=7))
+    definition = defined(ScriptedConfig(policy="echo", capacity=7))
     backend = built(definition, policy=echo)
 
     assert isinstance(backend, ScriptedBackend)
@@ -70,8 +69,8 @@ def test_registry_builds_what_the_definition_says() -> None:
 
 
 def test_registry_refuses_to_record_tokens_that_nobody_tells() -> None:
-    definition = ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"), record_tokens=True)
-    with pytest.raises(ConfigError, match="does not tell tokens") as caught:
+    definition = defined(ScriptedConfig(policy="echo"), record_tokens=True)
+    with pytest.raises(ConfigError, match="does not report tokens") as caught:
         built(definition)
 
     assert caught.value.key == ("model_definitions", "m", "record_tokens")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
 
+from mac_runner.cli.exits import Exit
 from tests.cli.lab import AtOnce, Lab, experiment
 
 SMALL = """\
@@ -71,6 +73,26 @@ def test_experiment_file_names_line_key_found_and_allowed(
     assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
 
 
+NUMBERS = ("9" * 19, "9" * 29, "007", "1_000", "0x10", "1.5", "yes", "nan", "many", "", "[1]", "true", "\u0663", " ")
+
+
+def test_flags_and_the_file_refuse_the_same_numbers_in_the_same_words(lab: Lab, at_once: AtOnce) -> None:
+    wrong: list[str] = []
+    for number in NUMBERS:
+        (lab.path / "small.yaml").write_text(f"{SMALL}seed: {number}\n")
+        in_file = at_once("small.yaml", "--dry-run")
+        (lab.path / "small.yaml").write_text(SMALL)
+        for flags in (("--seed", number), ("--set", f"seed={number}"), ("--limit", number), ("--concurrency", number)):
+            ended = at_once("small.yaml", "--dry-run", *flags)
+            # Behind a flag nothing is empty, where in a file it is null.
+            reason = "empty" if not number.strip() else in_file.stderr.rpartition(": ")[2]
+            if (ended.returncode, in_file.returncode) != (2, 2) or reason not in ended.stderr:
+                wrong.append(f"{flags}: {ended.stderr}; the file: {in_file.stderr}")
+
+    assert not wrong, "\n".join(wrong)
+    assert at_once("small.yaml", "--dry-run", "--seed", "9" * 18).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -104,7 +126,7 @@ def test_flags_name_themselves_found_and_allowed(
     [
         (("nosuch.yaml",), ("nosuch.yaml", "No such file")),
         (("nosuch.yaml", "--dry-run"), ("nosuch.yaml", "No such file")),
-        ((".",), ("Is a directory",)),
+        ((".",), ("it is a directory",)),
         (("verfy", "runs/small"), ("'verfy'", "'verify'")),
         (("verify",), ("RUN",)),
         (("verify", "nosuch"), ("nosuch", "no run directory")),
@@ -140,3 +162,49 @@ def test_process_ends_with_code_2_and_a_word_on_stderr(lab: Lab) -> None:
     assert process.returncode == 2
     assert process.stdout == ""
     assert process.stderr == "mac-run: nosuch.yaml: cannot be read: No such file or directory\n"
+
+
+def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_words(lab: Lab, at_once: AtOnce) -> None:
+    """Its `experiment.yaml` with every kind of value where others belong: no crash, and no words but ours."""
+    file = lab.write(experiment(conversations=1))
+    at_once(file, "--out", "run", "--quiet")
+    config = lab.path / "run" / "experiment.yaml"
+    text, wrong = config.read_text(), list[str]()
+    verbs = (("verify", "run"), (file, "--out", "run", "--quiet"), ("retry", "run"), ("show", "run", "0"))
+    for line in (
+        "seed: 11",
+        "  conversations: 1",
+        "  backend: scripted",
+        "  experiment_name: small",
+        "- agent_id: with_m",
+    ):
+        key = line.partition(":")[0]
+        assert f"{line}\n" in text
+        for value in ("null", "[]", "{a: 1}", "many", "-1", "2020-01-01", ".nan", "!!set {a}", "{1: 2}", "&a [*a]"):
+            config.write_text(text.replace(line, f"{key}: {value}", 1))
+            for verb in verbs:
+                ended = at_once(*verb)
+                is_ours = not re.search(
+                    r"pydantic|Input should|validation error|type=|Traceback|datetime", ended.stderr
+                )
+                if ended.returncode not in {0, 1, 2} or not is_ours:
+                    wrong.append(f"{verb} with {key}: {value}: {ended.returncode}, {ended.stderr[-300:]}")
+
+    assert not wrong, "\n".join(wrong)
+    config.write_text(text.replace("seed: 11", "sead: many"))
+    told = at_once("verify", "run").stderr
+    assert f"{config.relative_to(lab.path)}: sead: unknown key; allowed: " in told
+
+
+def test_word_that_is_no_verb_is_told_from_a_file(at_once: AtOnce) -> None:
+    process = at_once("compare", "runs/one", "runs/other")
+
+    assert process.returncode == Exit.BAD_INPUT
+    assert "there is no verb and no file 'compare'; the verbs are doctor, format, merge" in process.stderr
+
+
+def test_key_of_a_section_at_the_top_is_told_where_it_belongs(at_once: AtOnce, lab: Lab) -> None:
+    process = at_once(lab.write(experiment()), "--set", "conversations=5")
+
+    assert process.returncode == Exit.BAD_INPUT
+    assert "did you mean 'conversation_config.conversations'?" in process.stderr

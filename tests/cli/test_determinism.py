@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.types import JsonObject
-from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
+from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.store import without_timing
+from mac_runner.types import JsonObject, Reply, Request, TokenCount
+from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
 
 QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow.scripted_config"
 
@@ -61,6 +63,47 @@ def test_transcripts_do_not_depend_on_a_stop_and_resume_in_between(lab: Lab, ref
     assert len(run.events("EVENT_RUN_START")) == 3
     assert _paid(run.path) == {1}
     lab.verified(run.path)
+
+
+def test_results_do_not_depend_on_what_an_engine_had_in_its_cache(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs of a grid over an engine that finds more of each prompt in its cache the longer it is up."""
+    generate, answered = ScriptedBackend.generate, 0
+
+    async def caching(self: ScriptedBackend, request: Request) -> Reply:
+        nonlocal answered
+        answered += 1
+        reply = await generate(self, request)
+        tokens = TokenCount(prompt=reply.tokens.prompt, cached=answered, completion=reply.tokens.completion)
+        return Reply(text=reply.text, finish_reason=reply.finish_reason, tokens=tokens)
+
+    monkeypatch.setattr(ScriptedBackend, "generate", caching)
+    file = lab.write({**experiment(conversations=1), "_grid": {"sweep": {"seed": [1, 2]}}})
+    first, second = lab.path / "first", lab.path / "second"
+    for out in (first, second):
+        assert at_once(file, "--out", str(out), "--quiet").returncode == 0
+
+    assert (first / "grid.csv").read_bytes() == (second / "grid.csv").read_bytes()
+    assert _tokens(first) == _tokens(second)
+    assert _cached(second) > _cached(first) > 0
+    for one, other in zip(sorted(first.glob("seed-*")), sorted(second.glob("seed-*")), strict=True):
+        assert RunDir(path=one).transcripts == RunDir(path=other).transcripts
+        assert _counts(one) == _counts(other)
+        assert _tokens(one) == _tokens(other)
+
+
+def _tokens(path: Path) -> object:
+    return without_timing(RunDir(path=path).summary["tokens"])
+
+
+def _cached(path: Path) -> int:
+    found: int = RunDir(path=path).summary["tokens"]["timing"]["cached"]  # type: ignore[index,call-overload,assignment]
+    return found
+
+
+def _counts(path: Path) -> list[object]:
+    return [without_timing(row["counts"]) for row in RunDir(path=path).index]
 
 
 def _paid(path: Path) -> set[int]:

@@ -119,6 +119,28 @@ def test_bad_files_end_with_code_2_and_touch_nothing(
     assert not (asked.path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{{ others }}", "others is a list: write {{ others | map(attribute='agent') | join(', ') }}"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls macros more than 32 deep"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
+        ("{{ 'x'.ljust(10 ** 10) }}", "asks for a width"),
+    ],
+)
+def test_a_template_that_no_run_could_have_is_bad_input_in_a_dry_run_too(
+    asked: Lab, at_once: AtOnce, body: str, told: str
+) -> None:
+    asked.write(moderated(more={"prompt": {"template_file": "bad.jinja"}}))
+    (asked.path / "bad.jinja").write_text(f"{{% block system %}}\n{body}{{% endblock %}}")
+
+    process = at_once("small.yaml", "--dry-run")
+
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "bad.jinja:2: block system: " in process.stderr
+    assert told in process.stderr
+
+
 def test_a_seat_is_shown_what_it_could_read(asked: Lab, at_once: AtOnce) -> None:
     apart: JsonValue = {"topology": "groups", "groups": {"g": ["spkr_000"]}}
     asked.write(moderated(policy="discussant", more={"routing_strategy": apart}))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+
+import pytest
 
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
@@ -72,3 +75,51 @@ def _results(summary: JsonObject) -> JsonObject:
     assert isinstance(models, dict)
     requests = {name: model["requests"] for name, model in models.items() if isinstance(model, dict)}
     return {key: value for key, value in summary.items() if key not in ACCOUNTING} | {"models": dict(requests)}
+
+
+@pytest.mark.parametrize("content", ["{}\n", "experiment_metadata: {experiment_name: small}\n", "[]\n", "x: [1\n", ""])
+def test_run_whose_file_holds_no_experiment_is_bad_input_and_nothing_is_written(
+    finished: Lab, at_once: AtOnce, content: str
+) -> None:
+    (finished.path / "runs/small/experiment.yaml").write_text(content)
+
+    process = at_once("merge", "whole", "runs/small", "--quiet")
+
+    assert process.returncode == 2
+    assert "runs/small/experiment.yaml" in process.stderr
+    assert "put back the file that the run wrote" in process.stderr
+    assert "pydantic" not in process.stderr
+    assert not (finished.path / "whole").exists()
+
+
+def test_quiet_merge_says_what_is_missing(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(experiment(conversations=CONVERSATIONS))
+    at_once(file, "--shard", "1/2", "--quiet")
+    at_once(file, "--shard", "2/2", "--limit", "1", "--quiet")
+
+    process = at_once("merge", "whole", "runs/small.shard-1-of-2", "--quiet")
+
+    assert (process.returncode, process.stdout) == (0, "")
+    assert "not among them: shard 2/2" in process.stderr
+    assert "can be run with: mac-run FILE --out whole" in process.stderr
+
+
+def test_lost_result_is_refused_also_where_the_merge_is_quiet(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(experiment(conversations=CONVERSATIONS))
+    for shard in ("1/2", "2/2"):
+        at_once(file, "--shard", shard, "--quiet")
+    victim = lab.path / "runs/small.shard-2-of-2"
+    shutil.rmtree(victim / "journal")
+    (victim / "transcripts/small-000001.json").unlink()
+    sources = ("runs/small.shard-1-of-2", "runs/small.shard-2-of-2")
+
+    process = at_once("merge", "whole", *sources, "--quiet")
+
+    assert process.returncode == 2
+    assert "small-000001 has ended by the index" in process.stderr
+    command = "mac-run FILE --shard 2/2 --out runs/small.shard-2-of-2"
+    assert command in process.stderr
+    assert at_once("repair", "runs/small.shard-2-of-2", "--quiet").returncode == 1
+    assert at_once(*command.replace("FILE", file).split()[1:], "--quiet").returncode == 0
+    assert at_once("merge", "whole", *sources, "--quiet").returncode == 0
+    lab.verified(lab.path / "whole")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from mac_runner.types import JsonObject
 from tests.cli.lab import ROOT, AtOnce, Lab
 from tests.sim.nano_model import make_nano_model
 
@@ -14,6 +19,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("tokenizers") is None, reason="the engine's packages are not installed"
 )
 
+KEY = "canary-0123456789abcdef"
 MAIN_JOB = str(ROOT / "experiments" / "tos_100games.yaml")
 
 
@@ -67,3 +73,59 @@ def test_model_that_is_not_there_is_bad_input(at_once: AtOnce, tmp_path: Path) -
 
 def test_dry_run_loads_nothing(at_once: AtOnce, tmp_path: Path) -> None:
     assert at_once(*job(tmp_path / "nowhere", "runs/none", "--dry-run")).returncode == 0
+
+
+@pytest.fixture
+def guarded(model: Path) -> Iterator[str]:
+    """The address of `mac-serve` with a key."""
+    command = (sys.executable, "-m", "mac_runner.serve", str(model), "--port", "0", "--api-key-env", "SERVE_KEY")
+    small = ("--num-threads", "1", "--kv-cache-gib", "0.05")
+    environ = os.environ | {"SERVE_KEY": KEY}
+    with subprocess.Popen((*command, *small), stderr=subprocess.PIPE, text=True, env=environ) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def talk(definition: JsonObject) -> JsonObject:
+    """A discussion of two agents."""
+    return {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": 2},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": 1},
+        "model_definitions": {"tiny": definition},
+        "agent_definitions": [
+            {"agent_id": name, "role": "participant", "model": "tiny", "max_tokens": 4} for name in ("a", "b")
+        ],
+    }
+
+
+def test_server_with_a_key_is_played_on_over_both_protocols(
+    at_once: AtOnce, lab: Lab, guarded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a run, and by the doctor; without the key, or with a wrong one, they say which variable to set."""
+    at_openai: JsonObject = {"model": "tiny", "base_urls": [f"{guarded}/v1"], "api_key_env": "TALK_KEY"}
+    at_ollama: JsonObject = {"model": "tiny", "host": guarded, "num_ctx": 4096}
+    definitions: tuple[tuple[str, JsonObject], ...] = (
+        ("TALK_KEY", {"backend": "openai", "openai_config": at_openai}),
+        ("OLLAMA_API_KEY", {"backend": "ollama", "ollama_config": at_ollama}),
+    )
+    for variable, definition in definitions:
+        file = lab.write(talk(definition))
+        for key in ("", "wrong-0123456789"):
+            monkeypatch.setenv(variable, key)
+            denied = at_once("doctor", file)
+            assert denied.returncode != 0
+            assert variable in denied.stdout + denied.stderr
+        monkeypatch.setenv(variable, KEY)
+        doctor = at_once("doctor", file)
+        played = at_once(file, "--out", f"runs/{variable}")
+
+        assert (doctor.returncode, played.returncode) == (0, 0), doctor.stdout + doctor.stderr + played.stderr
+        assert lab.run_dir(variable).statuses == {"finished": 2}
+        lab.verified(lab.run_dir(variable).path)
+        said = [doctor.stdout, doctor.stderr, played.stdout, played.stderr]
+        assert not any(KEY in each for each in said)
+        assert not any(KEY.encode() in path.read_bytes() for path in lab.path.rglob("*") if path.is_file())

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import pytest
+
+from mac_runner.cli import retrying
 from mac_runner.cli.exits import Exit
-from mac_runner.types import JsonObject
+from mac_runner.cli.setup import Invocation, Setup
+from mac_runner.clock import SystemClock
+from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.store import open_run, read_run
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests.cli.lab import AtOnce, Lab, RunDir
+from tests.cli.test_discussion import QUESTIONS
 from tests.sim.behaviour import Behaviour, Received, Say, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
@@ -94,3 +103,109 @@ def test_retry_of_what_is_no_run_is_bad_input(lab: Lab, at_once: AtOnce) -> None
 
     assert process.returncode == Exit.BAD_INPUT
     assert "nowhere is no run directory" in process.stderr
+
+
+def questions(url: str, **more: JsonValue) -> JsonObject:
+    """The same about questions of a file."""
+    return talk(url) | {"discussion": {"questions": ["q.jsonl"]}, **more}
+
+
+def test_discussions_of_questions_from_a_file_are_retried_without_the_file(lab: Lab, at_once: AtOnce) -> None:
+    moody = Moody(lambda received: received.number in (9, 16))
+    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    with in_a_thread(OpenaiServer(script=moody)) as server:
+        file = lab.write(questions(server.url))
+        assert at_once(file, "--quiet").returncode == Exit.FAILURES
+        moody.refuses = lambda _received: False
+        assert at_once(file, "--out", "undisturbed", "--quiet").returncode == Exit.OK
+        (lab.path / "q.jsonl").unlink()
+
+        process = at_once("retry", "runs/talk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    assert lab.run_dir("talk").transcripts == RunDir(path=lab.path / "undisturbed").transcripts
+    lab.verified(lab.path / "runs/talk")
+
+
+def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(lab: Lab, at_once: AtOnce) -> None:
+    moody = Moody(lambda received: received.number in (9, 16))
+    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    with in_a_thread(OpenaiServer(script=moody)) as server:
+        at_once(lab.write(questions(server.url)), "--quiet")
+        failed = lab.run_dir("talk").statuses["failed"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(retrying, "carry_out", _interrupted_once_open)
+            assert at_once("retry", "runs/talk").returncode == Exit.INTERRUPTED
+        assert len(read_run(lab.path / "runs/talk").under_retry()) == failed
+        moody.refuses = lambda _received: False
+
+        process = at_once("retry", "runs/talk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    assert lab.run_dir("talk").statuses == {"finished": 6}
+    lab.verified(lab.path / "runs/talk")
+
+
+def test_failed_discussions_of_a_combination_are_retried(lab: Lab, at_once: AtOnce) -> None:
+    moody = Moody(lambda received: received.number in (9, 16))
+    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    with in_a_thread(OpenaiServer(script=moody)) as server:
+        file = lab.write(questions(server.url, _grid={"sweep": {"seed": [1, 2]}}))
+        assert at_once(file, "--quiet").returncode == Exit.FAILURES
+        moody.refuses = lambda _received: False
+        for combination in sorted(lab.path.glob("runs/talk/*/experiment.yaml")):
+            process = at_once("retry", str(combination.parent.relative_to(lab.path)), "--quiet")
+            assert process.returncode == Exit.OK, process.stderr
+        assert at_once(file, "--quiet").returncode == Exit.OK
+
+    lab.verified(lab.path / "runs/talk")
+
+
+def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> None:
+    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    for make in (questions, talk):
+        with in_a_thread(OpenaiServer(script=Moody(lambda received: received.number in (9, 16)))) as server:
+            at_once(lab.write(make(server.url)), "--quiet")
+            run = lab.run_dir("talk")
+            before = run.hashes()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(DiscussionConversation, "prompt", _other_prompts(DiscussionConversation.prompt))
+                process = at_once("retry", "runs/talk")
+            assert process.returncode == Exit.BAD_INPUT
+            assert "other prompts than this version" in process.stderr
+            assert run.hashes() == before
+
+            failed = [path for path in run.path.glob("transcripts/*") if b'"status": "failed"' in path.read_bytes()]
+            for path in failed:
+                path.write_bytes(path.read_bytes()[:-5])
+            before = run.hashes()
+            process = at_once("retry", "runs/talk")
+            assert process.returncode == Exit.BAD_INPUT
+            assert all(path.name in process.stderr for path in failed)
+            assert "`mac-run repair runs/talk`" in process.stderr
+            assert run.hashes() == before
+            assert at_once("repair", "runs/talk").returncode == Exit.OK
+            lab.verified(run.path)
+            shutil.rmtree(run.path)
+
+
+def _interrupted_once_open(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool]) -> Exit:
+    with open_run(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.resolved,
+        tasks=setup.tasks,
+        clock=SystemClock(),
+        is_retried=is_retried,
+    ):
+        return Exit.INTERRUPTED
+
+
+def _other_prompts(
+    render: Callable[[DiscussionConversation, Turn], Prompt],
+) -> Callable[[DiscussionConversation, Turn], Prompt]:
+    def prompt(conversation: DiscussionConversation, turn: Turn) -> Prompt:
+        rendered = render(conversation, turn)
+        return replace(rendered, messages=(*rendered.messages, Message(role="user", content="Think.")))
+
+    return prompt

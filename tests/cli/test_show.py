@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mac_runner.cli.exits import Exit
 from tests.cli.lab import AtOnce, Lab
 
 
@@ -50,3 +51,11 @@ def test_show_of_a_game_there_is_not_says_how_many_there_are(finished: Lab, at_o
     assert shown.returncode == 2
     assert "no ended conversation is called '99'" in shown.stderr
     assert "2 of 2 conversations have ended" in shown.stderr
+
+
+def test_flags_that_would_have_no_effect_are_refused(finished: Lab, at_once: AtOnce) -> None:
+    for flags in (("--seat", "Abel"), ("--truth",)):
+        process = at_once("show", "runs/small", "0", "--turns", *flags)
+
+        assert process.returncode == Exit.BAD_INPUT
+        assert f"{flags[0]} has no effect" in process.stderr

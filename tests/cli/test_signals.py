@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import sys
 
 import pytest
 
@@ -60,14 +60,23 @@ def test_hangup_does_not_concern_a_run(lab: Lab) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_before_anything_began_leaves_at_once(lab: Lab, number: signal.Signals) -> None:
-    os.mkfifo(lab.path / "small.yaml")
-    process = lab.start("small.yaml")
+    lab.write(experiment())
+    # The process waits where it reads its file, and says so.
+    waiting = (
+        "import pathlib, time, mac_runner.config.loading as loading\n"
+        "from mac_runner.cli import main\n"
+        "def wait(*_):\n"
+        "    pathlib.Path('reading').touch()\n"
+        "    time.sleep(600)\n"
+        "loading.read_regular = wait\n"
+        "main()\n"
+    )
+    process = lab.start("small.yaml", program=(sys.executable, "-c", waiting))
+    wait_for((lab.path / "reading").exists, "the reading of the file")
 
-    # The other end opens only when the process has come as far as reading its file.
-    with (lab.path / "small.yaml").open("wb"):
-        process.send_signal(number)
-        code, out, err = ended(process)
+    process.send_signal(number)
 
+    code, out, err = ended(process)
     assert (code, out) == (3, "")
     assert err.splitlines()[-1] == "mac-run: interrupted; run the same command again"
-    assert [path.name for path in lab.path.iterdir()] == ["small.yaml"]
+    assert sorted(path.name for path in lab.path.iterdir()) == ["reading", "small.yaml"]

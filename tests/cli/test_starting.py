@@ -8,7 +8,7 @@ import pytest
 
 from mac_runner.cli.exits import Exit
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab
+from tests.cli.lab import AtOnce, Lab, experiment
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -82,3 +82,46 @@ def test_a_server_that_is_not_there_is_told_in_one_line_that_names_the_model(
     assert ended.returncode == Exit.INTERRUPTED
     assert_matches(r"^mac-run: model panel: ", ended.stderr)
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_what_is_found_late_in_a_grid_is_told_all_at_once_each_with_its_place(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies, lobbies, seats, settings that an engine lacks, keys."""
+    monkeypatch.setenv("ODD_KEY", "no key\x07")
+    panel: JsonValue = {"backend": "scripted", "scripted_config": {"policy": "discussant"}}
+    chat: JsonObject = {"model": "m", "base_urls": [NOWHERE], "api_key_env": "ODD_KEY"}
+    cases: list[tuple[JsonObject, JsonObject, list[str]]] = [
+        (
+            talk({"backend": "scripted", "scripted_config": {"policy": "discussant"}}),
+            {"model_definitions.panel.scripted_config.policy": ["discussant", "clever", "smart"]},
+            ["policy: environment discussion has no policy 'clever'", "has no policy 'smart'"],
+        ),
+        (
+            experiment(),
+            {"game.lobby": ["classic-7", "classic-77", "classic-78"]},
+            ["game.lobby: there is no lobby 'classic-77'", "there is no lobby 'classic-78'"],
+        ),
+        (experiment(), {"game.seats": [None, {"with_m": 2}]}, ["game.seats: the counts (with_m: 2) add up to 2"]),
+        (
+            talk(openai(NOWHERE, "m")),
+            {"agent_definitions.0.top_k": [None, 3], "model_definitions.panel.record_tokens": [False, True]},
+            ["agent_definitions.0.top_k: the backend", "model_definitions.panel.record_tokens: the backend"],
+        ),
+        (
+            talk(openai(NOWHERE, "m")),
+            {"model_definitions.panel": [panel, {"backend": "openai", "openai_config": chat}]},
+            ["api_key_env: the environment variable ODD_KEY holds characters that no key has"],
+        ),
+    ]
+    for file, sweep, told in cases:
+        name = lab.write({**file, "_grid": {"sweep": sweep}}, "late.yaml")
+        for flag in ("--dry-run", "--quiet"):
+            ended = at_once(name, flag)
+
+            lines = ended.stderr.removeprefix("mac-run: ").splitlines()
+            assert ended.returncode == Exit.BAD_INPUT, ended.stderr
+            assert all(re.match(r"late\.yaml:\d+: \S+: ", line) for line in lines), lines
+            assert all(any(part in line for line in lines) for part in told), lines
+            assert all(re.search(r"\(combination \d+ of \d+\)$", line) for line in lines), lines
+        assert [path.name for path in lab.path.iterdir()] == ["late.yaml"]

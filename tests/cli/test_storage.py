@@ -45,18 +45,6 @@ def test_place_that_takes_no_directory_is_told(lab: Lab) -> None:
     assert "cannot make the directory /proc/small" in process.stderr
 
 
-def test_file_in_place_of_the_run_directory_is_told_and_left_alone(lab: Lab) -> None:
-    file = lab.write(experiment())
-    before = (lab.path / file).read_bytes()
-
-    process = lab.run(file, "--out", file)
-
-    assert process.returncode in {2, 4}
-    assert file in process.stderr
-    assert "Traceback" not in process.stderr
-    assert (lab.path / file).read_bytes() == before
-
-
 def test_run_directory_removed_while_it_runs_is_told(lab: Lab) -> None:
     file, run = lab.write(experiment(models={"m": scripted(latency_ms=5)})), lab.run_dir()
     process = lab.start(file)

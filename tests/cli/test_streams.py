@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mac_runner import __version__
 from tests.cli.lab import MAC_RUN, PATIENCE_S, Lab, environ, experiment, scripted, wait_for
+from tests.faults.tier import SCALE
 
 
 @pytest.fixture
@@ -101,3 +104,72 @@ def test_version_and_help_are_told(lab: Lab) -> None:
     assert told.stdout == f"mac-run, version {__version__}\n"
     assert "mac-run FILE --dry-run" in lab.done("--help").stdout
     assert "3 interrupted and resumable" in " ".join(lab.done("run", "--help").stdout.split())
+
+
+ENCODINGS = ("ascii", "latin-1")
+SHAPES = {
+    "stdout closed": "{} >&-",
+    "stdout and stderr closed": "{} <&- >&- 2>&-",
+    "a reader that leaves": "{} | head -1; exit ${{PIPESTATUS[0]}}",
+    "stdout full": "{} > /dev/full",
+    "all full": "{} > /dev/full 2>&1",
+}
+FULL = {"stdout full", "all full"}
+
+
+def test_every_verb_survives_every_stream(finished: Lab) -> None:
+    """No encoding and no state of the streams brings forth a traceback, or another exit code than it should."""
+    verbs = {
+        "small.yaml --quiet --out runs/other-{}": (0, 0),
+        "small.yaml --no-live --out runs/another-{}": (0, 4),
+        "small.yaml --dry-run": (0, 4),
+        "show runs/small 0 --truth": (0, 4),
+        "show runs/small 0 --turns": (0, 4),
+        "status runs/small": (0, 4),
+        "verify runs/small": (0, 4),
+        "retry runs/small": (0, 4),
+        "--help": (0, 4),
+        "show": (2, 2),
+    }
+    cases = [
+        (verb.format(number), shape, encoding, codes[shape in FULL])
+        for verb, codes in verbs.items()
+        for number, (shape, encoding) in enumerate(
+            [*((shape, "utf-8") for shape in SHAPES), *(("", encoding) for encoding in ENCODINGS)]
+        )
+    ]
+
+    def play(verb: str, shape: str, encoding: str, expected: int) -> str:
+        command = SHAPES.get(shape, "{}").format(shlex.join((*MAC_RUN, *verb.split())))
+        process = subprocess.run(
+            ["bash", "-c", command],
+            cwd=finished.path,
+            env=environ({"PYTHONIOENCODING": encoding}),
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        told = process.stdout + process.stderr
+        is_clear = b"Traceback" not in told and b"Exception ignored" not in told
+        return "" if (process.returncode, is_clear) == (expected, True) else f"{verb}, {shape} {encoding}: {told!r}"
+
+    with ThreadPoolExecutor(4) as threads:
+        # One in three is as good as all, for seven states of the streams: each verb meets some, each state some verbs.
+        share = cases if SCALE > 1 else cases[::3]
+        assert [told for told in threads.map(lambda case: play(*case), share) if told] == []
+
+
+def test_a_stream_that_was_closed_lends_its_number_to_no_file(lab: Lab) -> None:
+    """Whatever a library, or a process of an engine, prints there would end up in the journal."""
+    file = lab.write(experiment(conversations=9, models={"m": scripted(latency_ms=20)}))
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {shlex.join((*MAC_RUN, file))} <&- >&- 2>&-"], cwd=lab.path, env=environ()
+    )
+    try:
+        wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "a reply")
+        held = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 1, 2)]
+    finally:
+        process.kill()
+        process.wait()
+
+    assert held == ["/dev/null"] * 3

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lab import AtOnce, Lab, experiment, render_other_prompts
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.grid.tables import check_tables
+from mac_runner.cli.results import summary_of
+from mac_runner.store import has_run, is_grid, read_grid, verify_run
+from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted
 
 
 def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, at_once: AtOnce) -> None:
@@ -23,6 +27,25 @@ def test_verify_of_a_finished_run_is_content_and_touches_nothing(finished: Lab, 
         "every transcript is there once and plays again to the same end",
     ]
     assert run.hashes() == before
+
+
+def test_run_that_is_under_way_is_verified_without_a_finding(lab: Lab) -> None:
+    """Again and again, until it has ended; of a grid its tables too."""
+    small = experiment(conversations=6, models={"m": scripted(capacity=8, latency_ms=1)})
+    single, many = lab.write(small), lab.write({**small, "_grid": {"sweep": {"seed": [1, 2]}}}, "many.yaml")
+    looks = 0
+    for file, out in ((single, "single"), (many, "many")):
+        process = lab.start(file, "--out", out)
+        while process.poll() is None:
+            for run in (lab.path / out, *(lab.path / out).glob("seed-*")):
+                if has_run(run):
+                    report = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
+                    assert report.findings == ()
+                    looks += bool(report.notes)
+            if (grid := read_grid(lab.path / out) if is_grid(lab.path / out) else None) is not None:
+                assert check_tables(lab.path / out, grid).findings == ()
+        assert ended(process)[0] == 0
+    assert looks > 3
 
 
 def test_verify_plays_a_discussion_again(lab: Lab) -> None:
@@ -121,3 +144,14 @@ def test_verify_refuses_a_config_that_no_run_wrote(finished: Lab, at_once: AtOnc
     assert "runs/small/experiment.yaml" in process.stderr
     assert "put back the file that the run wrote" in process.stderr
     assert "Traceback" not in process.stderr
+
+
+def test_environment_that_is_not_installed_is_named_and_no_file_is_blamed(finished: Lab, at_once: AtOnce) -> None:
+    path = finished.run_dir().path / "experiment.yaml"
+    path.write_text(path.read_text().replace("environment: town_of_salem", "environment: chess"))
+
+    process = at_once("verify", "runs/small")
+
+    assert process.returncode == Exit.BAD_INPUT
+    assert "the environment 'chess', which is not installed here" in process.stderr
+    assert "put back" not in process.stderr

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.config.addresses import flaw_of
+from mac_runner.section import flaw_of
 
 
 @pytest.mark.parametrize(

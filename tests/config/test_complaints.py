@@ -83,6 +83,16 @@ def test_complaints_never_show_pydantic_or_a_pasted_key(refusal: Refusal, game_t
     assert "pydantic" not in told
 
 
+@pytest.mark.parametrize("url", ["http://h/v1?key={}", "http://h/v1#{}", "http://{}@h/v1", "{}"])
+def test_address_that_holds_a_key_is_not_shown(refusal: Refusal, game_text: str, url: str) -> None:
+    key = "sk-canary-000"
+    model = f"{{backend: openai, openai_config: {{model: m, base_urls: ['{url.format(key)}']}}}}"
+    told = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}"]))
+
+    assert "base_urls.0: what stands here is not allowed" in told
+    assert key not in told
+
+
 def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
     (line,) = refusal(game_text, overrides=[f"game.flags.sheriff={'x' * 100_000}"])
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.config import Loaded
+from mac_runner.environments.town_of_salem import GameConfig
 
 Refusal = Callable[..., list[str]]
 Talk = Callable[[dict[str, list[str]]], list[str]]
@@ -72,10 +73,6 @@ def test_an_environment_needs_its_section_and_no_other(
         "--set game.lobby: game: belongs to the environment 'town_of_salem'; "
         "this experiment has the environment 'discussion'",
     ]
-    assert (
-        load(
-            game_text, overrides=[talk, "discussion.topics=[bridges]", "agent_definitions.0.role=participant"]
-        ).experiment.game
-        is None
-    )
-    assert load(game_text + "game:\n").experiment.game is not None
+    talking = load(game_text, overrides=[talk, "discussion.topics=[bridges]", "agent_definitions.0.role=participant"])
+    assert talking.resolved["game"] is None
+    assert load(game_text + "game:\n").experiment.settings_as(GameConfig) is not None

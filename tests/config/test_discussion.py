@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Loaded, differences
+from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.errors import ConfigError
 
 Load = Callable[..., Loaded]
@@ -108,7 +109,7 @@ def test_bad_questions_are_told_by_their_own_file_and_line(load: Load) -> None:
 
 def test_questions_are_named_relative_to_the_experiment_file(load: Load) -> None:
     Path("q.jsonl").write_text(QUESTION)
-    discussion = load(ASKING).experiment.discussion
+    discussion = load(ASKING).experiment.settings_as(DiscussionConfig)
     assert discussion is not None
 
     assert [discussion.question_at(index).question_id for index in range(2)] == ["q", "q"]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed
+from mac_runner.environments.discussion import DiscussionConfig
+from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.limits import GRID_COMBINATIONS_MAX, NAME_CHARS_MAX
 
@@ -66,7 +68,7 @@ def test_sweep_takes_every_value_with_every_other_the_first_key_slowest(lay: Lay
     grid = lay("_grid: {sweep: {game.lobby: [classic-7, classic-10], seed: [1, 2, 3]}}\n")
 
     assert grid.columns == ("game.lobby", "seed")
-    assert [(one.game.lobby, one.seed) for one in experiments(grid) if one.game] == [
+    assert [(one.settings_as(GameConfig).lobby, one.seed) for one in experiments(grid)] == [
         (lobby, seed) for lobby in ("classic-7", "classic-10") for seed in (1, 2, 3)
     ]
     assert [dict(one.values) for one in grid.combinations][1] == {"game.lobby": "classic-7", "seed": 2}
@@ -80,7 +82,7 @@ COLUMNS = "{game.lobby: [classic-7, classic-10], seed: [1, 2]}"
 def test_zip_varies_its_keys_together_by_row_or_by_column(lay: Lay, group: str) -> None:
     grid = lay(f"_grid: {{zip: {{tables: {group}}}}}\n")
 
-    assert [(one.game.lobby, one.seed) for one in experiments(grid) if one.game] == [
+    assert [(one.settings_as(GameConfig).lobby, one.seed) for one in experiments(grid)] == [
         ("classic-7", 1),
         ("classic-10", 2),
     ]
@@ -125,7 +127,7 @@ def test_derive_fills_in_texts_and_keeps_the_kind_of_a_value_that_stands_alone(l
 def test_a_key_that_only_a_default_fills_can_vary(lay: Lay) -> None:
     grid = lay("_grid: {sweep: {game.flags.sheriff: [binary, typed]}}\n")
 
-    assert [one.game.flags.sheriff for one in experiments(grid) if one.game] == ["binary", "typed"]
+    assert [one.settings_as(GameConfig).flags.sheriff for one in experiments(grid)] == ["binary", "typed"]
 
 
 def test_names_say_the_values_and_are_told_apart_by_the_identity(lay: Lay) -> None:
@@ -199,7 +201,7 @@ def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> N
     )
 
     assert len(lay(section, profile="wide").combinations) == 3
-    assert {one.game.lobby for one in experiments(lay(section, profile="wide")) if one.game} == {"classic-10"}
+    assert {one.settings_as(GameConfig).lobby for one in experiments(lay(section, profile="wide"))} == {"classic-10"}
     assert len(lay(section, overrides=("_grid.sweep.seed=[7]",)).combinations) == 1
     assert {one.seed for one in experiments(lay("_grid: {sweep: {game.lobby: [classic-7]}}\n", seed=9))} == {9}
     assert isinstance(read(section, profile="single"), Loaded)
@@ -225,7 +227,7 @@ def test_combinations_share_the_questions_of_one_file(lay: Lay) -> None:
     )
     grid = load(Path("talk.yaml"))
     assert isinstance(grid, Grid)
-    discussions = [one.discussion for one in experiments(grid) if one.discussion]
+    discussions = [one.settings_as(DiscussionConfig) for one in experiments(grid)]
 
     assert len(discussions) == 4
     assert len({id(discussion.question_at(0)) for discussion in discussions}) == 1

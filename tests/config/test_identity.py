@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mac_runner.config import Difference, Experiment, Loaded, differences
-from mac_runner.config.section import Bearing, leaf_fields
+from mac_runner.section import Bearing, leaf_fields
 from mac_runner.types import JsonObject
 
 Load = Callable[..., Loaded]
@@ -49,19 +49,21 @@ RUNTIME = {
 }
 
 
-@pytest.mark.parametrize("path", LEAVES)
-def test_every_field_says_how_it_bears_on_identity(path: str) -> None:
-    marks = [mark for mark in LEAVES[path].metadata if isinstance(mark, Bearing)]
+def test_every_field_says_how_it_bears_on_identity(subtests: pytest.Subtests) -> None:
+    for path in LEAVES:
+        with subtests.test(path):
+            marks = [mark for mark in LEAVES[path].metadata if isinstance(mark, Bearing)]
 
-    assert len(marks) == 1, (
-        f"{path} is not classed. Annotate it with IDENTITY if changing it changes what the results mean, or with "
-        "RUNTIME if it only changes how fast or where they are made; then a runtime field joins the list in this test."
-    )
+            assert len(marks) == 1, (
+                f"{path} is not classed. Annotate it with IDENTITY if changing it changes what the results mean, or "
+                "with RUNTIME if it only changes how fast or where they are made; then it joins the list in this test."
+            )
 
 
-@pytest.mark.parametrize("path", LEAVES)
-def test_every_field_is_described(path: str) -> None:
-    assert LEAVES[path].description, f"{path} has no docstring; it is what editors show"
+def test_every_field_is_described(subtests: pytest.Subtests) -> None:
+    for path in LEAVES:
+        with subtests.test(path):
+            assert LEAVES[path].description, f"{path} has no docstring; it is what editors show"
 
 
 def test_the_runtime_fields_are_these() -> None:
@@ -78,14 +80,15 @@ def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
 
 
 # An agent with another id is another agent, and told as one removed and one added.
-@pytest.mark.parametrize("path", sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}))
-def test_change_of_any_field_is_classed_as_the_field_is(path: str) -> None:
+def test_change_of_any_field_is_classed_as_the_field_is(subtests: pytest.Subtests) -> None:
     """One case for each field: it is what differs, in the class that it is marked with, by name, with both values."""
-    keys = path.replace("*", "one").split(".")
-    found = differences(_nested(keys, "old"), _nested(keys, "new"))
+    for path in sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}):
+        with subtests.test(path):
+            keys = path.replace("*", "one").split(".")
+            found = differences(_nested(keys, "old"), _nested(keys, "new"))
 
-    expected = (Difference(".".join(keys), "old", "new"),)
-    assert found == (((), expected) if path in RUNTIME else (expected, ()))
+            expected = (Difference(".".join(keys), "old", "new"),)
+            assert found == (((), expected) if path in RUNTIME else (expected, ()))
 
 
 def _nested(keys: list[str], value: str) -> JsonObject:

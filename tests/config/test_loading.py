@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.ollama import OllamaConfig
+from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import Experiment, Loaded, load_experiment
+from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
 from mac_runner.limits import CONFIG_PROBLEMS_MAX
 
@@ -35,10 +38,9 @@ profiles:
 def test_load_fills_in_every_default(load: Load, game_text: str) -> None:
     loaded = load(game_text)
 
-    assert loaded.experiment.game is not None
-    assert loaded.experiment.game.lobby == "classic-10"
+    assert loaded.experiment.settings_as(GameConfig).lobby == "classic-10"
     assert loaded.experiment.retry_config.max_retries == 2
-    assert loaded.resolved["game"] == loaded.experiment.game.model_dump(mode="json")
+    assert loaded.resolved["game"] == loaded.experiment.settings_as(GameConfig).model_dump(mode="json")
     assert loaded.resolved["profile"] == "embedded"
     assert "profiles" not in loaded.resolved
 
@@ -54,9 +56,9 @@ def test_profile_is_merged_key_by_key_and_a_list_replaces(load: Load, game_text:
     loaded = load(game_text + PROFILES, profile="small")
 
     assert loaded.experiment.profile == "small"
-    assert loaded.experiment.game is not None
-    assert loaded.experiment.game.lobby == ("Sheriff", "Doctor")
-    assert (loaded.experiment.game.calendar.max_days, loaded.experiment.game.calendar.vote_rounds) == (3, 2)
+    assert loaded.experiment.settings_as(GameConfig).lobby == ("Sheriff", "Doctor")
+    calendar = loaded.experiment.settings_as(GameConfig).calendar
+    assert (calendar.max_days, calendar.vote_rounds) == (3, 2)
 
 
 def test_profile_replaces_a_model_definition_whole(load: Load, game_text: str) -> None:
@@ -64,7 +66,7 @@ def test_profile_replaces_a_model_definition_whole(load: Load, game_text: str) -
 
     assert list(models) == ["folk", "spare"]
     assert models["folk"].backend == "ollama"
-    assert models["folk"].scripted_config is None
+    assert isinstance(models["folk"].settings, OllamaConfig)
 
 
 def test_profile_named_in_the_file_is_the_default(load: Load, game_text: str) -> None:
@@ -104,17 +106,15 @@ def test_set_comes_after_the_profile_and_seed_last(load: Load, game_text: str) -
         seed=9,
     )
 
-    assert loaded.experiment.game is not None
-    assert loaded.experiment.game.lobby == "classic-7"
-    assert loaded.experiment.game.calendar.max_days == 5
+    assert loaded.experiment.settings_as(GameConfig).lobby == "classic-7"
+    assert loaded.experiment.settings_as(GameConfig).calendar.max_days == 5
     assert loaded.experiment.seed == 9
 
 
 def test_set_makes_sections_the_file_left_out(load: Load, game_text: str) -> None:
     loaded = load(game_text, overrides=["game.flags.mafia_parity=true", "retry_config={max_retries: 0}"])
 
-    assert loaded.experiment.game is not None
-    assert loaded.experiment.game.flags.mafia_parity is True
+    assert loaded.experiment.settings_as(GameConfig).flags.mafia_parity is True
     assert loaded.experiment.retry_config.max_retries == 0
 
 
@@ -129,8 +129,8 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
 
     experiment = load(text, overrides=overrides).experiment
 
-    scripted = experiment.model_definitions["folk-1.5"].scripted_config
-    assert scripted is not None
+    scripted = experiment.model_definitions["folk-1.5"].settings
+    assert isinstance(scripted, ScriptedConfig)
     assert scripted.capacity == 5
     assert experiment.agent_definitions[0].max_tokens == 6
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_no_mapping_is_refused(refusal: Refusal, text: str) -> No
 def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
         load_experiment(tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot be read: it is a directory"):
         load_experiment(tmp_path)
 
 

@@ -5,30 +5,27 @@ from random import Random
 
 import pytest
 
-from mac_runner.config import (
-    AgentDefinition,
-    ConversationConfig,
-    EchoConfig,
-    Experiment,
-    ExperimentMetadata,
-    ModelDefinition,
-    ScriptedConfig,
-)
-from mac_runner.environments import build_environment
+from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
 from mac_runner.environments.base import Conversation
+from mac_runner.environments.building import build_environment
+from mac_runner.environments.echo import EchoConfig
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from mac_runner.types import RecordedReply, Reply
+from tests.backends.building import defined
 
 
 def experiment(echo: EchoConfig | None = EchoConfig(rounds=2)) -> Experiment:  # noqa: B008 - it is frozen
-    return Experiment(
-        experiment_metadata=ExperimentMetadata(experiment_name="numbers"),
-        model_definitions={"m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"))},
-        agent_definitions=tuple(AgentDefinition(agent_id=name, role="r", model="m") for name in ("a", "b", "c")),
-        conversation_config=ConversationConfig(environment="echo", conversations=2),
-        echo=echo,
+    return Experiment.model_validate(
+        {
+            "experiment_metadata": ExperimentMetadata(experiment_name="numbers"),
+            "model_definitions": {"m": defined(ScriptedConfig(policy="echo"))},
+            "agent_definitions": tuple(AgentDefinition(agent_id=name, role="r", model="m") for name in ("a", "b", "c")),
+            "conversation_config": ConversationConfig(environment="echo", conversations=2),
+            "echo": echo,
+        }
     )
 
 
@@ -101,7 +98,7 @@ def test_numbers_differ_from_turn_to_turn_and_from_task_to_task() -> None:
 
 
 def test_settings_that_are_missing_are_asked_for() -> None:
-    with pytest.raises(ConfigError, match="`echo` with `rounds`"):
+    with pytest.raises(ConfigError, match="needs a section `echo`"):
         build_environment(experiment(echo=None))
     with pytest.raises(ConfigError, match="no policy 'parrot'; it has echo"):
         build_environment(experiment()).policy("parrot")

@@ -218,6 +218,12 @@ class CrashDisk(System):
             raise _error(errno.EEXIST)
         parent.change(**{path.name: _Directory()})
 
+    def remove_directory(self, path: Path) -> None:
+        self._tell("remove_directory", path)
+        if self._directory(path).names:
+            raise _error(errno.ENOTEMPTY)
+        self._directory(path.parent).change(**{path.name: None})
+
     def fsync_directory(self, path: Path) -> None:
         self._tell("fsync_directory", path)
         self._directory(path).sync()
@@ -231,6 +237,14 @@ class CrashDisk(System):
 
     def exists(self, path: Path) -> bool:
         return self._found(path) is not None
+
+    def is_file(self, path: Path) -> bool:
+        return isinstance(self._found(path), _File)
+
+    def sizes(self, path: Path) -> dict[str, int | None]:
+        self._tell("names", path)
+        nodes = self._directory(path).names.items()
+        return {name: len(node.content) if isinstance(node, _File) else None for name, node in nodes}
 
     def free(self, path: Path) -> Free:
         self._tell("free", path)

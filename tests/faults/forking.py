@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from mac_runner.backends import ScriptedBackend
+from mac_runner.backends.scripted import ScriptedBackend
+from mac_runner.cli import commands  # noqa: F401 - behind the server, and not behind each child
 from mac_runner.cli import main as mac_run
 from mac_runner.errors import TransientBackendError
 from mac_runner.store.records import entry

@@ -101,7 +101,7 @@ def servers() -> None:
 def attacks() -> None:
     """Words that look like somebody else's (`tests/attacks/test_town_of_salem.py`)."""
     for text in ATTACKS.values():
-        test_town_of_salem.test_words_stay_words_of_their_speaker(text)
+        test_town_of_salem.check_words_stay_words_of_their_speaker(text)
 
 
 EXCERPTS = (crashes, storms, worlds, cancellations)

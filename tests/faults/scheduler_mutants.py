@@ -8,22 +8,20 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.backends.base import Backend
-from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.endpoints import Endpoint
 from mac_runner.backends.openai.faults import SendingError
 from mac_runner.environments.town_of_salem import narration
 from mac_runner.errors import TransientBackendError
-from mac_runner.scheduler import engines, exchange, poison
+from mac_runner.scheduler import attempt, engine_policy, engines
+from mac_runner.scheduler.attempt import AttemptRunner
+from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engines import generate
-from mac_runner.scheduler.events import Action, Answered, Broken, Event, Faulted, RetryDue, Stop
-from mac_runner.scheduler.exchange import Exchange
-from mac_runner.scheduler.live import LiveConversation
-from mac_runner.scheduler.pools import HeldTurn, ModelPool, Pool, Pools
-from mac_runner.scheduler.state import RequestScheduler
+from mac_runner.scheduler.pools import HeldTurn, ModelPool, Pools, Stage
+from mac_runner.scheduler.state import Action, Event, RequestScheduler, RetryDue, Stop
 from mac_runner.types import RecordedReply, Reply, Request, Turn
 from tests.faults import oracles
 from tests.faults.planting import Mutant
-from tests.sim.recorder import MemoryRecorder
 
 
 def retry_on_cancel(patch: pytest.MonkeyPatch) -> None:
@@ -48,7 +46,7 @@ def leaked_slot(patch: pytest.MonkeyPatch) -> None:
     leave = Pools._leave
 
     def leaking(pools: Pools, held: HeldTurn) -> None:
-        if held.pool is not Pool.IN_FLIGHT or held.sendings < 2:
+        if held.stage is not Stage.IN_FLIGHT or held.sendings < 2:
             leave(pools, held)
 
     patch.setattr(Pools, "_leave", leaking)
@@ -60,7 +58,7 @@ def double_release(patch: pytest.MonkeyPatch) -> None:
 
     def releasing(pools: Pools, held: HeldTurn) -> None:
         leave(pools, held)
-        if held.pool is Pool.IN_FLIGHT and held.sendings > 1:
+        if held.stage is Stage.IN_FLIGHT and held.sendings > 1:
             pools.in_flight -= 1
 
     patch.setattr(Pools, "_leave", releasing)
@@ -103,7 +101,7 @@ def forgotten_deadline(patch: pytest.MonkeyPatch) -> None:
     async def patient(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
         return await generate(backend, request, deadline_s=100 * deadline_s)
 
-    patch.setattr(exchange, "generate", patient)
+    patch.setattr(attempt, "generate", patient)
 
 
 def another_seed_at_each_sending(patch: pytest.MonkeyPatch) -> None:
@@ -112,7 +110,7 @@ def another_seed_at_each_sending(patch: pytest.MonkeyPatch) -> None:
 
     def reseeded(live: LiveConversation, turn: Turn) -> Request:
         made = request(live, turn)
-        return replace(made, sampling=replace(made.sampling, seed=7)) if turn.key in live.sendings else made
+        return replace(made, sampling=replace(made.sampling, seed=7)) if turn.key in live.requests else made
 
     patch.setattr(LiveConversation, "request", reseeded)
 
@@ -121,8 +119,8 @@ def ignored_gates(patch: pytest.MonkeyPatch) -> None:
     """Nobody waits for those who speak before."""
 
     def place(scheduler: RequestScheduler, held: HeldTurn, now_s: float) -> None:
-        if held.pool is not Pool.READY:
-            scheduler._pools.move(held, Pool.READY, now_s)
+        if held.stage is not Stage.READY:
+            scheduler._pools.move(held, Stage.READY, now_s)
 
     patch.setattr(RequestScheduler, "_place", place)
 
@@ -141,30 +139,23 @@ def lost_wakeup(patch: pytest.MonkeyPatch) -> None:
 
 def unjournaled_reply(patch: pytest.MonkeyPatch) -> None:
     """A reply to a turn that was sent twice goes to the conversation and not to the journal."""
-    apply = Exchange._apply
+    journal = AttemptRunner._journal
 
-    def forgetful(
-        self: Exchange, live: LiveConversation, turn: Turn, recorded: RecordedReply
-    ) -> Answered | Faulted | Broken:
-        if not recorded.reply.timing.faults:
-            return apply(self, live, turn, recorded)
-        source, live.source = live.source, replace(live.source, recorder=MemoryRecorder())
-        try:
-            return apply(self, live, turn, recorded)
-        finally:
-            live.source = source
+    def forgetful(self: AttemptRunner, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> bool:
+        return live.wants(turn) if recorded.reply.timing.faults else journal(self, live, turn, recorded)
 
-    patch.setattr(Exchange, "_apply", forgetful)
+    patch.setattr(AttemptRunner, "_journal", forgetful)
 
 
 def judged_in_company(patch: pytest.MonkeyPatch) -> None:
     """A turn is never tried alone: the third death is held against all that were there."""
-    patch.setattr(poison, "is_suspect", lambda _deaths: False)
+    patch.setattr(engine_policy, "is_suspect", lambda _deaths: False)
 
 
 def poison_sent_for_ever(patch: pytest.MonkeyPatch) -> None:
     """Deaths are counted, and nobody looks at the count."""
-    patch.setattr(poison, "is_poison", lambda _deaths: False)
+    for module in (attempt, engine_policy):
+        patch.setattr(module, "is_poison", lambda _deaths: False)
 
 
 def suspect_in_company(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 SCRIPT = """
 set -u
 mount -t tmpfs -o size=64m tmpfs {disk}
-head -c 62M /dev/zero > {disk}/others
+head -c 63000K /dev/zero > {disk}/others
 {run}; echo "full $?"
 cp -a {out} {kept}
 {run}; echo "still full $?"

@@ -12,8 +12,9 @@ from random import Random
 import pytest
 
 from mac_runner.cli.exits import Exit
+from mac_runner.cli.results import summary_of
 from mac_runner.cli.verifying import verify
-from mac_runner.store import read_run
+from mac_runner.store import read_run, verify_run
 from tests.faults.forking import PATIENCE_S, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks
 from tests.faults.tier import SCALE
@@ -46,6 +47,7 @@ def test_run_killed_fifty_times_ends_like_one_that_was_not(
             done = read_run(talks.out).counts.done
             assert done >= acknowledged
             acknowledged = done
+            assert claims_that_are_wrong(talks.out) == []
     assert acknowledged < CONVERSATIONS
     assert forking.run(*talks.args()).code == Exit.OK
 
@@ -58,6 +60,12 @@ def test_run_killed_fifty_times_ends_like_one_that_was_not(
     # What the engine did again: replies that nobody had written down when the kill came, one for each slot at most.
     made = Counter(witness.read_text().splitlines())
     assert sum(made.values()) - len(made) <= CAPACITY * KILLS
+
+
+def claims_that_are_wrong(run: Path) -> list[str]:
+    """Findings about the files that say again what the journal says: whenever a run is killed, they lag and no more."""
+    found = verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of).findings
+    return [text for finding in found if (text := finding.text).startswith(("summary", "events", "task_manifest"))]
 
 
 def wait_for_growth(file: Path, size_bytes: int) -> None:

@@ -37,7 +37,7 @@ main()
 
 STUCK_LOOP = """
 from pathlib import Path
-from mac_runner.backends import ScriptedBackend
+from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.cli import main
 async def generate(self, request):
     Path("asked").touch()

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mac_runner.cli.results import summary_of
 from mac_runner.clock import SystemClock
 from mac_runner.store import Run, open_run
 from mac_runner.types import JsonObject
@@ -60,7 +61,7 @@ def finish(run_dir: Path) -> None:
     with player.open_toy(run_dir, 3) as run:
         player.play(run)
         run.checkpoint(ACCOUNTING)
-        run.write_summary({"experiment_name": player.NAME, "conversations": dict(run.contents().counts._asdict())})
+        run.write_summary(summary_of(run.contents()))
 
 
 def play_but_one(run: Run) -> None:

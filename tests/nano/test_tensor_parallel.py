@@ -431,7 +431,7 @@ def test_error_of_rank_0_ends_all(model: ModelMaker, monkeypatch: pytest.MonkeyP
 
 
 def test_rank_that_dies_as_it_starts_is_told(model: ModelMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "FOLLOWER", "mac_runner")  # It cannot be run.
+    monkeypatch.setattr(ranks, "FOLLOWER", "mac_runner.clock.missing")  # It cannot be run.
     with pytest.raises(RankFailedError, match=r"rank 1 \(process .*\) has ended with exit code 1"):
         start(model("qwen2"), 2)
 

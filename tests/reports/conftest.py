@@ -63,7 +63,7 @@ def make_row() -> MakeRow:
                 "turns": 10,
                 "corrections": 2,
                 "defaults": 1,
-                "tokens": {"prompt": 100, "cached": 50, "completion": 20},
+                "tokens": {"prompt": 100, "completion": 20, "timing": {"cached": 50}},
             },
             "outcome": game if failure is None and players is not None else None,
             "timing": {"wall_s": 1.5},

@@ -24,7 +24,7 @@ def a_summary(*, n: int = 4, failed: int = 0, factions: tuple[str, ...] = ("mafi
         "turns": 10 * n,
         "corrections": 1,
         "defaults": 0,
-        "tokens": {"prompt": 7, "cached": 2, "completion": 3},
+        "tokens": {"prompt": 7, "completion": 3, "timing": {"cached": 2}},
         "wins": {"by_faction": by_faction},
     }
 
@@ -121,11 +121,16 @@ def test_csv_and_parquet_hold_the_same_table() -> None:
 
 
 def test_tokens_that_nobody_counted_are_left_out_of_the_table() -> None:
-    tokens: JsonObject = {"prompt": 0, "cached": 0, "completion": 0, "uncounted_turns": 40}
+    tokens: JsonObject = {"prompt": 0, "completion": 0, "timing": {"cached": 0}, "uncounted_turns": 40}
     rows = [row("a", {**a_summary(), "tokens": tokens}), row("b", a_summary())]
 
     assert cells(rows, "prompt_tokens") == ("integer", [None, 7])
-    assert grid_summary(rows)["tokens"] == {"prompt": 7, "cached": 2, "completion": 3, "uncounted_turns": 40}
+    assert grid_summary(rows)["tokens"] == {
+        "prompt": 7,
+        "completion": 3,
+        "timing": {"cached": 2},
+        "uncounted_turns": 40,
+    }
 
 
 def test_summary_adds_up_the_combinations_and_keeps_slot_use_for_the_whole() -> None:

@@ -39,7 +39,7 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
 
     assert summary["conversations"] == {"planned": 4, "finished": 2, "failed": 1}
     assert (summary["turns"], summary["corrections"], summary["defaults"]) == (30, 6, 3)
-    assert summary["tokens"] == {"prompt": 300, "cached": 150, "completion": 60}
+    assert summary["tokens"] == {"prompt": 300, "completion": 60, "timing": {"cached": 150}}
     assert (summary["turns_per_s"], summary["conversations_per_s"]) == (1.5, 0.15)
     assert summary["models"] == {"m1": {"capacity": 8, "slots_mean": 2.0, "slot_utilisation": 0.75, "requests": 12}}
 
@@ -54,8 +54,8 @@ def test_turns_and_models_without_a_count_of_tokens_are_told(make_row: Make) -> 
 
     assert _summarise(rows, accounting={"models": models})["tokens"] == {
         "prompt": 200,
-        "cached": 100,
         "completion": 40,
+        "timing": {"cached": 100},
         "uncounted_turns": 10,
         "uncounted_models": ["silent"],
     }

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mac_runner.limits import LOOP_PASS_S_MAX
-from mac_runner.scheduler.pace import Pace
+from mac_runner.scheduler.attempt import LOOP_PASS_S_MAX, LoopFairness
 from tests.scheduler.conftest import Stage
 
 WORKERS = 40
@@ -32,7 +31,7 @@ class WorkClock:
         await asyncio.sleep(delay_s)
 
 
-async def burst(clock: WorkClock, pace: Pace) -> tuple[list[int], list[float]]:
+async def burst(clock: WorkClock, pace: LoopFairness) -> tuple[list[int], list[float]]:
     """Many who all have something to do now: in which order they did it, and how long a bystander was kept waiting."""
     order: list[int] = []
     waits: list[float] = []
@@ -57,14 +56,14 @@ async def burst(clock: WorkClock, pace: Pace) -> tuple[list[int], list[float]]:
 
 def test_a_burst_keeps_nobody_waiting_for_longer_than_a_pass_and_one_piece_of_work() -> None:
     clock = WorkClock()
-    _, waits = asyncio.run(burst(clock, Pace(clock)))
+    _, waits = asyncio.run(burst(clock, LoopFairness(clock)))
     assert LOOP_PASS_S_MAX / 2 < max(waits) <= LOOP_PASS_S_MAX + WORK_S
     assert sum(waits) == WORKERS * WORK_S
 
 
 def test_all_get_their_turn_in_the_order_they_came() -> None:
     clock = WorkClock()
-    order, _ = asyncio.run(burst(clock, Pace(clock)))
+    order, _ = asyncio.run(burst(clock, LoopFairness(clock)))
     assert order == list(range(WORKERS))
 
 
@@ -73,10 +72,10 @@ def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
 ) -> None:
     """From some moment on nobody gets a turn any more, and the run is stopped."""
 
-    async def turn(_pace: Pace) -> None:
+    async def turn(_pace: LoopFairness) -> None:
         await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)
 
-    monkeypatch.setattr(Pace, "turn", turn)
+    monkeypatch.setattr(LoopFairness, "turn", turn)
     played = stage(stop_at_s=20.0)
     engines = played.engines(capacity=4)
     assert played.play().interrupted
@@ -89,7 +88,7 @@ def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
 def test_one_who_comes_alone_does_not_wait() -> None:
     async def passes() -> int:
         clock, count = WorkClock(), 0
-        pace = Pace(clock)
+        pace = LoopFairness(clock)
 
         async def count_passes() -> None:
             nonlocal count

@@ -15,14 +15,10 @@ from mac_runner.errors import (
     StoreError,
     TransientBackendError,
 )
-from mac_runner.limits import (
-    CHECKPOINT_INTERVAL_S,
-    ENGINE_BUSY_S_MAX,
-    ENGINE_SILENCE_S_MAX,
-    REPLY_CHARS_MAX,
-    SHUTDOWN_GRACE_S,
-)
+from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
+from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX, ENGINE_SILENCE_S_MAX
+from mac_runner.scheduler.runner import SHUTDOWN_GRACE_S
 from mac_runner.types import JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
@@ -245,7 +241,7 @@ def test_an_engine_that_cannot_be_reached_is_waited_for_then_ends_the_run_and_fa
     stage = Stage(work=tasks(1, agents=1, models=1), retry=RetryPolicy(max_attempts=3))
     stage.backends = {"model-0": Raising(ConnectionRefusedError("nobody listens"))}
 
-    with pytest.raises(EngineDeadError, match=r"model model-0 has answered nobody for a while.*nobody listens"):
+    with pytest.raises(EngineDeadError, match=r"model model-0 has answered no request for a while.*nobody listens"):
         stage.play()
     assert ENGINE_SILENCE_S_MAX <= stage.ended_at_s <= ENGINE_SILENCE_S_MAX + 2 * stage.retry.backoff_s_max
     assert stage.recorder.transcripts == {}
@@ -325,7 +321,7 @@ def test_a_service_that_is_never_anything_but_busy_ends_the_run_and_fails_no_con
     stage = Stage(work=tasks(6, models=1), retry=RetryPolicy(max_attempts=3))
     stage.backends = {"model-0": Raising(TransientBackendError("status 429", is_busy=True))}
 
-    with pytest.raises(EngineDeadError, match=r"has answered nobody for a while, at last: .*status 429"):
+    with pytest.raises(EngineDeadError, match=r"has answered no request for a while; the last fault: .*status 429"):
         stage.play()
     assert ENGINE_BUSY_S_MAX <= stage.ended_at_s <= ENGINE_BUSY_S_MAX + 2 * ENGINE_SILENCE_S_MAX
     assert stage.recorder.transcripts == {}
@@ -336,7 +332,7 @@ def test_an_engine_that_answers_nobody_is_not_asked_on_and_on() -> None:
     engine = Raising(TransientBackendError("busy"), capacity=8)
     stage.backends = {"model-0": engine}
 
-    with pytest.raises(EngineDeadError, match="has answered nobody for a while"):
+    with pytest.raises(EngineDeadError, match="has answered no request for a while"):
         stage.play()
     assert len(engine.sent) <= 100
     assert stage.recorder.transcripts == {}

@@ -8,20 +8,15 @@ import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 
-from mac_runner import limits
-from mac_runner.config import (
-    AgentDefinition,
-    ConversationConfig,
-    EchoConfig,
-    Experiment,
-    ExperimentMetadata,
-    ModelDefinition,
-    ScriptedConfig,
-)
-from mac_runner.environments import build_environment
+from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
+from mac_runner.environments.building import build_environment
+from mac_runner.environments.echo import EchoConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.scheduler import Progress, RetryPolicy, run_conversations
+from mac_runner.scheduler.pools import OPEN_CONVERSATIONS_PER_SLOT_MAX
 from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Task
+from tests.backends.building import defined
 from tests.sim.engine import SimulatedEngine
 from tests.sim.loop import SimulatedClock, simulate
 from tests.sim.recorder import MemoryRecorder
@@ -71,12 +66,14 @@ class Forgetful(MemoryRecorder):
 
 
 def experiment(conversations: int) -> Experiment:
-    return Experiment(
-        experiment_metadata=ExperimentMetadata(experiment_name="many"),
-        model_definitions={"m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="echo"))},
-        agent_definitions=(AgentDefinition(agent_id="a", role="r", model="m"),),
-        conversation_config=ConversationConfig(environment="echo", conversations=conversations),
-        echo=EchoConfig(rounds=1),
+    return Experiment.model_validate(
+        {
+            "experiment_metadata": ExperimentMetadata(experiment_name="many"),
+            "model_definitions": {"m": defined(ScriptedConfig(policy="echo"))},
+            "agent_definitions": (AgentDefinition(agent_id="a", role="r", model="m"),),
+            "conversation_config": ConversationConfig(environment="echo", conversations=conversations),
+            "echo": EchoConfig(rounds=1),
+        }
     )
 
 
@@ -116,8 +113,8 @@ def test_tasks_and_open_conversations_follow_the_slots_and_not_the_plan() -> Non
     engine = play(3_000, drawn)
 
     assert SLOTS <= engine.tasks_max <= SLOTS + 10
-    assert engine.open_max <= SLOTS * limits.OPEN_CONVERSATIONS_PER_SLOT_MAX
-    assert max(drawn) <= SLOTS * limits.OPEN_CONVERSATIONS_PER_SLOT_MAX
+    assert engine.open_max <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
+    assert max(drawn) <= SLOTS * OPEN_CONVERSATIONS_PER_SLOT_MAX
 
 
 def test_nothing_is_kept_of_a_conversation_that_is_over() -> None:

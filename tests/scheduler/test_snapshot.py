@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.limits import READY_HEAP_DEAD_MAX
 from mac_runner.scheduler import RequestScheduler
-from mac_runner.scheduler.events import Answered, Depart, Faulted, ModelReady, Opened
+from mac_runner.scheduler.pools import READY_HEAP_DEAD_MAX
+from mac_runner.scheduler.state import Answered, Depart, Faulted, ModelReady, Opened
 from mac_runner.types import Turn
 from tests.sim.workload import Shape, World
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from mac_runner.types import JsonObject
 
@@ -78,7 +78,17 @@ class Flood:
     size: int = 1 << 30
 
 
-Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """These bytes in so many pieces and nothing around them, the last one for ever where it `is_endless`."""
+
+    pieces: tuple[bytes, ...] = ()
+    then: Literal["keep", "close", "reset"] = "keep"
+    interval_s: float = 0.0
+    is_endless: bool = False
+
+
+Behaviour: TypeAlias = Say | Send | Reset | Hang | Drip | Flood | Raw
 
 
 def echo(received: Received) -> Say:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mac_runner.nano import EngineConfig, EngineStats
-from mac_runner.nano.server import Service, Times, bound, build_app, open_service, serving
+from mac_runner.nano.server import BodyBudget, Service, Times, bound, build_app, open_service, serving
 
 MODEL = "tiny"
 TIMES = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
@@ -44,6 +44,8 @@ async def served(
     model: Path,
     *,
     admin_key: str | None = None,
+    api_key: str | None = None,
+    budget: BodyBudget | None = None,
     max_batch_size: int = 16,
     max_waiting: int = 64,
     max_model_len: int = 8192,
@@ -61,6 +63,7 @@ async def served(
     with bound("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         async with open_service(config, times=TIMES, name=MODEL) as service:
-            app, give_up = build_app(service, admin_key=admin_key), service.engine.shutdown
+            app = build_app(service, admin_key=admin_key, api_key=api_key, budget=budget)
+            give_up = service.engine.shutdown
             async with serving(app, listener, connections_max=1000, give_up=give_up, grace_s=grace_s):
                 yield Served(url=f"http://127.0.0.1:{port}", port=port, service=service)

@@ -54,7 +54,9 @@ class Sent:
 
 
 Fault: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[bool]]
-"""Takes the place of one answer to a chat; says whether the connection is good for another request."""
+"""Takes the place of one answer; says whether the connection is good for another request."""
+Script: TypeAlias = Callable[[str, JsonObject, Sent], Fault | None]
+"""Looks at a path, a body and the answer due, and may order a fault in its place."""
 
 
 class OllamaStub:
@@ -79,6 +81,7 @@ class OllamaStub:
         self.loaded: dict[str, int] = {}
         self.library: dict[str, StubModel] = {}
         self.is_hung = False
+        self.script: Script = lambda _path, _body, _due: None
         self.reply: Callable[[JsonObject], str] = _reply
         self._context_default = context_default
         self._token = f"Bearer {api_key}" if api_key else ""
@@ -168,6 +171,9 @@ class OllamaStub:
                 sent = await self._chat(body)
             case _:
                 sent = Sent(status=404, body=b"404 page not found", content_type="text/plain")
+        fault = self.script(path, body, sent)
+        if fault is not None:
+            return await fault(writer)
         await _write(sent, writer)
         return True
 

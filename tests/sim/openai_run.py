@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
-from mac_runner.config import OpenaiConfig
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
 from mac_runner.types import JsonValue
 from tests.sim.openai_server import OpenaiServer

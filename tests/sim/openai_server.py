@@ -25,6 +25,7 @@ from tests.sim.behaviour import (
     Drip,
     Flood,
     Hang,
+    Raw,
     Received,
     Reset,
     Say,
@@ -38,6 +39,10 @@ from tests.sim.behaviour import (
 _BREAK: Final = b"\r\n\r\n"
 _TIMERS_LATE_S: Final = 0.0005
 """A loop sleeps whole milliseconds, rounded up: its timers come late by half of one on average."""
+
+
+def no_page(_received: Received) -> None:
+    """What is only looked at is there as it should be."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +96,7 @@ class OpenaiServer:
     latency_s: float = 0.0
     models: tuple[str, ...] = ("stub",)
     script: Callable[[Received], Behaviour] = echo
-    page: Send | None = None
+    page: Callable[[Received], Behaviour | None] = no_page
     keeps: bool = True
     answers_per_connection: int | None = None
     port: int = 0
@@ -133,7 +138,7 @@ class OpenaiServer:
         """A request has come in whole."""
         if received.method == "GET":
             self.pages.append(received.path)
-            page = Send(200, encoded(self._page(received.path))) if self.page is None else self.page
+            page = self.page(received) or Send(200, encoded(self._page(received.path)))
             connection.act(page, received)
             return
         self.requests += 1
@@ -238,6 +243,8 @@ class _Connection(asyncio.Protocol):
                 )
             case Flood():
                 self._task = asyncio.get_running_loop().create_task(self._flood(behaviour.size))
+            case Raw():
+                self._task = asyncio.get_running_loop().create_task(self._pour(behaviour))
 
     def reply(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
         """A whole reply."""
@@ -264,6 +271,20 @@ class _Connection(asyncio.Protocol):
             await self._can_write.wait()
             self._write(chunk)
             await asyncio.sleep(0)
+
+    async def _pour(self, raw: Raw) -> None:
+        for piece in raw.pieces:
+            await self._can_write.wait()
+            self._write(piece)
+            await asyncio.sleep(raw.interval_s)
+        while raw.is_endless and self._transport is not None:
+            await self._can_write.wait()
+            self._write(raw.pieces[-1])
+            await asyncio.sleep(raw.interval_s)
+        if self._transport is not None and raw.then == "close":
+            self._transport.close()
+        elif raw.then == "reset":
+            self.abort()
 
 
 async def _serve(slots: int, latency_ms: float, model: str) -> None:

@@ -25,6 +25,10 @@ PLAYS = {
     "world": Play("tests.sim.workload", "play"),
     "cancellation": Play("tests.sim.cancelling", "play"),
     "crash": Play("tests.faults.crashing", "play"),
+    "mutated-run": Play("tests.attacks.run_mutation", "play"),
+    "mutated-file": Play("tests.attacks.file_mutation", "play"),
+    "canary": Play("tests.attacks.canary_game", "play"),
+    "hostile": Play("tests.attacks.hostile_run", "play"),
 }
 
 

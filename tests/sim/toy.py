@@ -145,6 +145,10 @@ class ToyEnvironment:
         self.breaks = breaks
 
     @property
+    def transcript_bytes_min(self) -> int:
+        return 0
+
+    @property
     def lineup(self) -> Lineup | None:
         return None
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from mac_runner.clock import Clock
 from mac_runner.scheduler import Progress, RequestScheduler
-from mac_runner.scheduler.accounting import Accounting
-from mac_runner.scheduler.events import Action, Answered, Broken, Depart, Event, Faulted, Opened, Settle
-from mac_runner.scheduler.live import LiveConversation
-from mac_runner.scheduler.recorder import RunLog
+from mac_runner.scheduler.conversation import LiveConversation
+from mac_runner.scheduler.interfaces import RunLog
+from mac_runner.scheduler.metrics import Accounting
+from mac_runner.scheduler.state import Action, Answered, Broken, Depart, Event, Faulted, Opened, Settle
 
 
 class Departure(NamedTuple):

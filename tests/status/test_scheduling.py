@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.scheduler import Accounting, Progress, RequestScheduler, WaitingTurn
-from mac_runner.scheduler.events import Faulted, ModelReady, Opened
+from mac_runner.scheduler.state import Faulted, ModelReady, Opened
 from mac_runner.status import TurnRow, read_progress
 from mac_runner.status.scheduling import row
 from mac_runner.types import Turn

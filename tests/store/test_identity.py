@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.config.section import RUNTIME, leaf_fields
 from mac_runner.errors import IdentityError
+from mac_runner.section import RUNTIME, leaf_fields
 from mac_runner.store import Disk
 from mac_runner.store.identity import changes, encode_config
 from mac_runner.store.layout import Layout
@@ -37,22 +37,26 @@ def _nested(keys: list[str], value: str) -> JsonObject:
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
 
-@pytest.mark.parametrize("path", [path for path, field in LEAVES.items() if RUNTIME in field.metadata])
-def test_change_of_a_runtime_field_goes_on(tmp_path: Path, path: str) -> None:
-    (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
+def test_change_of_a_runtime_field_goes_on(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for path in (path for path, field in LEAVES.items() if RUNTIME in field.metadata):
+        with subtests.test(path):
+            (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
 
-    found = changes(Disk(), layout(tmp_path), config(path, "new"))
+            found = changes(Disk(), layout(tmp_path), config(path, "new"))
 
-    assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
+            assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
 
 
-@pytest.mark.parametrize("path", [path for path, field in LEAVES.items() if RUNTIME not in field.metadata])
-def test_change_of_an_identity_field_is_refused_by_name_with_both_values(tmp_path: Path, path: str) -> None:
-    (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
-    (tmp_path / "transcripts").mkdir()
-    (tmp_path / "transcripts/toy_00000.json").touch()
+def test_change_of_an_identity_field_is_refused_by_name_with_both_values(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for path in (path for path, field in LEAVES.items() if RUNTIME not in field.metadata):
+        with subtests.test(path):
+            (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
+            (tmp_path / "transcripts").mkdir(exist_ok=True)
+            (tmp_path / "transcripts/toy_00000.json").touch()
 
-    with pytest.raises(IdentityError) as refusal:
-        changes(Disk(), layout(tmp_path), config(path, "new"))
+            with pytest.raises(IdentityError) as refusal:
+                changes(Disk(), layout(tmp_path), config(path, "new"))
 
-    assert f'{path}: "old" there, "new" now' in str(refusal.value)
+            assert f'{path}: "old" there, "new" now' in str(refusal.value)

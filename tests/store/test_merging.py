@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -18,6 +21,7 @@ from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, RunContents, merge_runs, open_run, verify_run
 from mac_runner.store.frames import scan
 from mac_runner.types import JsonObject
+from tests.store import player
 
 CONVERSATIONS = 7
 Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
@@ -52,7 +56,14 @@ def play_shard(
 
 
 def merged(target: Path, *sources: Path, disk: Disk | None = None) -> Merged:
-    return merge_runs(target, sources, summarise=_summary, clock=SystemClock(), disk=disk)
+    return merge_runs(
+        target,
+        sources,
+        summarise=_summary,
+        plan=lambda _run: player.plan(CONVERSATIONS),
+        clock=SystemClock(),
+        disk=disk,
+    )
 
 
 @pytest.fixture
@@ -286,3 +297,108 @@ def _events(run_dir: Path) -> Counter[tuple[str, str, str]]:
     """What happened to conversations, without the times."""
     events = map(json.loads, (run_dir / "events.jsonl").read_bytes().splitlines())
     return Counter((event["event"], event["task"], event.get("turn")) for event in events if "task" in event)
+
+
+JOURNAL_HARMS: dict[str, Callable[[Path], object]] = {
+    "every ending lost": lambda run: _rewrite(run, lambda line: b'"kind":"done"' not in line),
+    "the journal cut": lambda run: os.truncate(run / "journal/000001.jsonl", 300),
+    "the journal emptied": lambda run: os.truncate(run / "journal/000001.jsonl", 0),
+    "the journal gone": lambda run: shutil.rmtree(run / "journal"),
+    "the journal and the index gone": lambda run: _remove(run / "journal", run / "toy_index.jsonl"),
+}
+"""Of these every transcript is whole."""
+
+
+def test_results_that_a_journal_has_lost_are_adopted(
+    player: ModuleType, tmp_path: Path, shards: Sequence[Path], single: Path, tree: Tree
+) -> None:
+    for name, harm in {**JOURNAL_HARMS, **_flips(shards[0] / "journal/000001.jsonl")}.items():
+        victim, target = tmp_path / "victim", tmp_path / "whole"
+        shutil.copytree(shards[0], victim)
+        harm(victim)
+        before = tree(victim)
+
+        found = merged(target, victim, *shards[1:])
+
+        assert _files(target / "transcripts") == _files(single / "transcripts"), name
+        assert (target / "toy_index.jsonl").read_bytes() == (single / "toy_index.jsonl").read_bytes(), name
+        assert found.contents.counts.finished == CONVERSATIONS, name
+        assert any("victim" in note for note in found.notes), name
+        assert verify_run(target, rebuild=player.rebuild).findings == (), name
+        assert tree(victim) == before, name
+        shutil.rmtree(victim)
+        shutil.rmtree(target)
+
+
+def test_results_that_are_damaged_or_lost_are_refused_by_name_and_nothing_is_written(
+    tmp_path: Path, shards: Sequence[Path], tree: Tree
+) -> None:
+    def lose(run: Path) -> None:
+        (run / "transcripts/toy_00003.json").unlink()
+
+    def alter(run: Path) -> None:
+        path = run / "transcripts/toy_00003.json"
+        path.write_bytes(path.read_bytes().replace(b'"detail": "says"', b'"detail": "sayz"', 1))
+
+    for result in (lose, alter):
+        for name, harm in {"": lambda _run: None, **JOURNAL_HARMS}.items():
+            victim, target = tmp_path / "victim", tmp_path / "whole"
+            shutil.copytree(shards[0], victim)
+            result(victim)
+            harm(victim)
+            before = tree(victim)
+            if result is alter and "index" in name:
+                # Nobody knows what it was.
+                merged(target, victim, *shards[1:])
+                shutil.rmtree(target)
+            else:
+                with pytest.raises(RunDirectoryError) as refusal:
+                    merged(target, victim, *shards[1:])
+                told = str(refusal.value)
+                assert "victim, shard 1/3, cannot be merged; damaged or lost results: 1\n" in told, name
+                assert "toy_00003" in told, name
+                assert f"`mac-run repair {victim}`" in told, name
+                assert f"`mac-run FILE --shard 1/3 --out {victim}`; then merge" in told, name
+                assert not target.exists(), name
+            assert tree(victim) == before, name
+            shutil.rmtree(victim)
+
+
+def test_every_damaged_result_of_every_run_is_named_at_once(tmp_path: Path, shards: Sequence[Path]) -> None:
+    for shard in shards:
+        for path in (shard / "transcripts").iterdir():
+            os.truncate(path, 9)
+
+    with pytest.raises(RunDirectoryError) as refusal:
+        merged(tmp_path / "whole", *shards)
+
+    assert all(f"toy_{n:05d}.json is not what was acknowledged" in str(refusal.value) for n in range(CONVERSATIONS))
+
+
+def test_conversation_adopted_from_two_runs_is_refused(tmp_path: Path, shards: Sequence[Path]) -> None:
+    shutil.copytree(shards[0], tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy/journal")
+
+    with pytest.raises(RunDirectoryError, match="have both worked on toy_00000"):
+        merged(tmp_path / "whole", shards[0], tmp_path / "copy")
+
+
+def _flips(segment: Path) -> dict[str, Callable[[Path], object]]:
+    """One byte of each frame of an ending altered."""
+    data = segment.read_bytes()
+    offsets = [match.start() for match in re.finditer(rb'"kind":"done"', data)]
+
+    def flip(run: Path, at: int) -> None:
+        (run / "journal" / segment.name).write_bytes(data[:at] + bytes([data[at] ^ 2]) + data[at + 1 :])
+
+    return {f"the ending at {at}": partial(flip, at=at) for at in offsets}
+
+
+def _rewrite(run: Path, keeps: Callable[[bytes], bool]) -> None:
+    segment = run / "journal/000001.jsonl"
+    segment.write_bytes(b"".join(line for line in segment.read_bytes().splitlines(keepends=True) if keeps(line)))
+
+
+def _remove(directory: Path, file: Path) -> None:
+    shutil.rmtree(directory)
+    file.unlink()

@@ -12,8 +12,10 @@ from types import ModuleType
 
 import pytest
 
+from mac_runner.cli.results import summary_of
 from mac_runner.clock import SystemClock
 from mac_runner.store import merge_runs, read_run, read_standing, survey, verify_run
+from mac_runner.store.transcripts import decode_transcript
 
 RELEASED = Path(__file__).parents[1] / "golden" / "runs"
 VERSIONS = sorted(path.name for path in RELEASED.iterdir())
@@ -39,7 +41,7 @@ def test_finished_run_is_read_and_verified(player: ModuleType, released: Path) -
     assert contents.transcript("toy_00001")["status"] == "finished"
     assert contents.accounting["sessions"] == 3
     assert contents.accounting["models"]["m"]["requests"] == 36  # type: ignore[index, call-overload]
-    assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
+    assert verify_run(run_dir, rebuild=player.rebuild, summarise=summary_of).findings == ()
     assert read_standing(run_dir).finished == 3
 
 
@@ -75,7 +77,17 @@ def test_killed_run_goes_on_from_its_recorded_replies(player: ModuleType, releas
     assert verify_run(run_dir, rebuild=player.rebuild).findings == ()
     assert not list(run_dir.rglob(".tmp-*"))
     for path in (released / "finished/transcripts").iterdir():
-        assert (run_dir / "transcripts" / path.name).read_bytes() == path.read_bytes()
+        played = (run_dir / "transcripts" / path.name).read_bytes()
+        assert decode_transcript(played) == decode_transcript(path.read_bytes())
+
+
+def test_summary_of_a_released_run_is_held_against_its_journal(player: ModuleType, released: Path) -> None:
+    path = released / "finished/summary.json"
+    path.write_bytes(path.read_bytes().replace(b'"finished": 3', b'"finished": 2', 1))
+
+    (finding,) = verify_run(path.parent, rebuild=player.rebuild, summarise=summary_of).findings
+
+    assert finding.text.startswith("summary.json: conversations.finished is 2, expected 3; ")
 
 
 def test_released_runs_are_merged_with_todays(player: ModuleType, released: Path, tmp_path: Path) -> None:
@@ -83,7 +95,11 @@ def test_released_runs_are_merged_with_todays(player: ModuleType, released: Path
         pass
 
     merge_runs(
-        tmp_path / "whole", [released / "finished", tmp_path / "today"], summarise=lambda _: {}, clock=SystemClock()
+        tmp_path / "whole",
+        [released / "finished", tmp_path / "today"],
+        summarise=lambda _: {},
+        plan=lambda _: player.plan(3),
+        clock=SystemClock(),
     )
 
     assert verify_run(tmp_path / "whole", rebuild=player.rebuild).acknowledged == 3

@@ -234,7 +234,13 @@ def test_attempts_come_along_in_a_merge(player: ModuleType, tmp_path: Path) -> N
         player.play(run)
     before = (tmp_path / "run/toy_index.jsonl").read_bytes()
 
-    merge_runs(tmp_path / "whole", [tmp_path / "run"], summarise=lambda _: {}, clock=SystemClock())
+    merge_runs(
+        tmp_path / "whole",
+        [tmp_path / "run"],
+        summarise=lambda _: {},
+        plan=lambda _: player.plan(CONVERSATIONS),
+        clock=SystemClock(),
+    )
 
     assert (tmp_path / "whole/toy_index.jsonl").read_bytes() == before
     assert (tmp_path / "whole/attempts/toy_00003.1.json").exists()

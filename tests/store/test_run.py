@@ -313,11 +313,11 @@ def test_torn_tail_of_a_killed_session_does_no_harm(player: ModuleType, run_dir:
     whole = segment.read_bytes()
     start = whole.rindex(b"\n", 0, whole.index(b'"n":1')) + 1
     segment.write_bytes(whole[: start + 40])
-    (run_dir / "events.jsonl").write_bytes(b'{"torn')
+    (run_dir / "events.jsonl").write_bytes(b'{"time":"20')
 
     play_all(player, run_dir, 2)
     assert verify_run(run_dir, rebuild=player.rebuild).ok
-    assert (run_dir / "events.jsonl").read_bytes().splitlines()[0] == b'{"torn'
+    assert (run_dir / "events.jsonl").read_bytes().splitlines()[0] == b'{"time":"20'
 
 
 def test_frame_without_its_newline_was_never_written(player: ModuleType, run_dir: Path) -> None:

@@ -89,7 +89,7 @@ def row_of(number: int, task_id: str) -> JsonObject:
 
 
 def leave_run(player: ModuleType, directory: Path, *, planned: int, done: int, half_done: int = 0) -> None:
-    """What a killed run leaves, as far as the store looks: names of transcripts, but nothing in them."""
+    """What a killed run leaves, as far as the store looks: names and sizes of transcripts, but nothing in them."""
     layout = Layout(directory=directory, experiment_name=player.NAME)
     layout.transcripts.mkdir(parents=True)
     layout.journal.mkdir()
@@ -100,8 +100,9 @@ def leave_run(player: ModuleType, directory: Path, *, planned: int, done: int, h
     for task, number in zip(player.plan(done + half_done)(), range(done + half_done), strict=True):
         frames += [journal.reply_frame(task.task_id, n, player.answer(task, [])) for n in range(TURNS_RECORDED)]
         if number < done:
-            layout.transcript(task.task_id).touch()
             rows.append(row_of(number, task.task_id))
+            with layout.transcript(task.task_id).open("wb") as transcript:
+                transcript.truncate(4_000)
             frames.append(journal.done_frame(rows[-1]))
     layout.segment(1).write_bytes(b"".join(frames))
     layout.index.write_bytes(b"".join(map(index_line, rows)))

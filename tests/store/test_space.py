@@ -34,7 +34,7 @@ class SmallDisk(System):
 def test_run_that_will_not_fit_is_refused_with_what_is_missing(player: ModuleType, run_dir: Path) -> None:
     small = Disk(SmallDisk(size_bytes=100_000))
     with pytest.raises(
-        StoreError, match=r"the 100 conversations left need about 484\.6 kB \(484600 bytes\) .* 100\.0 kB"
+        StoreError, match=r"the 100 conversations left need at least 494\.6 kB \(494600 bytes\) .* 100\.0 kB"
     ):
         player.open_toy(run_dir, 100, disk=small)
 
@@ -67,7 +67,9 @@ def test_estimate_is_no_more_than_a_run_takes(player: ModuleType, run_dir: Path)
 
 
 def test_run_for_which_there_are_too_few_inodes_is_refused(player: ModuleType, run_dir: Path) -> None:
-    with pytest.raises(StoreError, match=r"100 files \(inodes\) .* 60 are free: 40 are missing"):
+    with pytest.raises(
+        StoreError, match=r"100 conversations left need as many files \(inodes\) .* 60 are free: 40 are missing"
+    ):
         player.open_toy(run_dir, 100, disk=Disk(SmallDisk(files=60)))
 
 
@@ -87,7 +89,7 @@ def test_disk_that_fills_up_is_told_with_what_the_rest_needs(player: ModuleType,
         run.close()
 
     assert "free some space or raise the quota" in str(failure.value)
-    assert "the 10 conversations left need about" in str(failure.value)
+    assert "the 10 conversations left need at least" in str(failure.value)
     with player.open_toy(run_dir, 10) as run:
         player.play(run)
     assert verify_run(run_dir, rebuild=player.rebuild).acknowledged == 10

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from types import ModuleType
 
@@ -147,6 +148,10 @@ def test_recorded_reply_with_a_key_missing_is_refused_by_name(key: str) -> None:
         recorded_from_json(found)
 
 
+def uncached(reply: Reply) -> Reply:
+    return replace(reply, tokens=replace(reply.tokens, cached=0))
+
+
 @given(st.permutations(RECORDS))
 def test_transcript_does_not_depend_on_the_order_of_replies(turns: list[TurnRecord]) -> None:
     assert encode_transcript(built(turns)) == encode_transcript(built(RECORDS))
@@ -157,7 +162,7 @@ def test_transcript_counts_turns_tokens_corrections_and_defaults() -> None:
         "turns": 4,
         "corrections": 1,
         "defaults": 2,
-        "tokens": {"prompt": 20, "cached": 8, "completion": 4},
+        "tokens": {"prompt": 20, "completion": 4, "timing": {"cached": 8}},
     }
 
 
@@ -173,6 +178,31 @@ def test_everything_that_depends_on_time_is_under_timing() -> None:
 
     assert built(slow, wall_s=5.0) != built(RECORDS)
     assert without_timing(built(slow, wall_s=5.0)) == without_timing(built(RECORDS))
+
+
+def test_what_an_engine_had_in_its_cache_is_a_matter_of_time() -> None:
+    """It follows from what else the engine was working on: of a run that was killed it is another."""
+    cold = [replace(turn, reply=uncached(turn.reply)) for turn in RECORDS]
+    one, other = built(RECORDS), built(cold)
+
+    assert one["counts"] != other["counts"]
+    assert without_timing(one) == without_timing(other)
+    assert without_timing(index_row(one)["counts"]) == without_timing(index_row(other)["counts"])
+    frames = [
+        recorded_json(RecordedReply(turn_key="1/A/0/0", prompt_sha256="p", reply=turn.reply))
+        for turn in (RECORDS[0], cold[0])
+    ]
+    assert frames[0] != frames[1]
+    assert without_timing(frames[0]) == without_timing(frames[1])
+
+
+def test_transcript_of_format_1_is_read_as_one_of_this_format() -> None:
+    found = built(RECORDS)
+    text = encode_transcript({**found, "format": 1}).decode("ascii")
+    old = re.sub(r', "timing": \{("cached": \d+)\}', r", \1", text)
+
+    assert old.count('"cached"') == text.count('"cached"') == old.count(', "cached"') == 5
+    assert decode_transcript(old.encode("ascii")) == found
 
 
 def test_transcript_gives_back_its_task_and_its_replies() -> None:
@@ -196,7 +226,7 @@ def test_transcript_without_turns_can_be_written_and_read() -> None:
     assert replies_of(decode_transcript(encode_transcript(built([], failure="no")))) == []
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 3}', b'{"format": 1}', b"\xff"])
 def test_file_that_is_no_transcript_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_transcript(data)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from mac_runner.cli.results import summary_of
 from mac_runner.errors import RunDirectoryError
 from mac_runner.store import verify_run
+from mac_runner.store.frames import encode_frame
 from mac_runner.types import JsonObject
 
 
@@ -85,6 +88,112 @@ def test_verify_ignores_time_and_nothing_else(player: ModuleType, played: Path) 
     assert not verify_run(played, rebuild=lambda found: {**json.loads(json.dumps(late(found))), "extra": 1}).ok
 
 
+def test_row_that_is_not_that_of_its_transcript_is_found_though_its_frame_is_intact(
+    player: ModuleType, played: Path
+) -> None:
+    segment = played / "journal/000001.jsonl"
+    lines = [json.loads(line[9:]) for line in segment.read_bytes().splitlines()]
+    for record in lines:
+        if record["kind"] == "done" and record["id"] == "toy_00002":
+            record["row"]["counts"]["turns"] = 3
+    segment.write_bytes(b"".join(map(encode_frame, lines)))
+
+    texts = [finding.text for finding in verify_run(played, rebuild=player.rebuild).findings]
+
+    assert "toy_00002: its acknowledged row is not that of its transcript: counts.turns is 3, expected 4" in texts
+
+
+def test_temporary_files_are_no_results_and_no_damage(player: ModuleType, played: Path) -> None:
+    (played / "attempts").mkdir()
+    for place in (".", "journal", "transcripts", "attempts"):
+        (played / place / ".tmp-0badcafe-4242-000000000000").touch()
+
+    report = verify_run(played, rebuild=player.rebuild)
+
+    assert report.findings == ()
+    assert report.notes == (
+        "4 temporary files (.tmp-…): of a process at work, or left by one that was killed; the next run removes the "
+        "latter",
+    )
+    with player.open_toy(played, 4):
+        pass
+    assert not list(played.rglob(".tmp-*"))
+
+
+def test_stranger_among_the_transcripts_is_told_from_a_transcript(player: ModuleType, played: Path) -> None:
+    for name in ("notes.txt", "toy_00009.json"):
+        (played / "transcripts" / name).touch()
+
+    notes, orphan = verify_run(played, rebuild=player.rebuild).findings
+
+    assert notes.text == "transcripts/notes.txt: no transcript has such a name; a run leaves it alone"
+    assert "a run that goes on adopts it, or sets it aside in damaged/" in orphan.text
+
+
+def test_run_that_is_played_while_it_is_verified_is_not_damaged(player: ModuleType, run_dir: Path) -> None:
+    """Between any two looks of the checker conversations begin, end, are acknowledged and get their rows."""
+    with player.open_toy(run_dir, 3) as run:
+        player.play(run)
+    run = player.open_toy(run_dir, 9)
+
+    def meanwhile(transcript: JsonObject) -> JsonObject:
+        if run.counts.done < 6:
+            player.play(run, turns=player.TURNS + 1)
+            run.contents()
+        rebuilt: JsonObject = player.rebuild(transcript)
+        return rebuilt
+
+    with run:
+        player.play(run, turns=6)
+        run.contents()
+        report = verify_run(run_dir, rebuild=meanwhile)
+        # As a process that is slow leaves them for a moment: published, and not acknowledged; a row half written.
+        (run_dir / "transcripts/toy_00008.json").touch()
+        with (run_dir / "toy_index.jsonl").open("ab") as index:
+            index.write(b'{"task_id":"toy_0')
+        half_way = verify_run(run_dir, rebuild=player.rebuild)
+        (run_dir / "transcripts/toy_00000.json").unlink()
+        lost = verify_run(run_dir, rebuild=player.rebuild)
+
+    for found in (report, half_way):
+        assert found.findings == ()
+        assert f"the run is under way (pid {os.getpid()} on " in found.notes[-1]
+        assert "verify it again when it has ended" in found.notes[-1]
+    assert [finding.text for finding in lost.findings] == ["toy_00000: acknowledged, and its transcript is not there"]
+    assert not any("under way" in note for note in verify_run(run_dir, rebuild=player.rebuild).notes)
+
+
+def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(player: ModuleType, played: Path) -> None:
+    is_new = True
+
+    def meanwhile(transcript: JsonObject) -> JsonObject:
+        nonlocal is_new
+        if is_new:
+            is_new = False
+            with player.open_toy(played, 7) as run:
+                player.play(run)
+        rebuilt: JsonObject = player.rebuild(transcript)
+        return rebuilt
+
+    report = verify_run(played, rebuild=meanwhile)
+
+    assert report.findings == ()
+    assert "a process that has ended meanwhile" in report.notes[-1]
+
+
 def test_verify_of_no_run_directory_says_so(player: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="no run directory"):
         verify_run(tmp_path, rebuild=player.rebuild)
+
+
+def test_summary_that_is_written_before_the_run_closes_is_of_the_times_that_stand(
+    player: ModuleType, run_dir: Path
+) -> None:
+    """However long the closing takes: it finds nothing new to account for."""
+    with player.open_toy(run_dir, 2) as run:
+        player.play(run)
+        run.checkpoint({"models": {}})
+        run.write_summary(summary_of(run.contents()))
+        run.contents()
+
+    assert verify_run(run_dir, rebuild=player.rebuild, summarise=summary_of).findings == ()

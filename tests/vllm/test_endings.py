@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm import VllmBackend
+from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.clock import SystemClock
 from mac_runner.errors import ConfigError, EngineDeadError
 from mac_runner.types import Reply

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,8 +14,7 @@ import pytest
 
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.verifying import verify
-from mac_runner.store.transcripts import decode_transcript
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
 from tests.vllm.processes import all_processes, engine_processes
 from tests.vllm.table import THREADS, two_cores
@@ -90,18 +88,6 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def results(run: RunDir) -> dict[str, JsonValue]:
-    """Every transcript, without what depends on time and on what else the prefix cache held."""
-    files = sorted((run.path / "transcripts").glob("*.json"))
-    return {file.name: without_chance(decode_transcript(file.read_bytes())) for file in files}
-
-
-def without_chance(value: JsonValue) -> JsonValue:
-    if isinstance(value, dict):
-        return {key: without_chance(part) for key, part in value.items() if key not in ("cached", "timing")}
-    return [without_chance(part) for part in value] if isinstance(value, list) else value
-
-
 def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     lab: Lab, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +99,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
     assert f"{GAMES} finished, 0 failed" in out
     assert "model m: ready after" in errors
     assert "model m: its chat template opens a thought" in errors
-    assert "<think>" not in json.dumps(results(undisturbed))
+    assert "<think>" not in str(undisturbed.transcripts)
     assert all(line.startswith(("small: ", "model m: ", "written to ")) for line in errors.splitlines()), errors
 
     # One process of an engine of two copies dies: the run ends with all of them, and can be gone on with.
@@ -154,7 +140,7 @@ def test_run_stopped_in_every_way_ends_like_one_that_was_not(
 
     code, _, errors = MacRun(lab, file).ended()
     assert code == Exit.OK, errors
-    assert results(run) == results(undisturbed)
+    assert run.transcripts == undisturbed.transcripts
     assert verify(run.path) == Exit.OK
     done = Counter((event["task"], event["turn"]) for event in run.events("EVENT_INFER_DONE"))
     assert set(done.values()) == {1}

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.openai import OpenaiBackend
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.clock import SystemClock
-from mac_runner.config import OpenaiConfig
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
 from tests.sim.requests import request
 from tests.vllm.processes import PATIENCE_S

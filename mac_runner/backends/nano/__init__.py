@@ -1,8 +1,32 @@
-"""The engine of mac_runner itself, in this process: a model's directory is all it needs."""
+"""The backend `nano`: the engine of mac_runner itself, in this process, on a model's directory."""
 
 from __future__ import annotations
 
-from mac_runner.backends.nano.backend import NanoBackend
-from mac_runner.backends.nano.installed import check_installed
+from collections.abc import Iterator
 
-__all__ = ["NanoBackend", "check_installed"]
+from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.registry import BackendSpec
+
+__all__ = ["SPEC", "NanoConfig"]
+
+
+def _build(request: BackendRequest[NanoConfig]) -> Backend:
+    from mac_runner.backends.nano.backend import NanoBackend
+    from mac_runner.backends.nano.installed import check_installed
+
+    check_installed(request.name)
+    return NanoBackend(name=request.name, config=request.settings, traces=request.record_tokens, say=request.say)
+
+
+def _variants(settings: NanoConfig) -> Iterator[tuple[str, NanoConfig]]:
+    yield f"nano, {settings.model} in this process", settings
+
+
+SPEC = BackendSpec(
+    settings=NanoConfig,
+    build=_build,
+    variants=_variants,
+    packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance"),
+    holds_memory=True,
+)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.chat import notice_of_forms
-from mac_runner.config import NanoConfig
+from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.types import Reply, Request
 

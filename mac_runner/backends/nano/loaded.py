@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from mac_runner.backends.chat import ends_in_thought, with_thought
 from mac_runner.backends.nano.sampling import params_of
+from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.rendering import Conversation, Rendered, Renderer, renderer_of
-from mac_runner.config import NanoConfig
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,

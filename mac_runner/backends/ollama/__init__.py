@@ -1,8 +1,48 @@
-"""Models served by Ollama, through its official client."""
+"""The backend `ollama`: models served by Ollama, through its official client."""
 
 from __future__ import annotations
 
-from mac_runner.backends.ollama.backend import OllamaBackend
-from mac_runner.backends.ollama.survey import Survey, survey
+from collections.abc import Iterator
 
-__all__ = ["OllamaBackend", "Survey", "survey"]
+from mac_runner.backends.base import Backend, BackendRequest, Unsupported
+from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.clock import Clock
+from mac_runner.registry import BackendSpec
+
+__all__ = ["SPEC", "OllamaConfig"]
+
+
+def _build(request: BackendRequest[OllamaConfig]) -> Backend:
+    from mac_runner.backends.ollama.backend import OllamaBackend
+
+    request.refuse(Unsupported(tokens=True))
+    return OllamaBackend(
+        name=request.name,
+        config=request.settings,
+        settings=request.used_settings,
+        is_pulling=request.can_pull,
+        clock=request.clock,
+        say=request.say,
+    )
+
+
+def _variants(settings: OllamaConfig) -> Iterator[tuple[str, OllamaConfig]]:
+    yield f"ollama, {settings.model} at {settings.host}", settings
+
+
+async def _local(clock: Clock) -> str:
+    from mac_runner.backends.ollama.survey import described
+
+    return await described(str(OllamaConfig.model_fields["host"].default), clock)
+
+
+SPEC = BackendSpec(
+    settings=OllamaConfig,
+    build=_build,
+    variants=_variants,
+    packages=("ollama", "httpx"),
+    holds_memory=True,
+    can_pull=True,
+    connections=lambda settings: settings.max_in_flight,
+    local=_local,
+)

@@ -18,15 +18,16 @@ from typing import Final
 
 from ollama import AsyncClient, ChatResponse, ProcessResponse
 
-from mac_runner.backends.keys import discreet, key_in, unspoken
+from mac_runner.backends.keys import key_in
 from mac_runner.backends.ollama.pulling import follow_pull
+from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.backends.ollama.verdicts import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.versions import missing_in
 from mac_runner.backends.ollama.watching import watched
-from mac_runner.backends.ollama.wire import KEY_VARIABLE, Wire, client_of, version_of
+from mac_runner.backends.ollama.wire import KEY_VARIABLE, VERSION_CHARS_MAX, Wire, client_of, version_of
 from mac_runner.backends.ollama.wording import format_of, load_options, messages_of, options_of, reply_of
+from mac_runner.backends.redaction import Redactor, redacting
 from mac_runner.clock import Clock
-from mac_runner.config import OllamaConfig
 from mac_runner.errors import BackendError, ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import CANARY_S_MAX, OLLAMA_ANSWER_S_MAX, OLLAMA_LOAD_S_MAX
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
@@ -55,11 +56,12 @@ class OllamaBackend:
     ) -> None:
         self._key = ("model_definitions", name, "ollama_config")
         self._api_key = key_in(os.environ, KEY_VARIABLE)
+        self._redactor = Redactor(self._api_key)
         self._config = config
         self._settings = settings
         self._is_pulling = is_pulling
         self._clock = clock
-        self._say = discreet(say, self._api_key)
+        self._say = say
         self._context_tokens = config.num_ctx
         self._wire: Wire | None = None
         self._client: AsyncClient | None = None
@@ -71,12 +73,12 @@ class OllamaBackend:
 
     async def start(self) -> None:
         """Find the server and the model, and have it loaded, with the context it will be used with."""
-        with unspoken(self._api_key):
+        with redacting(self._redactor):
             await self._start()
 
     async def generate(self, request: Request) -> Reply:
         """One reply. How long a request may take is for the caller to say."""
-        with unspoken(self._api_key):
+        with redacting(self._redactor):
             return await self._generate(request)
 
     async def close(self) -> None:
@@ -87,7 +89,7 @@ class OllamaBackend:
 
     async def _start(self) -> None:
         await self.close()
-        self._wire = Wire(self._config.host, key=self._api_key, clock=self._clock)
+        self._wire = Wire(self._config.host, key=self._api_key, redactor=self._redactor, clock=self._clock)
         self._client = client_of(self._wire)
         async with self._starting(OLLAMA_ANSWER_S_MAX):
             await self._check_version(self._wire)
@@ -115,13 +117,13 @@ class OllamaBackend:
             if is_cut_off(error):
                 error.is_engine_death = not await self._is_there()
             raise
-        return reply_of(response, request, context_tokens=self._context_tokens)
+        return reply_of(response, request, context_tokens=self._context_tokens, redactor=self._redactor)
 
     async def _chat(self, client: AsyncClient, prompt: Prompt, sampling: Sampling) -> ChatResponse:
         config = self._config
         # The client builds the request from these; what it trips over is told by `verdicts` as the server's doing.
         messages, layout, options = messages_of(prompt), format_of(prompt), options_of(sampling, num_ctx=config.num_ctx)
-        with verdicts(config.host):
+        with verdicts(config.host, self._redactor):
             return await client.chat(
                 config.model,
                 messages,
@@ -181,12 +183,13 @@ class OllamaBackend:
         version = await version_of(wire)
         missing = missing_in(version, settings=self._settings)
         if missing is not None:
-            raise self._refusal(f"Ollama {version} at {self._config.host} will not do: {missing}")
+            shown = self._redactor.quoted(version, VERSION_CHARS_MAX)
+            raise self._refusal(f"Ollama {shown} at {self._config.host} will not do: {missing}")
 
     async def _has_model(self, client: AsyncClient) -> bool:
         model = self._config.model
         try:
-            with verdicts(self._config.host):
+            with verdicts(self._config.host, self._redactor):
                 await client.show(model)
         except UnknownModelError:
             if self._is_pulling:
@@ -199,14 +202,21 @@ class OllamaBackend:
         return True
 
     async def _pull(self, client: AsyncClient) -> None:
-        with verdicts(self._config.host):
+        with verdicts(self._config.host, self._redactor):
             progress = await client.pull(self._config.model, stream=True)
-        await follow_pull(self._config.model, progress, host=self._config.host, clock=self._clock, say=self._say)
+        await follow_pull(
+            self._config.model,
+            progress,
+            host=self._config.host,
+            redactor=self._redactor,
+            clock=self._clock,
+            say=self._say,
+        )
 
     async def _load(self, client: AsyncClient) -> None:
         """A chat without messages loads the model; with which context, the list of loaded models tells."""
         config = self._config
-        with verdicts(config.host):
+        with verdicts(config.host, self._redactor):
             await client.chat(
                 config.model,
                 [],

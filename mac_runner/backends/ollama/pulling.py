@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from mac_runner.backends.foreign import clipped
 from mac_runner.backends.ollama.verdicts import verdicts
+from mac_runner.backends.redaction import Redactor
 from mac_runner.clock import Clock
 from mac_runner.errors import EngineDeadError
 from mac_runner.limits import OLLAMA_PULL_SAY_INTERVAL_S, OLLAMA_PULL_STALL_S_MAX
@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 
 async def follow_pull(
-    model: str, progress: AsyncIterator[ProgressResponse], *, host: str, clock: Clock, say: Callable[[str], None]
+    model: str,
+    progress: AsyncIterator[ProgressResponse],
+    *,
+    host: str,
+    redactor: Redactor,
+    clock: Clock,
+    say: Callable[[str], None],
 ) -> None:
     """Follow a pull to its end. Raises EngineDeadError when it stalls or ends too early, else a BackendError."""
     last, said_at_s = "", float("-inf")
-    while (step := await _next(model, progress, host)) is not None:
-        line = f"pulling {model}: {_words(step)}"
+    while (step := await _next(model, progress, host, redactor)) is not None:
+        line = f"pulling {model}: {_words(step, redactor)}"
         if line != last and clock.monotonic_s() - said_at_s >= OLLAMA_PULL_SAY_INTERVAL_S:
             last, said_at_s = line, clock.monotonic_s()
             say(line)
@@ -36,10 +42,12 @@ async def follow_pull(
     raise EngineDeadError(f"the pull of {model} ended before it succeeded; run the same command again to go on with it")
 
 
-async def _next(model: str, progress: AsyncIterator[ProgressResponse], host: str) -> ProgressResponse | None:
+async def _next(
+    model: str, progress: AsyncIterator[ProgressResponse], host: str, redactor: Redactor
+) -> ProgressResponse | None:
     try:
         async with asyncio.timeout(OLLAMA_PULL_STALL_S_MAX):
-            with verdicts(host):
+            with verdicts(host, redactor):
                 return await anext(progress, None)
     except TimeoutError:
         raise EngineDeadError(
@@ -48,8 +56,8 @@ async def _next(model: str, progress: AsyncIterator[ProgressResponse], host: str
         ) from None
 
 
-def _words(step: ProgressResponse) -> str:
-    status = clipped(step.status or "", 80)
+def _words(step: ProgressResponse, redactor: Redactor) -> str:
+    status = redactor.quoted(step.status or "", 80)
     if not step.total:
         return status
     return f"{status}, {(step.completed or 0) / step.total:.0%} of {step.total / 1e6:,.0f} MB"

@@ -22,10 +22,20 @@ from typing import Final
 import httpx
 import ollama
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from mac_runner.backends.foreign import clipped
+from mac_runner.backends.complaint import Complaint, complaint_saying
+from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
-from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.config import allowed
+from mac_runner.errors import (
+    NO_DESCRIPTORS,
+    BackendError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+    lacks_descriptors,
+)
 
 CUT_OFF: Final = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """What a connection raises that breaks in the middle."""
@@ -54,7 +64,7 @@ class UnknownModelError(DeniedError):
 
 
 @contextmanager
-def verdicts(host: str) -> Iterator[None]:
+def verdicts(host: str, redactor: Redactor) -> Iterator[None]:
     """Turn whatever the client raises inside the block into a BackendError.
 
     The client reads an answer without looking at it first, so a malformed one surfaces as whatever the reading of it
@@ -63,17 +73,21 @@ def verdicts(host: str) -> Iterator[None]:
     try:
         yield
     except ollama.ResponseError as error:  # Told in the middle of a stream, after its status: `Wire` sees to that one.
-        raise refusal(None, clipped(str(error.error)), host) from None
+        raise refusal(None, complaint_saying(str(error.error), redactor), host) from None
     except (ConnectionError, httpx.TransportError) as error:
-        text = f"no answer from Ollama at {host}: {_words(error)}"
+        if lacks_descriptors(error):
+            raise TransientBackendError(f"Ollama at {host}: {NO_DESCRIPTORS}", is_busy=True) from error
+        text = f"no answer from Ollama at {host}: {_words(error, redactor)}"
         raise TransientBackendError(text, is_unreachable=True) from error
     except (httpx.HTTPError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise TransientBackendError(f"malformed answer from Ollama at {host}: {_words(error)}") from error
+        raise TransientBackendError(f"malformed answer from Ollama at {host}: {_words(error, redactor)}") from error
 
 
-def refusal(status: int | None, said: str, host: str, *, retry_after_s: float | None = None) -> BackendError:
+def refusal(status: int | None, complaint: Complaint, host: str, *, retry_after_s: float | None = None) -> BackendError:
     """The error for an answer that tells of one; `status` is None when it came in the middle of a stream."""
-    words = f"Ollama at {host}: " + ("" if status is None else f"status {status}: ") + (said or "not a word")
+    quoted = complaint.quoted or "not a word"
+    words = f"Ollama at {host}: {quoted}" if status is None else f"Ollama at {host}: status {status}: {quoted}"
+    said = complaint.text
     meaning = Meaning.BROKEN if status is None else meaning_of(status)
     if _TOO_LONG.search(said) and meaning is not Meaning.GATEWAY:
         return PromptTooLongError(words)
@@ -97,13 +111,20 @@ def is_cut_off(error: TransientBackendError) -> bool:
     return isinstance(error.__cause__, CUT_OFF)
 
 
-def _words(error: Exception) -> str:
+def _words(error: Exception, redactor: Redactor) -> str:
     """The class of a foreign error, and what it says as far as it fits; some say nothing."""
-    said = _flaws(error) if isinstance(error, ValidationError) else str(error)
-    return clipped(f"{type(error).__name__}: {said}").rstrip(": ")
+    if isinstance(error, ValidationError):
+        return redactor.quoted(f"an answer of another form: {_flaws(error)}")
+    return redactor.quoted(f"{type(error).__name__}: {error}").rstrip(": ")
 
 
 def _flaws(error: ValidationError) -> str:
     """Where an answer is wrong and how. By itself the error would quote it, with the middle of each value left out."""
-    flaws = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in flaws)
+    flaws = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, flaw['loc']))} is not {_wanted(flaw)}" for flaw in flaws)
+
+
+def _wanted(flaw: ErrorDetails) -> str:
+    if flaw["type"] == "missing":
+        return "there"
+    return allowed(flaw["type"], flaw.get("ctx", {})) or "of the right form"

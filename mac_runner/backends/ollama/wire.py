@@ -20,16 +20,17 @@ import httpx
 import ollama
 
 from mac_runner.backends.complaint import complaint_of
-from mac_runner.backends.foreign import clipped
 from mac_runner.backends.keys import bearer
 from mac_runner.backends.ollama.verdicts import CUT_OFF, refusal, verdicts
+from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.clock import Clock
-from mac_runner.errors import BackendError, TransientBackendError
+from mac_runner.errors import BackendError, TransientBackendError, lacks_descriptors
 from mac_runner.limits import HTTP_HANG_UP_S_MAX, OLLAMA_ANSWER_S_MAX, OLLAMA_BODY_BYTES_MAX
 
 KEY_VARIABLE: Final = "OLLAMA_API_KEY"
 """Where a proxy in front of the server asks for a key, this holds it; the client would read it by itself as it is."""
+VERSION_CHARS_MAX: Final = 40
 _CHAT_PATH: Final = "/api/chat"
 _TIMEOUT: Final = httpx.Timeout(None, connect=OLLAMA_ANSWER_S_MAX)
 _PLAIN: Final = {"accept-encoding": "identity"}
@@ -39,8 +40,9 @@ _WHOLE: Final = b',"truncate":false,"shift":false}'
 class Wire(httpx.AsyncHTTPTransport):
     """The connections to one server, and `headers` for each request to it."""
 
-    def __init__(self, host: str, *, key: str | None, clock: Clock) -> None:
+    def __init__(self, host: str, *, key: str | None, redactor: Redactor, clock: Clock) -> None:
         self.host = host
+        self.redactor = redactor
         self.headers = _PLAIN | bearer(key)
         self._clock = clock
         super().__init__(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), trust_env=False)
@@ -82,17 +84,19 @@ class Wire(httpx.AsyncHTTPTransport):
                 raise
             try:
                 return await self._new.handle_async_request(request)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except (httpx.ConnectError, httpx.ConnectTimeout) as unreached:
+                if lacks_descriptors(unreached):
+                    raise
                 # It was there a moment ago, and may have died over this.
                 raise fault from None
 
     async def _refusal(self, response: httpx.Response) -> BackendError:
         try:
-            said = complaint_of(await response.aread()).text
+            complaint = complaint_of(await response.aread(), self.redactor)
         finally:
             await response.aclose()
         pause_s = retry_after_s(response.headers.get("retry-after"), self._clock.utc_now())
-        return refusal(response.status_code, said, self.host, retry_after_s=pause_s)
+        return refusal(response.status_code, complaint, self.host, retry_after_s=pause_s)
 
 
 class _Bounded(httpx.AsyncByteStream):
@@ -119,11 +123,11 @@ def client_of(wire: Wire) -> ollama.AsyncClient:
 
 
 async def version_of(wire: Wire) -> str:
-    """The version of the server, for which the client has no call. Raises a BackendError."""
+    """The version of the server in its own words, for which the client has no call. Raises a BackendError."""
     web = httpx.AsyncClient(transport=wire, headers=wire.headers, timeout=_TIMEOUT)
-    with verdicts(wire.host):
+    with verdicts(wire.host, wire.redactor):
         response = await web.get(f"{wire.host.rstrip('/')}/api/version")
-        return clipped(str(response.json()["version"]), 40)
+        return str(response.json()["version"])
 
 
 def _whole(request: httpx.Request) -> httpx.Request:

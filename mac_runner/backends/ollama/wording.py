@@ -11,7 +11,8 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.backends.chat import CLOSED_THOUGHT, OPEN_THOUGHT
-from mac_runner.backends.foreign import clipped, scalars_only
+from mac_runner.backends.foreign import scalars_only
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import TransientBackendError
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
@@ -62,7 +63,7 @@ def format_of(prompt: Prompt) -> dict[str, JsonValue] | None:
     return None if prompt.choices is None else {"type": "string", "enum": list(prompt.choices)}
 
 
-def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | None) -> Reply:
+def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | None, redactor: Redactor) -> Reply:
     """The reply in `response`. Raises TransientBackendError when it was not brought to an end.
 
     A prompt that fills the whole context was cut to fit, or leaves no room for a reply: either way it did not fit.
@@ -70,12 +71,12 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
     tokens = TokenCount(prompt=_count(response.prompt_eval_count), completion=_count(response.eval_count))
     if context_tokens is not None and tokens.prompt >= context_tokens:
         return Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount(prompt=tokens.prompt))
-    finish_reason = _finish_reason(response, request.sampling, tokens)
+    finish_reason = _finish_reason(response, request.sampling, tokens, redactor)
     content = response.message.content or ""
     if request.prompt.schema is None and request.prompt.choices is not None:
         content = _unquoted(content)
     return Reply(
-        text=scalars_only(_with_thought(response.message.thinking or "", content)),
+        text=redactor.reply(scalars_only(_with_thought(response.message.thinking or "", content))),
         finish_reason=finish_reason,
         tokens=tokens,
     )
@@ -88,7 +89,7 @@ def _count(tokens: int | None) -> int:
     return tokens or 0
 
 
-def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCount) -> FinishReason:
+def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCount, redactor: Redactor) -> FinishReason:
     if response.done:
         match response.done_reason:
             case "stop":
@@ -97,7 +98,9 @@ def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCoun
                 return FinishReason.LENGTH
             case None:  # The documented example gives no reason.
                 return FinishReason.LENGTH if tokens.completion >= sampling.max_tokens else FinishReason.STOP
-    raise TransientBackendError(f"Ollama gave the request up (done_reason {clipped(str(response.done_reason), 40)!r})")
+    raise TransientBackendError(
+        f"Ollama gave the request up (done_reason {redactor.quoted(str(response.done_reason), 40)!r})"
+    )
 
 
 def _with_thought(thought: str, content: str) -> str:

@@ -1,8 +1,31 @@
-"""The backend `openai`: models behind servers that speak the OpenAI protocol, vLLM's among them."""
+"""The backend `openai`: models behind servers that speak the OpenAI protocol, including vLLM's server."""
 
 from __future__ import annotations
 
-from mac_runner.backends.openai.backend import OpenaiBackend
-from mac_runner.backends.openai.setup import build, check, lacks
+from collections.abc import Iterator
 
-__all__ = ["OpenaiBackend", "build", "check", "lacks"]
+from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.registry import BackendSpec
+
+__all__ = ["SPEC", "OpenaiConfig"]
+
+
+def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
+    from mac_runner.backends.openai.setup import build
+
+    return build(request)
+
+
+def _variants(settings: OpenaiConfig) -> Iterator[tuple[str, OpenaiConfig]]:
+    for url in settings.base_urls:
+        yield f"openai, {settings.model} at {url}", settings.model_copy(update={"base_urls": (url,)})
+
+
+SPEC = BackendSpec(
+    settings=OpenaiConfig,
+    build=_build,
+    variants=_variants,
+    packages=("aiohttp",),
+    connections=lambda settings: settings.max_in_flight,
+)

@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 from mac_runner.backends.chat import OPEN_THOUGHT
 from mac_runner.backends.complaint import Complaint, complaint_in, complaint_of
-from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.decoding import decode
 from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.retry_after import retry_after_s
 from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
 from mac_runner.errors import Verdict
@@ -79,22 +79,22 @@ class Answer:
     location: str | None = None
 
 
-def read_answer(answer: Answer, *, has_tokens: bool, now: datetime) -> Reply:
+def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Redactor) -> Reply:
     """The reply to a completion request; `has_tokens` when token ids were asked for. Raises SendingError."""
     if answer.status == 200:
-        body = decode(answer.body)
+        body = decode(answer.body, redactor)
         error = _error_in(body)
         if error is None:
-            return read_completion(body, has_tokens=has_tokens)
-        complaint = complaint_in(error)
+            return read_completion(body, has_tokens=has_tokens, redactor=redactor)
+        complaint = complaint_in(error, redactor)
     else:
-        complaint = complaint_of(answer.body)
+        complaint = complaint_of(answer.body, redactor)
     status = _status(answer, complaint)
     if is_overflow(status, complaint):
         return Reply(text="", finish_reason=FinishReason.OVERFLOW)
     if status in _TOO_LONG and ALL_THOUGHT in complaint.text:
         return Reply(text=OPEN_THOUGHT, finish_reason=FinishReason.LENGTH)
-    raise fault_of(answer, complaint, now)
+    raise fault_of(answer, complaint, now, redactor)
 
 
 def _error_in(body: JsonObject) -> JsonObject | None:
@@ -111,13 +111,13 @@ def _status(answer: Answer, complaint: Complaint) -> int:
     return complaint.status or 200 if answer.status == 200 else answer.status
 
 
-def fault_of(answer: Answer, complaint: Complaint, now: datetime) -> SendingError:
+def fault_of(answer: Answer, complaint: Complaint, now: datetime, redactor: Redactor) -> SendingError:
     """What is to be done about an answer that is neither a completion nor an overflow, but an error."""
     status = _status(answer, complaint)
     inside = ", told with status 200" if answer.status == 200 != status else ""
-    text = f"status {status}{inside}" + (f": {complaint.text}" if complaint.text else "")
+    text = f"status {status}{inside}" + (f": {complaint.quoted}" if complaint.quoted else "")
     if 300 <= answer.status < 400 and answer.location:
-        text += f"; it sends on to {clipped(answer.location)}, and nothing is sent on: name the right base_url"
+        text += f"; it sends on to {redactor.quoted(answer.location)}, and nothing is sent on: name the right base_url"
     has_ended = ENGINE_ENDED in complaint.text and status >= 500
     meaning = Meaning.BROKEN if has_ended else _meaning(status, complaint)
     verdict, standing = _ENDED if has_ended else _TREATMENTS[meaning]
@@ -147,13 +147,13 @@ def is_overflow(status: int, complaint: Complaint) -> bool:
     )
 
 
-def model_names(answer: Answer, now: datetime) -> tuple[str, ...]:
+def model_names(answer: Answer, now: datetime, redactor: Redactor) -> tuple[str, ...]:
     """The models a server lists. Raises SendingError."""
     if answer.status != 200:
-        raise fault_of(answer, complaint_of(answer.body), now)
-    body = decode(answer.body)
+        raise fault_of(answer, complaint_of(answer.body, redactor), now, redactor)
+    body = decode(answer.body, redactor)
     if body.get("error"):
-        raise fault_of(answer, complaint_in(body), now)
+        raise fault_of(answer, complaint_in(body, redactor), now, redactor)
     entries = body.get("data")
     names = [_name(entry) for entry in entries] if isinstance(entries, list) else []
     if not isinstance(entries, list) or None in names:

@@ -13,15 +13,15 @@ from typing import Final
 
 from yarl import URL
 
-from mac_runner.backends.keys import discreet, unspoken
 from mac_runner.backends.openai.answer import model_names, read_answer
 from mac_runner.backends.openai.body import BodyWriter
 from mac_runner.backends.openai.endpoints import Endpoint, Endpoints
 from mac_runner.backends.openai.faults import NoModelError, SendingError, Standing
 from mac_runner.backends.openai.news import News
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.backends.openai.wire import Wire
+from mac_runner.backends.redaction import Redactor, redacting
 from mac_runner.clock import Clock
-from mac_runner.config import OpenaiConfig
 from mac_runner.errors import (
     BackendError,
     ConfigError,
@@ -31,9 +31,10 @@ from mac_runner.errors import (
     Verdict,
 )
 from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX, ENDPOINT_STRIKES_MAX
-from mac_runner.printable import printable
 from mac_runner.types import Reply, Request
 
+_NAMES_CHARS_MAX: Final = 2000
+"""The length of a list of a server's models in an error."""
 _PATHS: Final = {"chat": "/chat/completions", "completions": "/completions"}
 
 
@@ -56,9 +57,10 @@ class OpenaiBackend:
         self._name = name
         self._config = config
         self._key = key
+        self._redactor = Redactor(key)
         self._has_tokens = has_tokens
         self._clock = clock
-        self._news = News(name, clock, discreet(say, key))
+        self._news = News(name, clock, say)
         self._writer = BodyWriter(config=config, has_tokens=has_tokens)
         self._endpoints = Endpoints(config.base_urls)
         self._targets = {endpoint: _url(endpoint, _PATHS[config.endpoint]) for endpoint in self._endpoints.all}
@@ -73,12 +75,12 @@ class OpenaiBackend:
 
     async def start(self) -> None:
         """Ask each server for its models. Raises ConfigError, or EngineDeadError when none answers."""
-        with unspoken(self._key):
+        with redacting(self._redactor):
             await self._start()
 
     async def generate(self, request: Request) -> Reply:
         """Send the request to one endpoint. Raises a BackendError."""
-        with unspoken(self._key):
+        with redacting(self._redactor):
             return await self._generate(request)
 
     async def close(self) -> None:
@@ -87,7 +89,7 @@ class OpenaiBackend:
             await self._wire.close()
 
     async def _start(self) -> None:
-        self._wire = Wire(self._key)
+        self._wire = Wire(self._key, self._redactor)
         async with asyncio.TaskGroup() as group:
             looks = [(endpoint, group.create_task(self._look(endpoint))) for endpoint in self._endpoints.all]
         silent: dict[Endpoint, str] = {}
@@ -138,7 +140,7 @@ class OpenaiBackend:
             raise
         finally:
             endpoint.in_flight -= 1
-        return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now())
+        return read_answer(answer, has_tokens=self._has_tokens, now=self._clock.utc_now(), redactor=self._redactor)
 
     async def _look(self, endpoint: Endpoint) -> SendingError | None:
         """What is wrong with an endpoint at the start; None when it serves the model.
@@ -147,12 +149,12 @@ class OpenaiBackend:
         """
         try:
             answer = await self._running.get(_url(endpoint, "/models"), deadline_s=CANARY_S_MAX)
-            names = model_names(answer, self._clock.utc_now())
+            names = model_names(answer, self._clock.utc_now(), self._redactor)
         except SendingError as fault:
             return fault if fault.verdict is Verdict.RETRY else await self._canary(endpoint)
         if self._config.model in names:
             return None
-        known = printable(", ".join(sorted(names)[:CONFIG_NAMES_MAX])) or "none"
+        known = self._redactor.quoted(", ".join(sorted(names)[:CONFIG_NAMES_MAX]), _NAMES_CHARS_MAX) or "none"
         text = f"it has no model {self._config.model!r}; it has: {known}"
         return NoModelError(text, standing=Standing.DOUBTFUL, verdict=Verdict.FAIL_CONVERSATION)
 
@@ -161,6 +163,8 @@ class OpenaiBackend:
         match fault.standing:
             case Standing.SOUND:
                 self._answered(endpoint)
+            case Standing.UNSENT:
+                pass
             case Standing.SHAKY:
                 if self._endpoints.strike(endpoint):
                     self._set_aside(endpoint, str(fault), pause_s=fault.retry_after_s)
@@ -215,6 +219,8 @@ class OpenaiBackend:
         """
         if fault.standing is Standing.REFUSING:
             return endpoint.refusals < ENDPOINT_STRIKES_MAX
+        if fault.standing is Standing.UNSENT:
+            return endpoint.is_up
         return fault.standing is Standing.SOUND
 
     async def _canary(self, endpoint: Endpoint) -> SendingError | None:
@@ -223,7 +229,7 @@ class OpenaiBackend:
             answer = await self._running.post(
                 self._targets[endpoint], self._writer.canary(), request_id="canary", deadline_s=CANARY_S_MAX
             )
-            read_answer(answer, has_tokens=False, now=self._clock.utc_now())
+            read_answer(answer, has_tokens=False, now=self._clock.utc_now(), redactor=self._redactor)
         except SendingError as fault:
             return fault
         return None
@@ -237,6 +243,9 @@ class OpenaiBackend:
             return self._nobody()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:
             return RequestRefusedError(text)
+        if fault.standing is Standing.UNSENT:
+            self._news.unsent(endpoint, str(fault))
+            return TransientBackendError(text, is_busy=True)
         now_s = self._clock.monotonic_s()
         endpoint.paused_until_s = now_s + (fault.retry_after_s or 0.0)
         goes_elsewhere = self._endpoints.leave(conversation, endpoint, now_s)

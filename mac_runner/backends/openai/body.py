@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.backends.chat import plain_text
-from mac_runner.config import OpenaiConfig
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sampling
 
 _OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")

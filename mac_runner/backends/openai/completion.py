@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final, cast
 
 from mac_runner.backends.chat import OPEN_THOUGHT
-from mac_runner.backends.foreign import clipped, scalars_only
+from mac_runner.backends.foreign import scalars_only
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
 from mac_runner.backends.openai.parts import Content, read_parts
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
@@ -31,18 +32,21 @@ _LOGPROB_MAX: Final = 1e6
 """What no log-probability comes near; 1e999 is an infinity to the decoder."""
 
 
-def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
+def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -> Reply:
     """The reply in `body`. Raises SendingError."""
     choices = body.get("choices")
     if not isinstance(choices, list) or len(choices) != 1:
         raise malformed("it does not hold exactly one choice")
     choice = _object(choices[0], "choices[0]")
-    finish_reason = _finish_reason(choice.get("finish_reason"))
+    finish_reason = _finish_reason(choice.get("finish_reason"), redactor)
     tokens = _usage(body.get("usage"))
     is_hidden = finish_reason is FinishReason.LENGTH and _has_hidden_thought(choice, body.get("usage"))
-    text = OPEN_THOUGHT if is_hidden else scalars_only(_text(choice))
+    text = OPEN_THOUGHT if is_hidden else scalars_only(_text(choice, redactor))
+    shown = redactor.reply(text)
     if not has_tokens:
-        return Reply(text=text, finish_reason=finish_reason, tokens=tokens)
+        return Reply(text=shown, finish_reason=finish_reason, tokens=tokens)
+    if shown != text:
+        raise malformed("it repeats the key, and so would its token ids")
     prompt_ids = choice.get("prompt_token_ids", body.get("prompt_token_ids"))
     trace = TokenTrace(
         prompt_ids=_token_ids(prompt_ids, "prompt_token_ids"),
@@ -54,7 +58,7 @@ def read_completion(body: JsonObject, *, has_tokens: bool) -> Reply:
     return Reply(text=text, finish_reason=finish_reason, tokens=tokens, trace=trace)
 
 
-def _finish_reason(reason: JsonValue) -> FinishReason:
+def _finish_reason(reason: JsonValue, redactor: Redactor) -> FinishReason:
     if isinstance(reason, str) and reason in _REASONS:
         return _REASONS[reason]
     match reason:
@@ -64,15 +68,18 @@ def _finish_reason(reason: JsonValue) -> FinishReason:
             raise _refused(_TOOL_CALL)
         case str() if reason in _CUT_OFF:
             raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.SHAKY)
-    found = repr(clipped(reason)) if isinstance(reason, str) else "null" if reason is None else type(reason).__name__
+    if isinstance(reason, str):
+        found = repr(redactor.quoted(reason))
+    else:
+        found = "null" if reason is None else type(reason).__name__
     raise malformed(f"finish_reason is {found}, none of {', '.join(_REASONS)}, content_filter")
 
 
-def _text(choice: JsonObject) -> str:
+def _text(choice: JsonObject, redactor: Redactor) -> str:
     if "message" not in choice:
         return _string(choice.get("text"), "text")
     message = _object(choice["message"], "message")
-    content = _content(message.get("content"))
+    content = _content(message.get("content"), redactor)
     if content.text:
         return content.text
     if content.thought:
@@ -87,14 +94,14 @@ def _text(choice: JsonObject) -> str:
     return ""  # The protocol has null for a reply without a word, too.
 
 
-def _content(content: JsonValue) -> Content:
+def _content(content: JsonValue, redactor: Redactor) -> Content:
     match content:
         case None:
             return Content()
         case str():
             return Content(text=content)
         case list():
-            return read_parts(content)
+            return read_parts(content, redactor)
     raise malformed("content is no text")
 
 

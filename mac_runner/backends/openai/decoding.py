@@ -10,14 +10,16 @@ import json
 import zlib
 from typing import Final, NamedTuple, NoReturn
 
-from mac_runner.backends.foreign import clipped
 from mac_runner.backends.openai.faults import malformed
+from mac_runner.backends.redaction import Redactor
 from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_QUOTED_BYTES: Final = 200
+_QUOTED_CHARS: Final = 200
+_LOOKED_AT_BYTES: Final = 4096
+"""Enough for a quotation of _QUOTED_CHARS in any characters."""
 _PLAIN: Final = frozenset({"", "identity"})
 
 
@@ -28,7 +30,7 @@ class _Member(NamedTuple):
     rest: bytes
 
 
-def decode(body: bytes) -> JsonObject:
+def decode(body: bytes, redactor: Redactor) -> JsonObject:
     """The JSON object in `body`, with or without a byte order mark. Raises SendingError, and nothing else."""
     try:
         value = _DECODER.decode(body.decode("utf-8-sig"))
@@ -36,20 +38,20 @@ def decode(body: bytes) -> JsonObject:
         raise malformed("JSON nested too deep") from None
     except ValueError as error:  # Of the bytes, of the JSON, of a number with too many digits, or of ours below.
         # A page of some proxy, or a stream that was not asked for: its beginning tells what the error cannot.
-        start = clipped(body[:_QUOTED_BYTES].decode("utf-8-sig", "replace"))
+        start = redactor.quoted(body[:_LOOKED_AT_BYTES].decode("utf-8-sig", "replace"), _QUOTED_CHARS)
         raise malformed(f"no JSON: {error}; it begins: {start}" if start else f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise malformed(f"JSON, but {type(value).__name__} in the place of an object")
     return value
 
 
-def unpacked(body: bytes, content_encoding: str) -> bytes:
+def unpacked(body: bytes, content_encoding: str, redactor: Redactor) -> bytes:
     """The body before a server compressed it, unasked. Raises SendingError, also when it unpacks beyond the limit."""
     encoding = content_encoding.strip().lower()
     if encoding in _PLAIN:
         return body
     if encoding not in ("gzip", "x-gzip"):
-        raise malformed(f"compressed as {clipped(encoding, 40)!r}, which was not asked for")
+        raise malformed(f"compressed as {redactor.quoted(content_encoding, 40)!r}, which was not asked for")
     plain, rest = _member(body, HTTP_BODY_BYTES_MAX)
     members = [plain]
     size = len(plain)

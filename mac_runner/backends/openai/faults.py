@@ -29,6 +29,8 @@ class Standing(Enum):
     """Nobody is there: it is set aside at once."""
     DOUBTFUL = "doubtful"
     """Only a small request of our own can tell whether it answers anybody."""
+    UNSENT = "unsent"
+    """Nothing came to it: this process had no file descriptor left for a connection."""
     CUT_OFF = "cut off"
     """It broke off while it worked: a small request of our own tells whether it died of it."""
 

@@ -47,6 +47,12 @@ class News:
             self._busy_at_s[endpoint] = self._clock.monotonic_s()
             self._say(f"model {self._name}: {endpoint.url} turns requests away ({why}); they are sent again")
 
+    def unsent(self, endpoint: Endpoint, why: str) -> None:
+        """A request could not be sent to it, and will be sent again."""
+        if self._is_time(self._busy_at_s, endpoint):
+            self._busy_at_s[endpoint] = self._clock.monotonic_s()
+            self._say(f"model {self._name}: {endpoint.url}: {why}; its requests are sent again")
+
     def _tell_down(self, endpoint: Endpoint, text: str) -> None:
         self._down.add(endpoint)
         self._down_at_s[endpoint] = self._clock.monotonic_s()

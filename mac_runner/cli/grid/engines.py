@@ -15,17 +15,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from mac_runner.backends import Backend, build_backend
+from mac_runner.backends import Backend
+from mac_runner.backends.building import build_backend
 from mac_runner.cli.grid.parts import Part
-from mac_runner.cli.locating import LocatedBackend
+from mac_runner.cli.locating import LocatedBackend, Refusals
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.environments.base import Policy
-
-HOLDS_MEMORY: Final = frozenset({"nano", "ollama", "vllm"})
-"""The backends whose models take this machine's memory while they are up."""
+from mac_runner.registry import backend_specs
 
 
 class _Key(NamedTuple):
@@ -52,7 +51,7 @@ class Engine:
     @property
     def holds_memory(self) -> bool:
         """Whether it takes this machine's memory."""
-        return self.definition.backend in HOLDS_MEMORY
+        return backend_specs()[self.definition.backend].holds_memory
 
     def build(self, clock: Clock, say: Callable[[str], None], *, is_pulling: bool) -> Backend:
         """The backend, not started. What it has to `say` is told apart from what others of that model have."""
@@ -68,9 +67,9 @@ class Engine:
             policy_of=policy_of,
             clock=clock,
             say=say if self.name == self.model else lambda line: say(f"{self.name}: {line}"),
-            is_pulling=is_pulling,
+            can_pull=is_pulling,
         )
-        return LocatedBackend(backend, self.loaded)
+        return LocatedBackend(backend, self.loaded, self.model)
 
 
 class Phase(NamedTuple):
@@ -113,22 +112,27 @@ def plan_engines(
     found: dict[_Key, Engine] = {}
     served: dict[str, dict[str, _Key]] = {}
     checked: set[tuple[_Key, str]] = set()
+    refusals = Refusals(len(of_all))
+    numbers = {part.slug: number for number, part in enumerate(of_all, start=1)}
     for part in parts:
         setup = part.setup()
         keys = served[part.slug] = {}
         for name, definition in part.experiment.model_definitions.items():
             agents = {a.model_dump_json(): a for a in part.experiment.agent_definitions if a.model == name}
-            key = keys[name] = _Key(definition.model_dump_json(), None)
-            if (scripted := definition.scripted_config) is not None:
-                key = keys[name] = _Key(key.definition, setup.policy(name, scripted.policy))
-            if (key, "".join(agents)) not in checked:
-                # Built to be checked with the settings of this combination, and with its places in the file.
-                setup.backend(name, definition, clock, say, is_pulling=is_pulling)
-                checked.add((key, "".join(agents)))
+            key = _Key(definition.model_dump_json(), None)
+            with refusals.of(numbers[part.slug]):
+                if (player := backend_specs()[definition.backend].policy(definition.settings)) is not None:
+                    key = _Key(key.definition, setup.policy(name, player))
+                if (key, "".join(agents)) not in checked:
+                    # Built to be checked with the settings of this combination, and with its places in the file.
+                    checked.add((key, "".join(agents)))
+                    setup.backend(name, definition, clock, say, is_pulling=is_pulling)
+            keys[name] = key
             engine = found.setdefault(
                 key, Engine(name=name, model=name, loaded=setup.loaded, definition=definition, policy=key.policy)
             )
             engine.agents |= agents
+    refusals.tell()
     _tell_apart(found.values(), of_all)
     return EnginePlan(
         engines={engine.name: engine for engine in found.values()},

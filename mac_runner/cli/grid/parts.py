@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.cli.locating import located
+from mac_runner.cli.locating import Refusals, located
 from mac_runner.cli.setup import Invocation, Setup, directory_of
 from mac_runner.config import Combination, Experiment, Grid, renamed
-from mac_runner.environments.registry import build_environment
+from mac_runner.environments.building import build_environment
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.store import GridRecord, Survey, grid_entries, read_grid, survey
 from mac_runner.types import Lineup
@@ -22,6 +22,7 @@ class Part:
     combination: Combination
     directory: Path
     lineup: Lineup | None
+    transcript_bytes_min: int
     limit: int | None
     shard: Shard | None
 
@@ -105,11 +106,14 @@ def set_up_grid(invocation: Invocation, grid: Grid) -> GridSetup:
     directory = directory_of(invocation, grid.name)
     known = read_grid(directory)
     parts = []
-    for combination in grid.combinations:
+    refusals = Refusals(len(grid.combinations))
+    for number, combination in enumerate(grid.combinations, start=1):
         slug = None if known is None else known.slug_of(combination.identity)
         if slug is not None and slug != combination.slug:
             combination = renamed(grid.name, combination, slug)
-        parts.append(_part(combination, directory, invocation))
+        with refusals.of(number):
+            parts.append(_part(combination, directory, invocation))
+    refusals.tell()
     return GridSetup(grid=grid, directory=directory, parts=tuple(parts), known=known)
 
 
@@ -128,12 +132,13 @@ def setups_by_definition(invocation: Invocation, grid: Grid) -> Iterator[Setup]:
 
 def _part(combination: Combination, directory: Path, invocation: Invocation) -> Part:
     with located(combination.loaded):
-        lineup = build_environment(combination.loaded.experiment).lineup
-        next(plan_of(combination.loaded.experiment, lineup)())
+        environment = build_environment(combination.loaded.experiment)
+        next(plan_of(combination.loaded.experiment, environment.lineup)())
     return Part(
         combination=combination,
         directory=directory / combination.slug,
-        lineup=lineup,
+        lineup=environment.lineup,
+        transcript_bytes_min=environment.transcript_bytes_min,
         limit=invocation.limit,
         shard=invocation.shard,
     )

@@ -19,8 +19,8 @@ from typing import Final
 from mac_runner.cli.grid.parts import Part
 from mac_runner.cli.results import summary_of
 from mac_runner.clock import Clock
+from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import StoreError
-from mac_runner.limits import GRID_RUNS_OPEN_MAX
 from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.store import GridRun, Run, merge_accounting, open_run
 from mac_runner.store.closing import Closing
@@ -55,7 +55,10 @@ class _AtWork:
         self.run.checkpoint({"played_s": round(now_s - self.began_at_s, 6)})
 
     def close(self) -> None:
-        """Close its run directory, with a summary of how far it came."""
+        """Close its run directory, with a summary of how far it came; one whose turn never came is left as it was."""
+        if not (self.run.has_begun or self.is_exhausted):
+            self.run.withdraw()
+            return
         with self.run:
             self.run.write_summary(summary_of(self.run.contents()))
 
@@ -79,6 +82,7 @@ class Pool(Closing):
         self._open: dict[Source, _AtWork] = {}
         self._closing: dict[Future[None], _AtWork] = {}
         self._has_room = asyncio.Event()
+        self._open_max = runs_within(limit())
         self._failure: StoreError | None = None
         self._callbacks: list[Callable[[StoreError], None]] = []
         self._accounting: JsonObject = {}
@@ -157,7 +161,7 @@ class Pool(Closing):
 
     async def _next_open(self) -> _AtWork | None:
         """The next combination, opened; None when there is none. Waits while too many are open."""
-        while len(self._open) + len(self._closing) >= GRID_RUNS_OPEN_MAX:
+        while len(self._open) + len(self._closing) >= self._open_max:
             self._has_room.clear()
             await self._has_room.wait()
         if self._ahead is None:
@@ -182,6 +186,8 @@ class Pool(Closing):
             clock=self._clock,
             shard=part.shard,
             is_guarded=True,
+            transcript_bytes_min=setup.environment.transcript_bytes_min,
+            restore=setup.restoration,
         )
         source = Source(
             environment=setup.environment,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mac_runner.cli.grid.parts import GridSetup, Part
 from mac_runner.cli.results import summary_of
 from mac_runner.reports import GridRow, csv_bytes, grid_table, has_parquet, parquet_bytes, summarise_grid
-from mac_runner.store import GridRecord, encode_for_reading, has_run, read_run, read_summary
+from mac_runner.store import GridRecord, encode_for_reading, has_run, read_run
 from mac_runner.types import JsonObject
 
 
@@ -21,8 +21,9 @@ class GridResults(NamedTuple):
     def files(self) -> dict[str, bytes]:
         """The files of the grid's directory that tell it; Parquet only where it can be written."""
         table = grid_table(self.rows)
-        files = {"grid.csv": csv_bytes(table), "summary.json": encode_for_reading(self.summary)}
-        return {**files, "grid.parquet": parquet_bytes(table)} if has_parquet() else files
+        typed = {"grid.parquet": parquet_bytes(table)} if has_parquet() else {}
+        # The summary last: it says of when the tables are.
+        return {"grid.csv": csv_bytes(table), **typed, "summary.json": encode_for_reading(self.summary)}
 
 
 def gather(
@@ -30,13 +31,12 @@ def gather(
 ) -> GridResults:
     """Read what stands in the directories of the combinations that are asked for."""
     sessions = {entry.slug: entry.session for entry in record.entries}
-    complete = {part.slug for part in setup.parts if is_complete(part)}
     rows = tuple(
         GridRow(
             slug=part.slug,
             values=part.combination.values,
             session=sessions[part.slug],
-            summary=_summary(part, is_complete=part.slug in complete),
+            summary=_summary(part),
         )
         for part in setup.parts
     )
@@ -44,15 +44,13 @@ def gather(
         name=setup.grid.name,
         profile=setup.grid.profile,
         rows=rows,
-        complete=len(complete),
+        complete=sum(map(is_complete, setup.parts)),
         left_out=setup.left_out,
         accounting=accounting,
     )
     return GridResults(rows, summary)
 
 
-def _summary(part: Part, *, is_complete: bool) -> JsonObject | None:
-    """The summary of a combination: the one it has, when that is its last, or as far as it is now."""
-    if is_complete:
-        return read_summary(part.directory)
+def _summary(part: Part) -> JsonObject | None:
+    """The summary of a combination, made of what its directory holds: the one that is written there is for people."""
     return summary_of(read_run(part.directory)) if has_run(part.directory) else None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from mac_runner.cli.collecting import seldom_collecting
+from mac_runner.cli.connections import concurrency_within_descriptors, connections_of
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.grid.engines import EnginePlan, Phase, plan_engines
 from mac_runner.cli.grid.parts import GridSetup, set_up_grid
@@ -18,10 +19,12 @@ from mac_runner.cli.setup import Invocation
 from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.config import Grid
+from mac_runner.descriptors import limit, runs_within
+from mac_runner.limits import SPACE_TRANSCRIPT_BYTES_MIN
 from mac_runner.reports import PARQUET_HINT, has_parquet, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
-from mac_runner.store import Survey, grid_accounting, open_grid, write_tables
+from mac_runner.store import Need, Survey, grid_accounting, open_grid, write_tables
 
 
 def run_grid(invocation: Invocation, grid: Grid) -> Exit:
@@ -34,11 +37,21 @@ def run_grid(invocation: Invocation, grid: Grid) -> Exit:
         return _told_again(invocation, setup, clock)
     display = choose_display(sys.stderr, live=invocation.is_live, quiet=invocation.is_quiet)
     engines = plan_engines(pending, setup.parts, clock, display.say, is_pulling=invocation.is_pulling)
-    with open_grid(setup.directory, asked=setup.asked, clock=clock, say=display.say) as grid_run:
+    phases = engines.phases(pending)
+    concurrency = concurrency_within_descriptors(
+        display.say,
+        wanted=max((connections_of(engine.definition for engine in phase.engines) for phase in phases), default=0),
+        concurrency=invocation.concurrency,
+        runs_open=min(len(pending), runs_within(limit())),
+    )
+    needs = [
+        Need(surveys[part.slug].left, max(SPACE_TRANSCRIPT_BYTES_MIN, part.transcript_bytes_min)) for part in pending
+    ]
+    with open_grid(setup.directory, asked=setup.asked, clock=clock, needs=needs, say=display.say) as grid_run:
         done = sum(found.finished + found.failed for found in surveys.values())
         with Pool(grid_run, engines.served, clock, done=done) as pool, seldom_collecting():
-            session = _Session(invocation, setup, surveys, pool, display, clock)
-            is_done = run_loop(session.play(engines.phases(pending), engines))
+            session = _Session(invocation, setup, surveys, pool, display, clock, concurrency=concurrency)
+            is_done = run_loop(session.play(phases, engines))
         found = {part.slug: part.survey().is_complete for part in pending}
         results = gather(setup, grid_run.record, grid_run.accounting(), lambda part: found.get(part.slug, True))
         grid_run.write_tables(results.files())
@@ -61,8 +74,11 @@ class _Session:
         pool: Pool,
         display: Display,
         clock: Clock,
+        *,
+        concurrency: int | None,
     ) -> None:
         self._invocation = invocation
+        self._concurrency = concurrency
         self._setup = setup
         self._pool = pool
         self._display = display
@@ -98,7 +114,7 @@ class _Session:
             work=self._pool,
             backends=backends,
             log=self._pool,
-            concurrency=self._invocation.concurrency,
+            concurrency=self._concurrency,
             clock=self._clock,
             stop=stop,
             progress=self._progress,

@@ -1,7 +1,61 @@
-"""Agents with roles and identities discuss questions for some rounds; who reads whom is a setting."""
+"""Discussions: agents with roles and identities discuss questions for some rounds."""
 
 from __future__ import annotations
 
-from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["DiscussionEnvironment"]
+from mac_runner.environments.discussion.settings import DiscussionConfig
+from mac_runner.problems import Problem
+from mac_runner.registry import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
+    from mac_runner.environments.base import Environment
+
+__all__ = ["SPEC", "DiscussionConfig"]
+
+
+def _build(experiment: Experiment) -> Environment:
+    from mac_runner.environments.discussion.environment import DiscussionEnvironment
+
+    return DiscussionEnvironment(experiment)
+
+
+def _check(experiment: Experiment, settings: DiscussionConfig) -> Iterable[Problem]:
+    from mac_runner.environments.discussion.consistency import discussion_problems
+
+    return discussion_problems(experiment, settings)
+
+
+def _materials(settings: DiscussionConfig, base: Path, cache: dict[str, object]) -> DiscussionConfig:
+    from mac_runner.environments.discussion.materials import with_materials
+
+    return with_materials(settings, base, cache)
+
+
+def _convert(name: str, files: Mapping[str, bytes]) -> bytes:
+    from mac_runner.environments.discussion.formats import convert
+
+    return convert(name, files)
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[Mapping[str, bytes]], bytes]]] = MappingProxyType(
+    {name: partial(_convert, name) for name in ("bbq", "discrim-eval")}
+)
+
+SPEC = EnvironmentSpec(
+    section="discussion",
+    settings=DiscussionConfig,
+    description="Settings of the environment `discussion`.",
+    build=_build,
+    needs="questions or topics",
+    check=_check,
+    materials=_materials,
+    material=lambda settings, index: settings.question_at(index).to_json(),
+    needs_files=lambda settings: bool(settings.questions),
+    converters=_CONVERTERS,
+)

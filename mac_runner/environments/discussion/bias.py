@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mac_runner.config import Question
 from mac_runner.environments.discussion.answers.words import words
+from mac_runner.environments.discussion.questions import Question
 from mac_runner.types import JsonObject, JsonValue
 
 _ALIASES: Final = {

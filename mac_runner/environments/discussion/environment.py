@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
-from mac_runner.config import AgentDefinition, DiscussionConfig, Experiment, PromptConfig, parse_question
-from mac_runner.config.discussion import DiscussionRole
+from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.environments.base import Policy
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.players import POLICIES
+from mac_runner.environments.discussion.questions import parse_question
 from mac_runner.environments.discussion.rehearsal import rehearse
+from mac_runner.environments.discussion.reproduction import Recorder, check_reproduced
 from mac_runner.environments.discussion.roles import ROLES
+from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.table import Seat, Table
 from mac_runner.environments.discussion.templates import PromptTemplate
 from mac_runner.environments.discussion.visibility import readable
@@ -20,6 +24,9 @@ from mac_runner.environments.gating import gated
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
 from mac_runner.types import Task
 
+_TURN_BYTES_MIN: Final = 1_000
+"""A turn in a transcript: its key, its digest, a short reply, what was made of it, and the event it became."""
+
 
 class DiscussionEnvironment:
     """Conversation number i is about question i, over and over; every agent definition takes part once."""
@@ -27,16 +34,16 @@ class DiscussionEnvironment:
     lineup = None
 
     def __init__(self, experiment: Experiment) -> None:
-        if experiment.discussion is None:
-            raise ConfigError("environment discussion needs a section `discussion` with `questions` or `topics`")
-        settings = experiment.discussion
-        self._rules = Rules(
-            settings=settings, template=_template(settings.prompt), corrections_max=experiment.retry_config.max_retries
-        )
+        settings = experiment.settings_as(DiscussionConfig)
+        template = _template(settings.prompt)
+        self._rules = Rules(settings=settings, template=template, corrections_max=experiment.retry_config.max_retries)
         self._seats = tuple(_seated(experiment.agent_definitions, settings))
+        self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
         if settings.prompt.template is not None:
             try:
-                rehearse(self._rules, self._seats)
+                recorder = Recorder(template)
+                rehearse(replace(self._rules, template=recorder), self._seats)
+                check_reproduced(settings.prompt.template, _source(settings.prompt), recorder.renderings)
             except ConversationError as fault:
                 raise _refused(settings.prompt, fault) from fault
 
@@ -51,6 +58,14 @@ class DiscussionEnvironment:
         if name not in POLICIES:
             raise ConfigError(f"environment discussion has no policy {name!r}; it has {', '.join(sorted(POLICIES))}")
         return POLICIES[name]
+
+
+def _rounds_min(settings: DiscussionConfig, seats: tuple[Seat, ...]) -> int:
+    """How many rounds a discussion has at least."""
+    stopping = settings.stopping
+    has_judge = stopping.by_judge and any(seat.role == "judge" for seat in seats)
+    may_stop = has_judge or stopping.on_consensus or stopping.stable_rounds is not None
+    return stopping.min_rounds if may_stop else settings.max_rounds
 
 
 def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig) -> Iterator[Seat]:
@@ -84,9 +99,13 @@ def _role(definition: AgentDefinition) -> DiscussionRole:
 def _template(prompt: PromptConfig) -> PromptTemplate:
     """The template of the experiment. Raises ConfigError with the key that names it."""
     try:
-        return PromptTemplate(prompt.template, source=prompt.template_file or "template")
+        return PromptTemplate(prompt.template, source=_source(prompt))
     except ConfigError as fault:
         raise _refused(prompt, fault) from fault
+
+
+def _source(prompt: PromptConfig) -> str:
+    return prompt.template_file or "template"
 
 
 def _refused(prompt: PromptConfig, fault: MacRunnerError) -> ConfigError:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.config import AgentDefinition, IdentityRevealConfig
+from mac_runner.config import AgentDefinition
+from mac_runner.environments.discussion.settings import IdentityRevealConfig
 
 _NOUN_WORDS_MAX: Final = 6
 _ADJECTIVES: Final = ("age", "race", "ethnicity", "nationality", "religion")

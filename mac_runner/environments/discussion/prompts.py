@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.config import Question
+from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.roles import Field, Moment, Role
 from mac_runner.environments.discussion.roles.base import words_field
 from mac_runner.environments.discussion.table import Seat, Statement

@@ -10,9 +10,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from mac_runner.config import Choice, Question, QuestionType
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.players import POLICIES
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
 from mac_runner.environments.discussion.table import Seat, Table
 from mac_runner.environments.discussion.writing import Rules
 from mac_runner.types import Reply

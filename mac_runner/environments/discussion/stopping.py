@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
-from mac_runner.config import StoppingConfig
 from mac_runner.environments.discussion.answers.words import words
+from mac_runner.environments.discussion.settings import StoppingConfig
 from mac_runner.environments.discussion.table import Table
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from mac_runner.config import Question
-from mac_runner.config.discussion import DiscussionRole
 from mac_runner.environments.discussion.answers import Problem
 from mac_runner.environments.discussion.identity import Identity
+from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.settings import DiscussionRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

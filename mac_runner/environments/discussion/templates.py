@@ -1,4 +1,4 @@
-"""The words of prompts as Jinja templates: the built-in one, and those of one's own, sandboxed and checked beforehand.
+"""The words of prompts as Jinja templates: the built-in one, and those of one's own, in a sandbox (`sandbox/`).
 
 A template is three blocks: `system`, and the user message in its `first_round` and `later_round` forms. A template of
 one's own may leave out blocks; the built-in ones stand in for them. It is given the fields of `FIELDS` and no others,
@@ -8,18 +8,17 @@ text of models only as it may be shown (`markup.defuse`), and it is tried on a s
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypedDict
+from collections.abc import Generator, Mapping
+from typing import Final, Protocol, cast
 
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from mac_runner.config.problems import suggestion
 from mac_runner.environments.discussion.default_template import DEFAULT_TEMPLATE
+from mac_runner.environments.discussion.sandbox import GLOBALS, METER, Meter, Sandbox, compiled, parsed
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.limits import PROMPT_CHARS_MAX
+from mac_runner.problems import suggestion
 
 BLOCKS: Final = ("system", "first_round", "later_round")
 FIELDS: Final = (
@@ -46,34 +45,23 @@ FIELDS: Final = (
 """What a template may name; docs/discussion.md says what each of them is."""
 
 
-class _Options(TypedDict):
-    undefined: type[StrictUndefined]
-    trim_blocks: bool
-    lstrip_blocks: bool
-
-
 _IMPLIED: Final = ("loop", "caller", "varargs", "kwargs")
 """What Jinja itself defines inside loops and macros."""
 
-_EXPONENT_MAX: Final = 64
-_OPTIONS: Final[_Options] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+_FAULTS: Final = (
+    *(TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
+"""What a template raises: Jinja's errors, and what its filters and the operations on values raise in plain Python."""
 
 Values = Mapping[str, object]
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a slip such as `"-" * 10 ** 10` does not take the machine's memory either."""
+class Blocks(Protocol):
+    """The three blocks of a prompt, ready to be rendered."""
 
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
-        """A product or a power, unless it would be out of all proportion."""
-        for one, other in ((left, right), (right, left)):
-            if isinstance(other, int) and isinstance(one, str | list | tuple) and len(one) * other > PROMPT_CHARS_MAX:
-                raise SecurityError(f"repeats a text past {PROMPT_CHARS_MAX} characters")
-        if operator == "**" and isinstance(right, int) and right > _EXPONENT_MAX:
-            raise SecurityError(f"the exponent {right} is more than {_EXPONENT_MAX}")
-        return super().call_binop(context, operator, left, right)
+    def render(self, block: str, values: Values) -> str:
+        """One block with its values."""
+        ...
 
 
 class PromptTemplate:
@@ -82,9 +70,9 @@ class PromptTemplate:
     def __init__(self, own: str | None = None, *, source: str = "template") -> None:
         """Raises ConfigError naming `source`, the line and the remedy when `own` cannot be used."""
         self._source = source
-        self._globals = dict(_environment().globals)
         # The built-in template is our own and needs no sandbox, which costs several times what rendering does.
-        self._default = default = Environment(**_OPTIONS).from_string(DEFAULT_TEMPLATE)  # noqa: S701 - no HTML
+        plain = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - no HTML
+        self._default = default = plain.from_string(DEFAULT_TEMPLATE)
         self._blocks = {name: (default, default.blocks[name]) for name in BLOCKS}
         if own is not None:
             template = _compiled(own, source)
@@ -96,37 +84,38 @@ class PromptTemplate:
         Raises ConversationError, naming the line, when the template cannot be rendered with these values.
         """
         template, render = self._blocks[block]
+        is_own = template is not self._default
         try:
             # With all names in one mapping Jinja makes no copy of it.
-            context = template.new_context({**self._globals, **values}, shared=True)
-            pieces = render(context)
-            return "".join(pieces if template is self._default else _bounded(pieces)).strip("\n")
-        except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
+            named = {**GLOBALS, **values, METER: Meter()} if is_own else {**values}
+            pieces = cast("Generator[str]", render(template.new_context(named, shared=True)))
+            return (_bounded(pieces) if is_own else "".join(pieces)).strip("\n")
+        except _FAULTS as fault:
             raise ConversationError(
                 f"{self._source}:{_line_of(fault, template)}: block {block}: {fault}; mend it"
             ) from fault
 
 
-def _bounded(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces of a text that is no longer than a prompt may be."""
-    length = 0
+def _bounded(pieces: Generator[str]) -> str:
+    """A text that is no longer than a prompt may be, and that can be sent."""
+    taken, length = [], 0
     for piece in pieces:
+        taken.append(piece)
         length += len(piece)
         if length > PROMPT_CHARS_MAX:
-            raise SecurityError(f"writes more than {PROMPT_CHARS_MAX} characters")
-        yield piece
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    return _Sandbox(**_OPTIONS)
+            # Raised in the template, it has the line.
+            pieces.throw(SecurityError(f"writes more than {PROMPT_CHARS_MAX} characters"))
+    text = "".join(taken)
+    text.encode()  # Half of a surrogate pair, which an escape can write, is no text.
+    return text
 
 
 def _compiled(text: str, source: str) -> Template:
-    environment = _environment()
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True)
     try:
-        tree = environment.parse(text)
+        tree = parsed(sandbox, text)
         _refuse_unknown(tree, source)
-        return environment.from_string(text)
+        return Template.from_code(sandbox, compiled(sandbox, tree), {})
     except TemplateSyntaxError as fault:
         raise ConfigError(f"{source}:{fault.lineno}: {fault.message}; mend the template") from fault
 
@@ -138,13 +127,10 @@ def _refuse_unknown(tree: nodes.Template, source: str) -> None:
     for block in blocks:
         if block.name not in BLOCKS:
             raise ConfigError(f"{source}:{block.lineno}: unknown block {block.name!r}{suggestion(block.name, BLOCKS)}")
-    for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
-        if (found := tree.find(kind)) is not None:
-            raise ConfigError(f"{source}:{found.lineno}: a template is one file and takes in no other; copy it in")
     made = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
     made |= {macro.name for macro in tree.find_all(nodes.Macro)}
     for name in tree.find_all(nodes.Name):
-        if name.name not in {*FIELDS, *made, *_environment().globals, *_IMPLIED}:
+        if name.name not in {*FIELDS, *made, *GLOBALS, *_IMPLIED}:
             raise ConfigError(f"{source}:{name.lineno}: unknown field {name.name!r}{suggestion(name.name, FIELDS)}")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mac_runner.config import RoutingStrategy
+from mac_runner.environments.discussion.settings import RoutingStrategy
 from mac_runner.environments.discussion.table import Seat, Statement, Table
 
 

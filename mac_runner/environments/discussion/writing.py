@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mac_runner.config import DiscussionConfig
 from mac_runner.environments.discussion.answers import Matcher
 from mac_runner.environments.discussion.answers.labels import listed
 from mac_runner.environments.discussion.prompts import (
@@ -23,9 +22,10 @@ from mac_runner.environments.discussion.prompts import (
     reply_schema,
 )
 from mac_runner.environments.discussion.roles import ROLES, Moment
+from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.stopping import majority
 from mac_runner.environments.discussion.table import Seat, Statement, Table
-from mac_runner.environments.discussion.templates import PromptTemplate
+from mac_runner.environments.discussion.templates import Blocks
 from mac_runner.environments.discussion.visibility import Known, known_to
 from mac_runner.types import JsonObject, Message, Prompt
 
@@ -35,7 +35,7 @@ class Rules:
     """What all discussions of an experiment have in common."""
 
     settings: DiscussionConfig
-    template: PromptTemplate
+    template: Blocks
     corrections_max: int
 
 

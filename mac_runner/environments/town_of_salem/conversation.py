@@ -10,7 +10,6 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-from mac_runner.config import GameLatency
 from mac_runner.environments.town_of_salem.acts import Act
 from mac_runner.environments.town_of_salem.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.events import Events
@@ -18,6 +17,7 @@ from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedings
 from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
 from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.environments.town_of_salem.state import GameState
 from mac_runner.environments.town_of_salem.telling import Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.tools import observe

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Final
 
-from mac_runner.config import Experiment, GameConfig
+from mac_runner.config import Experiment
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rules import new_game
+from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
 from mac_runner.environments.town_of_salem.state import Options
 from mac_runner.errors import ConfigError
 from mac_runner.types import Lineup, Task
+
+_DAYS_MIN: Final = 2
+_TURN_BYTES_MIN: Final = 900
+"""A turn in a transcript: its key, its digest, a short reply, what was made of it, and the events it became."""
 
 
 class TownOfSalem:
     """Games of one experiment: its role list, its rules, its players."""
 
     def __init__(self, experiment: Experiment) -> None:
-        game = experiment.game or GameConfig()
+        game = experiment.settings_as(GameConfig)
         self._slots = role_list(game.lobby)
+        self._seats = game.seats
         self._options = options_of(game)
         self._system = system_text(self._slots, self._options)
         self._latency = game.latency
+        self.transcript_bytes_min = _turns_min(len(self._slots), game.calendar) * _TURN_BYTES_MIN
         self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
         self._speak_after = {
@@ -35,7 +43,7 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, a slot a role, and the names players go by."""
-        return Lineup(slots=self._slots, names=NAMES)
+        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, key=("game", "seats"))
 
     def open(self, task: Task) -> Game:
         """A game in its greeting: the role of a seat is that of the slot its agent was given."""
@@ -74,6 +82,18 @@ class TownOfSalem:
             known = ", ".join(POLICIES)
             raise ConfigError(f"town_of_salem has no scripted policy {name!r}; it has: {known}")
         return POLICIES[name]
+
+
+def _turns_min(players: int, calendar: GameCalendar) -> int:
+    """The turns of a short game: the greeting, then as many nights and days as it takes to end by what players do.
+
+    Players die, so the days are counted as though all were alive and not all of the rounds were held.
+    """
+    if calendar.completion_tokens_max is not None:
+        return players * calendar.greeting_rounds
+    talk = 1 if calendar.discussion_mode == "bidding" else calendar.discussion_rounds
+    days = min(_DAYS_MIN, max(0, calendar.max_days - 1))
+    return players * (calendar.greeting_rounds + days * (1 + talk + calendar.vote_rounds))
 
 
 def options_of(game: GameConfig) -> Options:

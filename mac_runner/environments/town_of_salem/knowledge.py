@@ -14,6 +14,7 @@ from mac_runner.environments.town_of_salem.acts import offers
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.narration import line
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.state import TEAMS, GameState, Phase
 
 
@@ -44,16 +45,6 @@ class GameLog:
             for seat in sorted(event.audience):
                 self.private[seat].append(event)
                 self.private_lines[seat].append(told)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """An act this seat may choose now, with names instead of seats."""
-
-    verb: str
-    targets: tuple[str, ...] = ()
-    seconds: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from random import Random
-from types import MappingProxyType
 
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role, follows_roles
 from mac_runner.environments.town_of_salem.state import Faction
 from mac_runner.errors import ConfigError
 from mac_runner.limits import DEALS_MAX
@@ -96,7 +95,10 @@ NAMES = (
 """Public names of the players; no name is part of another."""
 
 
-def _random_slots() -> dict[str, tuple[str, ...]]:
+@follows_roles
+@cache
+def random_slots() -> Mapping[str, tuple[str, ...]]:
+    """Slots that are filled by lot, and the role ids each may become."""
     slots = {
         "any": tuple(ROLES),
         **{
@@ -109,19 +111,17 @@ def _random_slots() -> dict[str, tuple[str, ...]]:
     # A Vampire is a neutral too.
     slots["random neutral"] = tuple(role.id for role in ROLES.values() if role.alignment.value.startswith("neutral"))
     del slots["random vampire"]
-    # In the classic list there are no Vampires, and so none who hunt them.
-    slots["classic town killing"] = ("veteran", "vigilante")
-    slots["classic random town"] = tuple(role for role in slots["random town"] if role != "vampire hunter")
+    classic = [role for role in ROLES.values() if role.is_classic and role.faction is Faction.TOWN]
+    slots["classic town killing"] = tuple(
+        role.id for role in classic if role.alignment is Alignment.TOWN_KILLING and role.id not in _CLASSIC
+    )
+    slots["classic random town"] = tuple(role.id for role in classic)
     return slots
-
-
-RANDOM_SLOTS: Mapping[str, tuple[str, ...]] = MappingProxyType(_random_slots())
-"""Slots that are filled by lot, and the role ids each may become."""
 
 
 def roles_of(slot: str) -> tuple[str, ...]:
     """The role ids a slot may hold: one for a role, several for a random slot."""
-    return RANDOM_SLOTS.get(slot) or (slot,)
+    return random_slots().get(slot) or (slot,)
 
 
 def slot_name(slot: str) -> str:
@@ -129,6 +129,7 @@ def slot_name(slot: str) -> str:
     return ROLES[slot].name if slot in ROLES else slot.removeprefix("classic ").title()
 
 
+@follows_roles
 @cache
 def roles_in_play(lobby: tuple[str, ...]) -> tuple[Role, ...]:
     """Every role that may turn up in a game of this lobby, what players can turn into included, by name."""
@@ -185,11 +186,11 @@ def _refusal(why: str) -> ConfigError:
 
 
 def _check(slots: tuple[str, ...]) -> None:
-    unknown = sorted(set(slots) - set(ROLES) - set(RANDOM_SLOTS))
+    unknown = sorted(set(slots) - set(ROLES) - set(random_slots()))
     if unknown:
         raise _refusal(
             f"unknown roles: {', '.join(unknown)}; the roles are: {', '.join(ROLES)}; "
-            f"slots filled by lot: {', '.join(RANDOM_SLOTS)}"
+            f"slots filled by lot: {', '.join(random_slots())}"
         )
     twice = sorted(role for role, count in Counter(slots).items() if count > 1 and _is_unique(role))
     if twice:

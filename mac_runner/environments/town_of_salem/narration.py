@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
+from mac_runner.environments.town_of_salem.roles.base import with_article
+from mac_runner.environments.town_of_salem.state import LYNCH, Phase
 from mac_runner.types import JsonObject
 
-_CAUSES = {
-    "lynch": "lynched by the Town",
-    "mafia": "killed by the Mafia",
-    "jailor": "executed by the Jailor",
-    "jester": "taken by a Jester's ghost",
-    "serial killer": "stabbed by a Serial Killer",
-    "arsonist": "burnt by an Arsonist",
-    "werewolf": "mauled by a Werewolf",
-    "vigilante": "shot by a Vigilante",
-    "veteran": "shot by a Veteran on alert",
-    "bodyguard": "killed by a Bodyguard",
-    "guarding": "killed while guarding somebody",
-    "vampire": "bitten by a Vampire",
-    "staked": "staked by a Vampire Hunter",
-    "guilt": "dead of guilt",
-}
+
+@follows_roles
+@cache
+def _causes() -> Mapping[str, str]:
+    """How the announcement of a death puts each cause."""
+    return {cause.name: cause.line for cause in (LYNCH, *(cause for role in ROLES.values() for cause in role.causes))}
 
 
 def stamp(event: Event) -> str:
@@ -52,7 +47,7 @@ class _Told(dict[str, str]):
             verb = str(data["verb"]).replace("_", " ")
             self["deed"] = f"{verb}: {self['targets']}" if data["targets"] else verb
         if data.get("role"):
-            self["a_role"] = _a(str(data["role"]))
+            self["a_role"] = with_article(str(data["role"]))
         if "legacy" in data:
             self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
         if "target" in data:
@@ -83,18 +78,14 @@ def _told(value: object) -> str:
 def _death(data: JsonObject) -> str:
     causes = data["causes"] if isinstance(data["causes"], list) else []
     notes = data["death_notes"] if isinstance(data["death_notes"], list) else []
-    how = " and ".join(_CAUSES.get(str(cause), str(cause)) for cause in causes)
+    how = " and ".join(_causes()[str(cause)] for cause in causes)
     will = f"The will reads: “{defuse(str(data['will']))}”" if data["will"] else "There was no will."
     if data.get("is_bloody"):
         will = "The will is soaked in blood and cannot be read."
     left = "".join(f" A note was left: “{defuse(str(note))}”" for note in notes)
     if data["role"] == UNKNOWN_ROLE:
         return f"{data['player']} died, {how}. The body was cleaned: neither role nor will is known."
-    return f"{data['player']} died, {how}. They were {_a(str(data['role']))}. {will}{left}"
-
-
-def _a(role: str) -> str:
-    return f"an {role}" if role[0] in "AEIOU" else f"a {role}"
+    return f"{data['player']} died, {how}. They were {with_article(str(data['role']))}. {will}{left}"
 
 
 def _ending(data: JsonObject) -> str:

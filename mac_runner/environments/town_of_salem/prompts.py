@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from mac_runner.environments.markup import OBSERVATION_TAG, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS
-from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.rounds import turn_taking_rule
 from mac_runner.environments.town_of_salem.state import Options, Phase
 from mac_runner.environments.town_of_salem.tools import TOOLS
@@ -45,7 +46,7 @@ def system_text(lobby: Sequence[str], options: Options) -> str:
     acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in played if not spec.is_side_act)
     side_acts = "\n".join(f"- {spec.example()}: {spec.help}." for spec in played if spec.is_side_act)
     tools = "\n".join(f"- {tool.example()}: {tool.help}." for tool in TOOLS.values())
-    cards = "\n".join(f"- {role.name} ({role.alignment}). {role.card} Goal: {role.goal}" for role in roles)
+    cards = "\n".join(f"- {role.name} ({role.alignment}). {role.card_text} Goal: {role.goal}" for role in roles)
     turn_taking = f"{rule}\n" if (rule := turn_taking_rule(options)) else ""
     return f"""You play one seat of a game of Town of Salem, a game of hidden roles.
 

@@ -35,6 +35,7 @@ class Chosen:
     side_acts: tuple[Act, ...] = ()
 
 
+_ACTS_NAMED_MAX: Final = 10
 _CUT_OFF: Final = "the reply was cut off at its token limit"
 
 
@@ -99,7 +100,8 @@ def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
 def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
     main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
     if len(main) != 1:
-        found = "no act" if not main else f"{len(main)} acts (" + ", ".join(tag.name for tag in main) + ")"
+        named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
+        found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
         cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
         return Problem(cause, f"there was {found} in the reply; give exactly one, in its tag")
     seats = {player.name.casefold(): player.seat for player in state.players}

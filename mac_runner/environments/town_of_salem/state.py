@@ -98,9 +98,26 @@ class Options:
     speaking_slots: int = 2
 
 
+@dataclass(frozen=True, slots=True)
+class DeathCause:
+    """What a player can die of."""
+
+    name: str
+    """In states, events and transcripts."""
+    line: str
+    """How the announcement of the death puts it: `Abel died, <line>.`"""
+    guard_order: int = 10
+    """Bodyguards meet attackers with a lower number first."""
+    is_visible: bool = False
+    """Whether the killer visits, so that the only visitor of a house with such a death is the killer."""
+
+
+LYNCH = DeathCause("lynch", "lynched by the Town")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """When and of what a player died, and what is shown of them. A lynch has the only cause `lynch`.
+    """When and of what a player died (`causes` by name), and what is shown of them.
 
     A cleaned body shows neither role nor will nor note; a bloody will cannot be read. `posed_as` is the role shown in
     place of the true one, `forged_will` the will.

@@ -14,7 +14,8 @@ from functools import cached_property
 
 from mac_runner.environments.markup import Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.acts import ACTS, ActSpec, Form
-from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue
 

@@ -54,8 +54,7 @@ class Tool:
         return None if self.argument is None else {"type": "string", "enum": list(self.argument.allowed(view))}
 
 
-_ROLE_NAMES = tuple(role.name for role in ROLES.values())
-_ROLE = Argument(word="ROLE", allowed=lambda view: _ROLE_NAMES)
+_ROLE = Argument(word="ROLE", allowed=lambda view: [role.name for role in ROLES.values()])
 _PLAYER = Argument(word="NAME", allowed=lambda view: view.players)
 _DAY = Argument(word="DAY", allowed=lambda view: [str(day) for day in range(1, view.day + 1)])
 _PHASE = Argument(word="PHASE", allowed=lambda view: tuple(RULES))
@@ -68,7 +67,7 @@ def _get_role(view: SeatView, argument: str) -> JsonObject:
         "role": role.name,
         "faction": role.faction.value,
         "alignment": role.alignment.value,
-        "card": role.card,
+        "card": role.card_text,
         "goal": role.goal,
         "attack": role.attack.name.lower(),
         "defence": role.defence.name.lower(),

@@ -10,7 +10,7 @@ from mac_runner.environments.town_of_salem.events import EventKind, Events, publ
 from mac_runner.environments.town_of_salem.nightfall import dusk
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed, joined
 from mac_runner.environments.town_of_salem.rounds import open_round
-from mac_runner.environments.town_of_salem.state import Ballot, Death, GameState, Phase
+from mac_runner.environments.town_of_salem.state import LYNCH, Ballot, Death, GameState, Phase
 from mac_runner.types import JsonValue
 
 
@@ -72,7 +72,7 @@ def lynch(state: GameState) -> Changed:
     """The condemned dies, and unless that ends the game night falls."""
     if state.accused is None:
         raise ValueError("a lynch without an accused")
-    death = Death(day=state.day, at_night=False, causes=("lynch",))
+    death = Death(day=state.day, at_night=False, causes=(LYNCH.name,))
     victim = replace(state.players[state.accused], death=death)
     state = replace(state.with_player(victim), had_change=True)
     events: Events = (announcement(state, victim),)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Faction, GameState, Player, Result
 
 # Two consecutive days and nights in which nobody dies or turns end the game, counted from this day on.
 QUIET_FROM_DAY = 7
 QUIET_CYCLES_MAX = 2
-
-_MAFIA = frozenset(role.id for role in ROLES.values() if role.faction is Faction.MAFIA)
-
-
-class Stalemate(NamedTuple):
-    """An ending of two that play cannot resolve: who is given the win, against whom."""
-
-    winners: frozenset[str]
-    losers: frozenset[str]
-
-
-# A Jailor loses so only when he may execute no more.
-STALEMATES = (
-    Stalemate(frozenset({"arsonist"}), _MAFIA | {"serial killer", "vampire", "escort", "transporter", "jailor"}),
-    Stalemate(frozenset({"serial killer"}), frozenset({"godfather", "mafioso", "vampire", "transporter", "jailor"})),
-    Stalemate(frozenset({"werewolf"}), frozenset({"godfather", "mafioso", "vampire", "serial killer"})),
-    Stalemate(_MAFIA, frozenset({"escort"})),
-    Stalemate(frozenset({"godfather"}), frozenset({"transporter"})),
-    Stalemate(frozenset({"transporter"}), frozenset({"mafioso"})),
-)
 
 
 def check(state: GameState) -> Result | None:
@@ -63,10 +41,11 @@ def _holds_out(living: tuple[Player, ...]) -> bool:
 
 
 def _award(one: Player, other: Player) -> str | None:
+    """The group that wins when these two are left and play cannot decide between them."""
     for strong, weak in ((one, other), (other, one)):
-        can_execute = weak.uses.get("execute", 0) > 0
-        if not can_execute and any(strong.role in pair.winners and weak.role in pair.losers for pair in STALEMATES):
-            return ROLES[strong.role].group
+        winner, loser = ROLES[strong.role], ROLES[weak.role]
+        if winner.outlasts(loser) or loser.yields_to(weak, winner):
+            return winner.group
     return None
 
 

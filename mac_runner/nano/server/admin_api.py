@@ -6,7 +6,6 @@ Without a key configured there is no such owner, and the paths are closed.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +13,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from mac_runner.nano.server.bodies import Body, parse_body
+from mac_runner.nano.server.keys import Key
 from mac_runner.nano.server.limits import WEIGHT_VERSION_MAX
 from mac_runner.nano.server.refusals import Refusal, RefusedError
 from mac_runner.nano.server.service import Service
@@ -48,7 +48,7 @@ class Nothing(Body):
 class AdminApi:
     """The handlers."""
 
-    def __init__(self, service: Service, key: str | None) -> None:
+    def __init__(self, service: Service, key: Key | None) -> None:
         self._service = service
         self._key = key
 
@@ -119,7 +119,5 @@ class AdminApi:
         if self._key is None:
             message = "the server was started without a key for these paths: set --admin-key-env"
             raise RefusedError(Refusal(status=403, message=message, kind="permission_error"))
-        brought = request.headers.get("authorization", "")
-        if not hmac.compare_digest(brought.encode(), f"Bearer {self._key}".encode()):
-            raise RefusedError(Refusal(status=401, message="the key is missing or wrong", kind="authentication_error"))
+        self._key.require(request.headers)
         return await read_bytes(request) or b"{}"

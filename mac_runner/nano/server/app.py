@@ -10,38 +10,52 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mac_runner.nano.errors import NanoError
-from mac_runner.nano.server import ollama_replies, openai_replies
 from mac_runner.nano.server.admin_api import AdminApi, Pause, Sleep, Weights
 from mac_runner.nano.server.bodies import Body
+from mac_runner.nano.server.body_budget import BodyBudget
+from mac_runner.nano.server.gates import BodyGate, KeyGate
 from mac_runner.nano.server.health import Health, ProgressWatch
+from mac_runner.nano.server.keys import Key
 from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX, LOOK_AGAIN_S
 from mac_runner.nano.server.metrics import CONTENT_TYPE, Tally, exposition
 from mac_runner.nano.server.ollama_api import OllamaApi
 from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest, ShowRequest
 from mac_runner.nano.server.openai_api import OpenaiApi
 from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
+from mac_runner.nano.server.refusal_answers import refusal_answer
 from mac_runner.nano.server.refusals import CLIENT_GONE_STATUS, INTERNAL_ERROR_STATUS, Refusal, refusal_of
 from mac_runner.nano.server.service import Service
 from mac_runner.nano.server.wire import answer
 
-_OLLAMA_PREFIX = "/api/"
-
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def build_app(service: Service, *, admin_key: str | None = None) -> FastAPI:
-    """The application that serves `service`. Whoever made the engine also shuts it down."""
+def build_app(
+    service: Service,
+    *,
+    admin_key: str | None = None,
+    api_key: str | None = None,
+    budget: BodyBudget | None = None,
+) -> FastAPI:
+    """The application that serves `service`. Whoever made the engine also shuts it down.
+
+    Without `admin_key` the paths of `/admin` are closed; without `api_key` all others are open.
+    """
     tally = Tally()
     app = FastAPI(title="mac-serve", docs_url=None, redoc_url=None)
     _add_openai(app, OpenaiApi(service))
     _add_ollama(app, OllamaApi(service))
-    _add_admin(app, AdminApi(service, admin_key))
+    _add_admin(app, AdminApi(service, None if admin_key is None else Key(admin_key)))
     watched = _Watched(service, tally)
     app.add_api_route("/health", watched.health, methods=["GET"])
     app.add_api_route("/metrics", watched.metrics, methods=["GET"])
     app.add_exception_handler(NanoError, _refused)
     app.add_exception_handler(HTTPException, _not_here)
     app.add_exception_handler(Exception, _broken)
+    # The middleware that is added last comes first.
+    app.add_middleware(BodyGate, budget=budget or BodyBudget())
+    if api_key is not None:
+        app.add_middleware(KeyGate, key=Key(api_key))
     app.add_middleware(_Counting, tally=tally)
     return app
 
@@ -154,28 +168,20 @@ class _Counting:
             self._tally.answers[path, status or CLIENT_GONE_STATUS] += 1
 
 
-def _told(request: Request, refusal: Refusal) -> Response:
-    write: Callable[[Refusal], dict[str, object]] = openai_replies.error_body
-    if request.url.path.startswith(_OLLAMA_PREFIX):
-        write = ollama_replies.error_body
-    headers = {} if refusal.retry_after_s is None else {"Retry-After": str(refusal.retry_after_s)}
-    return answer(write(refusal), status=refusal.status, headers=headers)
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, NanoError)
-    return _told(request, refusal_of(error))
+    return refusal_answer(request.scope, refusal_of(error))
 
 
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return _told(request, Refusal(status=error.status_code, message=message))
+    return refusal_answer(request.scope, Refusal(status=error.status_code, message=message))
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     del error  # The server logs it; a client has no use for our insides.
-    return _told(
-        request,
+    return refusal_answer(
+        request.scope,
         Refusal(status=INTERNAL_ERROR_STATUS, message="an error in the server: see its log", kind="server_error"),
     )

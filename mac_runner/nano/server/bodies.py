@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from mac_runner.nano.server.limits import QUOTED_CHARS_MAX
+from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX, JSON_PARTS_MAX, QUOTED_CHARS_MAX
 from mac_runner.nano.server.refusals import RefusedError, invalid
 
 PROBLEMS_TOLD_MAX = 3
 PROBLEMS_LISTED_MAX = 1_000
 """More are only counted: it takes long to list millions."""
+
+# Strings are skipped whole; the last one may lack its end. Possessive, so each byte is looked at once.
+_STRING_OR_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]', re.DOTALL)
+
+_QUOTE = ord('"')
 
 Item = TypeVar("Item")
 Many: TypeAlias = Annotated[tuple[Item, ...], Field(fail_fast=True)]
@@ -30,6 +36,7 @@ Parsed = TypeVar("Parsed", bound=Body)
 
 def parse_body(kind: type[Parsed], content: bytes) -> Parsed:
     """The request in `content`. Raises RefusedError, which names the fields at fault."""
+    _require_few_parts(content)
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
@@ -41,6 +48,17 @@ def require_absent(body: Body, *names: str) -> None:
     for name in names:
         if getattr(body, name):
             raise invalid(f"{name} is not supported by this server: leave it out", name)
+
+
+def _require_few_parts(content: bytes) -> None:
+    """Raises RefusedError for more than JSON_PARTS_MAX arrays and objects. A short body has room for few."""
+    if len(content) <= BODY_BYTES_AT_ONCE_MAX or content.count(b"[") + content.count(b"{") <= JSON_PARTS_MAX:
+        return
+    num_parts = 0
+    for match in _STRING_OR_PART.finditer(content):
+        num_parts += content[match.start()] != _QUOTE
+        if num_parts > JSON_PARTS_MAX:
+            raise invalid(f"the body has more than {JSON_PARTS_MAX} arrays and objects")
 
 
 def _told(error: ValidationError, content: bytes) -> RefusedError:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import resource
 import socket
-from contextlib import suppress
 from typing import Any
 
 from mac_runner.nano.server.limits import DESCRIPTORS_KEPT, DESCRIPTORS_LAST
 
 
-def raise_limit() -> int | None:
-    """Let this process have as many descriptors as it is allowed; how many that are, None for no bound."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Where the system has a lower bound of its own, which it does not tell, the limit stays as it is.
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return _limit()
+def descriptor_limit() -> int | None:
+    """How many descriptors this process may have; None for no bound. Whoever owns the process may raise it before."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_within(wanted: int, limit: int | None) -> int:
@@ -33,14 +29,9 @@ class Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Let somebody in. Raises ConnectionAbortedError when there is no room."""
         connection, address = super().accept()
-        limit = _limit()
+        limit = descriptor_limit()
         # The number of a descriptor is the lowest that is free.
         if limit is not None and connection.fileno() >= limit - DESCRIPTORS_LAST:
             connection.close()
             raise ConnectionAbortedError(f"{limit} file descriptors leave no room for more connections")
         return connection, address
-
-
-def _limit() -> int | None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 BODY_BYTES_MAX = 8 << 20
 BODY_S_MAX = 60.0
+"""How long a body may take to arrive."""
+BODIES_BYTES_MAX = 256 << 20
+"""What the bodies of all requests may take together, without the first BODY_BYTES_FREE of each."""
+BODY_BYTES_FREE = 64 << 10
 BODY_BYTES_AT_ONCE_MAX = 64 << 10
-"""A longer body is parsed on a thread."""
+"""A longer body is parsed on a thread, one at a time."""
+JSON_PARTS_MAX = 100_000
+"""Arrays and objects in one body. Each takes some hundred bytes to parse, so 8 MiB of them would take 1.4 GB."""
 PROMPTS_MAX = 256
 SAMPLES_MAX = 128
 MESSAGES_MAX = 10_000

@@ -50,18 +50,18 @@ class OllamaApi:
 
     async def show(self, request: Request) -> Response:
         """All about a model."""
-        body = await read_request(ShowRequest, request)
+        body = await read_request(ShowRequest, request, self._service.thread)
         self._service.require_model(body.asked_for)
         names = ("temperature", "top_k", "top_p", "min_p")
         return answer(shown(self._service.card, {name: getattr(self._defaults, name) for name in names}))
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation."""
-        return await self._complete(request, await read_request(ChatRequest, request))
+        return await self._complete(request, await read_request(ChatRequest, request, self._service.thread))
 
     async def generate(self, request: Request) -> Response:
         """Complete a prompt."""
-        return await self._complete(request, await read_request(GenerateRequest, request))
+        return await self._complete(request, await read_request(GenerateRequest, request, self._service.thread))
 
     async def _complete(self, request: Request, body: ChatRequest | GenerateRequest) -> Response:
         service = self._service

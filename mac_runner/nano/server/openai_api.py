@@ -35,11 +35,11 @@ class OpenaiApi:
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation."""
-        return await self._complete(request, await read_request(ChatBody, request))
+        return await self._complete(request, await read_request(ChatBody, request, self._service.thread))
 
     async def completions(self, request: Request) -> Response:
         """Complete prompts."""
-        return await self._complete(request, await read_request(CompletionBody, request))
+        return await self._complete(request, await read_request(CompletionBody, request, self._service.thread))
 
     async def _complete(self, request: Request, body: ChatBody | CompletionBody) -> Response:
         service = self._service

@@ -7,6 +7,7 @@
 | a wrong key, none where one is needed | 401 |
 | a path or a model that is not here | 404 |
 | a body that does not arrive, or is too large | 408, 413 |
+| the bodies of all requests together take up the memory kept for them | 503, `server_busy`, with Retry-After |
 | as many requests waiting as may wait | 429 with Retry-After |
 | the model computed no numbers | 500 |
 | an engine that has stopped, or gave the request up | 503 |
@@ -35,7 +36,10 @@ CLIENT_GONE_STATUS = 499
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request is not served. `kind` and `code` are words of OpenAI's, `field` what in the request is at fault."""
+    """Why a request is not served. `kind` and `code` are words of OpenAI's, `field` what in the request is at fault.
+
+    With `hangs_up` the connection is closed after the answer: what follows on it cannot be told from the body.
+    """
 
     status: int
     message: str
@@ -43,6 +47,7 @@ class Refusal:
     code: str | None = None
     field: str | None = None
     retry_after_s: int | None = None
+    hangs_up: bool = False
 
 
 class RefusedError(NanoError):

@@ -33,10 +33,14 @@ class Stage(Enum):
 
 
 class ThoughtParser:
-    """Parts the text of one completion. One that begins in `Stage.ANSWER` is passed on as it is."""
+    """Parts the text of one completion. One that begins in `Stage.ANSWER` is passed on as it is.
+
+    White space that is kept back is looked at once, however many pieces it comes in.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._blank: list[str] = []
         self._kept = ""
         self._is_behind_tag = stage is Stage.THOUGHT
 
@@ -46,7 +50,7 @@ class ThoughtParser:
         if self._stage is Stage.BEFORE:
             self._look_for_thought()
         thinking = self._thought() if self._stage is Stage.THOUGHT else ""
-        return Said(thinking, self._taken(len(self._kept)) if self._stage is Stage.ANSWER else "")
+        return Said(thinking, self._answer() if self._stage is Stage.ANSWER else "")
 
     def parse(self, text: str) -> Said:
         """What a whole text says."""
@@ -54,11 +58,13 @@ class ThoughtParser:
 
     def finish(self) -> Said:
         """What was kept back, when nothing more comes."""
-        text, self._kept = self._kept, ""
+        text, self._blank, self._kept = "".join((*self._blank, self._kept)), [], ""
         return Said(thinking=text) if self._stage is Stage.THOUGHT else Said(content=text)
 
     def _look_for_thought(self) -> None:
         start = self._kept.lstrip()
+        self._blank.append(self._kept[: len(self._kept) - len(start)])
+        self._kept = start
         if start.startswith(OPEN):
             self._enter(Stage.THOUGHT, start.removeprefix(OPEN))
         elif not OPEN.startswith(start):
@@ -66,21 +72,33 @@ class ThoughtParser:
 
     def _thought(self) -> str:
         thought, tag, rest = self._kept.partition(CLOSE)
-        if not tag:
-            return self._taken(len(_without_start_of(CLOSE, self._kept).rstrip()))
-        said = self._taken(len(thought.rstrip()))
-        self._enter(Stage.ANSWER, rest)
-        return said
+        if tag:
+            said = self._shown(thought.rstrip())
+            self._enter(Stage.ANSWER, rest)
+            return said
+        sure = _without_start_of(CLOSE, thought)
+        said = sure.rstrip()
+        self._kept = thought[len(sure) :]
+        text = self._shown(said)
+        self._blank.append(sure[len(said) :])
+        return text
+
+    def _answer(self) -> str:
+        text, self._kept = self._kept, ""
+        return self._shown(text)
 
     def _enter(self, stage: Stage, rest: str) -> None:
-        self._stage, self._kept, self._is_behind_tag = stage, rest, True
+        self._stage, self._blank, self._kept, self._is_behind_tag = stage, [], rest, True
 
-    def _taken(self, num_chars: int) -> str:
-        """So much of what was kept back, without the white space behind a tag."""
-        text, self._kept = self._kept[:num_chars], self._kept[num_chars:]
+    def _shown(self, text: str) -> str:
+        """A text with the white space kept back before it; nothing as long as there is no text."""
         if self._is_behind_tag:
             text = text.lstrip()
-            self._is_behind_tag = not text
+        if not text:
+            return ""
+        if self._is_behind_tag:
+            self._is_behind_tag, self._blank = False, []
+        text, self._blank = "".join((*self._blank, text)), []
         return text
 
 

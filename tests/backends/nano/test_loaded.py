@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.nano import NanoBackend
-from mac_runner.config import NanoConfig
+from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.environments.discussion.answers.reading import Found, read_fields
 from mac_runner.environments.town_of_salem.structured import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError

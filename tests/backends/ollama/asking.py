@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from mac_runner.backends.ollama import OllamaBackend
+from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.clock import Clock, SystemClock
-from mac_runner.config import OllamaConfig
 from mac_runner.types import Prompt, Reply, Sampling
 from tests.sim.requests import request
 

@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import pytest
 
-from mac_runner.backends.ollama import OllamaBackend, watching
 from mac_runner.backends.ollama import backend as module
+from mac_runner.backends.ollama import watching
+from mac_runner.backends.ollama.backend import OllamaBackend
 from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
 from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
@@ -401,7 +402,7 @@ def test_answer_of_wrong_types_is_told_by_its_flaws_and_not_quoted(stub: OllamaS
     error = fault(stub, answering({"message": "sk-canary-0123456789" * 9}))
 
     assert "malformed answer" in str(error)
-    assert "ValidationError: message: Input should be " in str(error)
+    assert "an answer of another form: message is not a mapping" in str(error)
     assert "sk-canary" not in str(error)
 
 

@@ -8,16 +8,16 @@ import pytest
 
 import mac_runner.backends
 from mac_runner.backends import Backend
-from mac_runner.backends.ollama import OllamaBackend
-from mac_runner.config import AgentDefinition, ModelDefinition, OllamaConfig
+from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
-from tests.backends.building import built
+from tests.backends.building import built, defined
 
 
 def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "http://127.0.0.1:11434") -> Backend:
-    definition = ModelDefinition(
-        backend="ollama",
-        ollama_config=OllamaConfig(model="qwen3:4b", host=host, max_in_flight=7),
+    definition = defined(
+        OllamaConfig(model="qwen3:4b", host=host, max_in_flight=7),
         record_tokens=record_tokens,
     )
     return built(definition, *agents)
@@ -48,7 +48,7 @@ def test_every_setting_of_an_agent_is_honoured() -> None:
 
 
 def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not tell tokens"):
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not report tokens"):
         build(record_tokens=True)
 
 

@@ -9,9 +9,12 @@ import pytest
 from ollama import ProgressResponse
 
 from mac_runner.backends.ollama.pulling import follow_pull
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import EngineDeadError
 from mac_runner.limits import OLLAMA_PULL_STALL_S_MAX
 from tests.sim.loop import SimulatedClock, simulate
+
+UNKEYED = Redactor(None)
 
 
 async def pull(*steps: float, is_whole: bool = False) -> AsyncIterator[ProgressResponse]:
@@ -28,7 +31,7 @@ def follow(progress: AsyncIterator[ProgressResponse]) -> tuple[list[str], float]
     lines: list[str] = []
 
     async def program() -> float:
-        await follow_pull("some", progress, host="http://h", clock=SimulatedClock(), say=lines.append)
+        await follow_pull("some", progress, host="http://h", redactor=UNKEYED, clock=SimulatedClock(), say=lines.append)
         return asyncio.get_running_loop().time()
 
     return lines, simulate(program)

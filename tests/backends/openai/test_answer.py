@@ -10,8 +10,11 @@ import pytest
 
 from mac_runner.backends.openai.answer import Answer, model_names, read_answer
 from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue
+
+UNKEYED = Redactor(None)
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -26,7 +29,9 @@ def error(status: int, message: str = "no", *, retry_after: str | None = None, *
 def fault(status: int, said: JsonObject, *, retry_after: str | None = None) -> SendingError:
     body = json.dumps(said).encode()
     with pytest.raises(SendingError) as caught:
-        read_answer(Answer(status=status, body=body, retry_after=retry_after), has_tokens=False, now=NOW)
+        read_answer(
+            Answer(status=status, body=body, retry_after=retry_after), has_tokens=False, now=NOW, redactor=UNKEYED
+        )
     return caught.value
 
 
@@ -69,7 +74,7 @@ def test_server_is_left_alone_for_as_long_as_it_says(status: int) -> None:
 )
 def test_prompt_too_long_for_the_context_is_an_outcome(status: int, fields: dict[str, str]) -> None:
     body = json.dumps({"error": fields}).encode()
-    reply = read_answer(Answer(status=status, body=body), has_tokens=True, now=NOW)
+    reply = read_answer(Answer(status=status, body=body), has_tokens=True, now=NOW, redactor=UNKEYED)
 
     assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
 
@@ -78,7 +83,7 @@ def test_thought_that_left_no_room_for_a_reply_is_an_open_thought() -> None:
     text = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
     body = json.dumps({"error": {"message": text, "type": "invalid_request_error"}}).encode()
 
-    reply = read_answer(Answer(status=400, body=body), has_tokens=False, now=NOW)
+    reply = read_answer(Answer(status=400, body=body), has_tokens=False, now=NOW, redactor=UNKEYED)
 
     assert (reply.text, reply.finish_reason) == ("<think>", FinishReason.LENGTH)
 
@@ -126,7 +131,7 @@ def test_error_told_with_200_that_names_no_status_is_sent_again(more: JsonObject
 def test_prompt_too_long_is_an_outcome_with_200_too(code: JsonValue) -> None:
     said = {"error": {"message": "This endpoint's maximum context length is 2048 tokens.", "code": code}}
 
-    reply = read_answer(Answer(status=200, body=json.dumps(said).encode()), has_tokens=False, now=NOW)
+    reply = read_answer(Answer(status=200, body=json.dumps(said).encode()), has_tokens=False, now=NOW, redactor=UNKEYED)
 
     assert (reply.text, reply.finish_reason) == ("", FinishReason.OVERFLOW)
 
@@ -135,7 +140,7 @@ def test_reply_beside_an_empty_error_is_a_reply() -> None:
     choice: JsonObject = {"finish_reason": "stop", "message": {"content": "Aye."}, "error": None}
     body = json.dumps({"choices": [choice], "error": None}).encode()
 
-    assert read_answer(Answer(status=200, body=body), has_tokens=False, now=NOW).text == "Aye."
+    assert read_answer(Answer(status=200, body=body), has_tokens=False, now=NOW, redactor=UNKEYED).text == "Aye."
 
 
 def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
@@ -143,7 +148,7 @@ def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
 
     assert (fault(200, said).verdict, fault(200, said).standing) == (NEVER, DOUBTFUL)
     with pytest.raises(SendingError, match="Unexpected endpoint") as caught:
-        model_names(Answer(status=200, body=json.dumps(said).encode()), NOW)
+        model_names(Answer(status=200, body=json.dumps(said).encode()), NOW, UNKEYED)
     assert caught.value.verdict is NEVER
 
 
@@ -151,7 +156,7 @@ def test_redirect_is_told_with_where_it_leads() -> None:
     answer = Answer(status=308, body=b"", location="https://gpu-1/v1/chat/completions")
 
     with pytest.raises(SendingError, match=r"status 308; it sends on to https://gpu-1/v1/chat/completions, and"):
-        read_answer(answer, has_tokens=False, now=NOW)
+        read_answer(answer, has_tokens=False, now=NOW, redactor=UNKEYED)
 
 
 def test_no_quota_left_is_for_a_canary_to_tell() -> None:
@@ -163,10 +168,10 @@ def test_request_id_still_known_to_the_server_is_sent_again_later() -> None:
 
 
 def test_models_are_listed_by_id() -> None:
-    assert model_names(Answer(status=200, body=b'{"data": [{"id": "b"}, {"id": "a"}]}'), NOW) == ("b", "a")
+    assert model_names(Answer(status=200, body=b'{"data": [{"id": "b"}, {"id": "a"}]}'), NOW, UNKEYED) == ("b", "a")
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": {}}', b'{"data": [{}]}', b'{"data": ["a"]}', b"<html>"])
 def test_list_of_models_that_is_none_is_an_error(body: bytes) -> None:
     with pytest.raises(SendingError):
-        model_names(Answer(status=200, body=body), NOW)
+        model_names(Answer(status=200, body=body), NOW, UNKEYED)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mac_runner.backends.openai.body import BodyWriter
-from mac_runner.config import OpenaiConfig
+from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.sim.requests import EVERY_SETTING, request
 

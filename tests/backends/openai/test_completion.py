@@ -6,8 +6,11 @@ import pytest
 
 from mac_runner.backends.openai.completion import read_completion
 from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
+
+UNKEYED = Redactor(None)
 
 
 def chat(content: JsonValue, *, finish_reason: str | None = "stop", **message: JsonValue) -> JsonObject:
@@ -15,7 +18,7 @@ def chat(content: JsonValue, *, finish_reason: str | None = "stop", **message: J
 
 
 def read(body: JsonObject) -> Reply:
-    return read_completion(body, has_tokens=False)
+    return read_completion(body, has_tokens=False, redactor=UNKEYED)
 
 
 def test_text_of_both_endpoints_is_read() -> None:
@@ -152,19 +155,31 @@ def test_trace_is_read_from_where_each_endpoint_has_it(is_chat: bool) -> None:
         choice |= {"text": "x", "logprobs": {"token_logprobs": [-1.5, 0]}, "prompt_token_ids": [1, 2, 3]}
 
     expected = TokenTrace(prompt_ids=(1, 2, 3), completion_ids=(7, 8), logprobs=(-1.5, 0.0))
-    assert read_completion(body, has_tokens=True).trace == expected
+    assert read_completion(body, has_tokens=True, redactor=UNKEYED).trace == expected
     assert read(body).trace is None
 
 
 def test_trace_with_another_number_of_logprobs_is_malformed() -> None:
     choice: JsonObject = {"finish_reason": "stop", "text": "x", "token_ids": [7, 8], "prompt_token_ids": []}
     with pytest.raises(SendingError, match="2 token ids with 1 log-probabilities"):
-        read_completion({"choices": [choice | {"logprobs": {"token_logprobs": [-1.5]}}]}, has_tokens=True)
+        read_completion(
+            {"choices": [choice | {"logprobs": {"token_logprobs": [-1.5]}}]}, has_tokens=True, redactor=UNKEYED
+        )
+
+
+def test_reply_with_token_ids_that_repeats_the_key_is_malformed() -> None:
+    """The token ids would give the key away."""
+    key = "sk-canary-0123456789"
+    body = chat(f"You sent {key}.") | {"prompt_token_ids": []}
+
+    assert read_completion(body, has_tokens=False, redactor=Redactor(key)).text == "You sent ***."
+    with pytest.raises(SendingError, match="it repeats the key"):
+        read_completion(body, has_tokens=True, redactor=Redactor(key))
 
 
 def test_server_that_tells_no_token_ids_ends_the_run() -> None:
     with pytest.raises(SendingError, match=r"no prompt_token_ids; .* vLLM") as caught:
-        read_completion(chat("x"), has_tokens=True)
+        read_completion(chat("x"), has_tokens=True, redactor=UNKEYED)
 
     assert caught.value.verdict is Verdict.FAIL_RUN
 

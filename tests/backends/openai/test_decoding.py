@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from mac_runner.backends.openai.answer import Answer, read_answer
 from mac_runner.backends.openai.decoding import unpacked
 from mac_runner.backends.openai.faults import SendingError
+from mac_runner.backends.redaction import Redactor
 from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_GZIP_MEMBERS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+
+UNKEYED = Redactor(None)
 
 GOOD: JsonObject = {
     "id": "c",
@@ -69,7 +72,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def read(body: bytes, *, has_tokens: bool = False) -> Reply:
-    return read_answer(Answer(status=200, body=body), has_tokens=has_tokens, now=NOW)
+    return read_answer(Answer(status=200, body=body), has_tokens=has_tokens, now=NOW, redactor=UNKEYED)
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
@@ -83,7 +86,7 @@ def test_malformed_body_is_one_typed_error(body: bytes) -> None:
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_body_of_an_error_is_no_second_error(body: bytes) -> None:
     with pytest.raises(SendingError, match=r"^status 500"):
-        read_answer(Answer(status=500, body=body), has_tokens=False, now=NOW)
+        read_answer(Answer(status=500, body=body), has_tokens=False, now=NOW, redactor=UNKEYED)
 
 
 def test_body_that_is_no_json_is_told_by_its_beginning() -> None:
@@ -156,7 +159,7 @@ def test_any_body_is_a_reply_or_one_typed_error(body: bytes, has_tokens: bool) -
 @given(status=st.integers(100, 999), body=broken_bodies() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_status_with_any_body_is_an_overflow_or_one_typed_error(status: int, body: bytes) -> None:
     try:
-        reply = read_answer(Answer(status=status, body=body), has_tokens=False, now=NOW)
+        reply = read_answer(Answer(status=status, body=body), has_tokens=False, now=NOW, redactor=UNKEYED)
     except SendingError:
         return
 
@@ -181,14 +184,14 @@ def test_mark_of_the_byte_order_is_no_part_of_the_json() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", " GZIP "])
 def test_compressed_body_is_unpacked(encoding: str) -> None:
-    assert unpacked(gzip.compress(b"So be it."), encoding) == b"So be it."
+    assert unpacked(gzip.compress(b"So be it."), encoding, UNKEYED) == b"So be it."
 
 
 @pytest.mark.parametrize("rest", [b"", bytes(8)], ids=["nothing", "padding"])
 def test_members_of_a_compressed_body_are_joined(rest: bytes) -> None:
     members = b"".join(map(gzip.compress, (b"So ", b"", b"be it.")))
 
-    assert unpacked(members + rest, "gzip") == b"So be it."
+    assert unpacked(members + rest, "gzip", UNKEYED) == b"So be it."
 
 
 @pytest.mark.parametrize(
@@ -206,4 +209,4 @@ def test_members_of_a_compressed_body_are_joined(rest: bytes) -> None:
 )
 def test_body_that_cannot_be_unpacked_is_malformed(body: bytes, encoding: str, what: str) -> None:
     with pytest.raises(SendingError, match=f"malformed reply: .*{what}"):
-        unpacked(body, encoding)
+        unpacked(body, encoding, UNKEYED)

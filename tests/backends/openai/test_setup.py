@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 import pytest
 
-from mac_runner.backends.openai import OpenaiBackend, build
-from mac_runner.config import AgentDefinition, ModelDefinition, OpenaiConfig
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
-from tests.backends.building import built
-from tests.sim.loop import SimulatedClock
+from tests.backends.building import built, defined
 
 VARIABLE = "STUB_API_KEY"
 
 
 def definition(*, record_tokens: bool = False, **settings: JsonValue) -> ModelDefinition:
     section = {"model": "m", "base_urls": ["http://h/v1"], **settings}
-    return ModelDefinition(
-        backend="openai", openai_config=OpenaiConfig.model_validate(section), record_tokens=record_tokens
-    )
+    return defined(OpenaiConfig.model_validate(section), record_tokens=record_tokens)
 
 
 def agent(**settings: JsonValue) -> AgentDefinition:
@@ -74,19 +71,32 @@ def test_base_url_that_stands_there_twice_is_refused() -> None:
     assert found.key == ("model_definitions", "stub", "openai_config", "base_urls", 1)
 
 
-@pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {VARIABLE: "  \n"}])
-def test_missing_key_is_an_error_that_names_the_variable(environ: Mapping[str, str]) -> None:
-    with pytest.raises(ConfigError, match=f"the environment variable {VARIABLE} is not set"):
-        build("stub", definition(api_key_env=VARIABLE), clock=SimulatedClock(), say=print, environ=environ)
+def test_missing_key_is_an_error_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "  \n", None):
+        if value is None:
+            monkeypatch.delenv(VARIABLE)
+        else:
+            monkeypatch.setenv(VARIABLE, value)
+        with pytest.raises(ConfigError, match=f"the environment variable {VARIABLE} is not set"):
+            build_it(definition(api_key_env=VARIABLE))
 
 
 @pytest.mark.parametrize("key", ["sk-se cret", "sk-sécret", "sk-se\ncret"])
-def test_key_that_cannot_be_one_is_refused_and_not_quoted(key: str) -> None:
+def test_key_that_cannot_be_one_is_refused_and_not_quoted(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(VARIABLE, key)
     with pytest.raises(ConfigError) as caught:
-        build("stub", definition(api_key_env=VARIABLE), clock=SimulatedClock(), say=print, environ={VARIABLE: key})
+        build_it(definition(api_key_env=VARIABLE))
 
     assert "sk-" not in str(caught.value)
     assert VARIABLE in str(caught.value)
+
+
+@pytest.mark.parametrize("pasted", ["gsk_1a2b3c4d5e6f7g8h9i0j", "a" * 32])
+def test_key_in_the_place_of_the_name_of_its_variable_is_not_quoted(pasted: str) -> None:
+    with pytest.raises(ConfigError, match="the environment variable is not set") as caught:
+        build_it(definition(api_key_env=pasted))
+
+    assert pasted not in str(caught.value)
 
 
 def test_key_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mac_runner.backends.openai import OpenaiBackend
 from mac_runner.backends.openai import backend as backend_module
+from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.errors import (
     BackendError,
     EngineDeadError,

@@ -42,7 +42,7 @@ def test_start_needs_one_server_that_answers() -> None:
 )
 def test_start_with_a_wrong_setting_is_told_as_such(said: Send, text: str) -> None:
     async def program() -> None:
-        async with OpenaiServer(page=said, script=lambda received: said) as server:
+        async with OpenaiServer(page=lambda _received: said, script=lambda received: said) as server:
             backend = backend_for(server.url, settings={"api_key_env": "STUB_KEY"})
             try:
                 with pytest.raises(ConfigError, match=text) as caught:
@@ -56,7 +56,7 @@ def test_start_with_a_wrong_setting_is_told_as_such(said: Send, text: str) -> No
 
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_server_that_does_not_list_its_models_is_known_by_a_completion(status: int) -> None:
-    server = OpenaiServer(page=failure(status, "not for you"))
+    server = OpenaiServer(page=lambda _received: failure(status, "not for you"))
 
     assert reply_of(server).text
     assert [received.is_canary for received in server.received] == [True, False]

@@ -7,7 +7,7 @@ import pytest
 
 from mac_runner.backends.vllm.capacity import Capacity, cache_tokens, capacity_of
 from mac_runner.backends.vllm.protocols import EngineConfig
-from mac_runner.config import VllmConfig
+from mac_runner.backends.vllm.settings import VllmConfig
 
 
 @dataclass

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 import pytest
 
 from mac_runner.backends.vllm.releases import argument_names, check_version
-from mac_runner.config import ModelDefinition, VllmConfig
+from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.errors import ConfigError
-from tests.backends.building import built
+from tests.backends.building import built, defined
 
 SOURCE = '''
 class Other:
@@ -45,7 +45,7 @@ def test_release_that_is_too_old_is_refused(version: str) -> None:
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_missing_package_is_told_before_anything_starts() -> None:
-    definition = ModelDefinition(backend="vllm", vllm_config=VllmConfig(model="some/model"))
+    definition = defined(VllmConfig(model="some/model"))
     with pytest.raises(ConfigError, match=r"vLLM is not installed; install mac_runner\[vllm\]") as caught:
         built(definition)
 

@@ -81,7 +81,7 @@ def test_refusal_of_one_setting_is_one_line_with_its_key() -> None:
         Arguments.model_validate({"block_size": "many"})
 
     assert caught.value.key == (*SECTION, "block_size")
-    assert str(caught.value).startswith("model_definitions.m.vllm_config.block_size: vLLM 0.32.0 refuses it: Input")
+    assert str(caught.value).startswith("model_definitions.m.vllm_config.block_size: vLLM 0.32.0 refuses it: allowed: ")
     assert not {"\n", "https"} & {*str(caught.value).split()}
     assert "\n" not in str(caught.value)
 
@@ -103,7 +103,7 @@ def test_refusal_under_another_name_than_the_file_has_is_about_the_section_and_s
     with pytest.raises(ConfigError) as caught, refusals(SECTION, GIVEN, "0.32.0"):
         Nested.model_validate({"cache_dtype": "tiny"})
 
-    assert "vllm_config: vLLM 0.32.0 refuses it: cache_dtype: Input" in str(caught.value)
+    assert "vllm_config: vLLM 0.32.0 refuses it: cache_dtype: allowed: a whole number" in str(caught.value)
     assert caught.value.key == SECTION
 
 

@@ -9,7 +9,6 @@ from typing import NoReturn
 import pytest
 
 from mac_runner.cli.exits import Exit
-from mac_runner.cli.grid import pool
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
 from mac_runner.store.lock import RunLock
@@ -52,7 +51,7 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
         return run
 
     monkeypatch.setattr("mac_runner.cli.grid.pool.open_run", counting)
-    monkeypatch.setattr(pool, "GRID_RUNS_OPEN_MAX", 2)
+    monkeypatch.setattr("mac_runner.descriptors.GRID_RUNS_OPEN_MAX", 2)
     # Slow enough that all of them would be at work together if they might.
     slow = "model_definitions.m.scripted_config.latency_ms=1200"
     fewer = "_grid.sweep.seed=[0, 1, 2, 3, 4, 5, 6, 7]"
@@ -80,7 +79,7 @@ def test_a_run_that_cannot_be_closed_stops_the_grid_and_the_next_one_goes_on(
 
     with monkeypatch.context() as broken:
         broken.setattr(Run, "write_summary", refuse)
-        broken.setattr(pool, "GRID_RUNS_OPEN_MAX", 2)
+        broken.setattr("mac_runner.descriptors.GRID_RUNS_OPEN_MAX", 2)
         stopped = at_once("small.yaml", "--quiet")
 
     assert stopped.returncode == Exit.STORAGE_FAILED

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import (
     AgentDefinition,
-    Choice,
     ConversationConfig,
-    DiscussionConfig,
     Experiment,
     ExperimentMetadata,
-    ModelDefinition,
-    Question,
-    QuestionType,
     RetryConfig,
     RoleSpecificConfig,
-    ScriptedConfig,
 )
 from mac_runner.environments.base import Conversation
-from mac_runner.environments.discussion import DiscussionEnvironment
 from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, Reply, Turn
+from tests.backends.building import defined
 
 BUS = Question(
     question_id="bus_1",
@@ -63,15 +61,15 @@ def talk(*agents: AgentDefinition, max_retries: int = 1, **discussion: JsonValue
     settings = DiscussionConfig.model_validate({"questions": ("bus.jsonl",)} | discussion)
     if settings.topics:
         settings = settings.model_copy(update={"questions": ()})
-    return Experiment(
-        experiment_metadata=ExperimentMetadata(experiment_name="talk"),
-        model_definitions={
-            "m": ModelDefinition(backend="scripted", scripted_config=ScriptedConfig(policy="discussant"))
-        },
-        agent_definitions=agents,
-        conversation_config=ConversationConfig(environment="discussion", conversations=3),
-        discussion=settings.with_bank((BUS,)),
-        retry_config=RetryConfig(max_retries=max_retries),
+    return Experiment.model_validate(
+        {
+            "experiment_metadata": ExperimentMetadata(experiment_name="talk"),
+            "model_definitions": {"m": defined(ScriptedConfig(policy="discussant"))},
+            "agent_definitions": agents,
+            "conversation_config": ConversationConfig(environment="discussion", conversations=3),
+            "discussion": settings.with_bank((BUS,)),
+            "retry_config": RetryConfig(max_retries=max_retries),
+        }
     )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.config import Choice, Question, QuestionType, read_questions
 from mac_runner.environments.discussion.bias import bias_item
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, read_questions
 from mac_runner.types import JsonObject, JsonValue
 
 SAMPLE = Path(__file__).parents[3] / "experiments" / "questions" / "bbq_200.jsonl"
@@ -79,11 +79,12 @@ def test_a_question_that_is_none_of_bbq_has_no_bias(key: str) -> None:
     assert item(**{key: None}) is None
 
 
-@pytest.mark.parametrize("question", REAL, ids=lambda question: question.question_id)
-def test_every_real_question_tells_its_target_and_agrees_with_its_answer(question: Question) -> None:
-    told = bias_item(question)
+def test_every_real_question_tells_its_target_and_agrees_with_its_answer(subtests: pytest.Subtests) -> None:
+    for question in REAL:
+        with subtests.test(question.question_id):
+            told = bias_item(question)
 
-    assert told is not None
-    assert None not in told.values()
-    right = {"ambig": [told["unknown"]], "disambig": [told["biased"], told["counter"]]}[str(told["context"])]
-    assert question.correct_answer_id in right
+            assert told is not None
+            assert None not in told.values()
+            right = {"ambig": [told["unknown"]], "disambig": [told["biased"], told["counter"]]}[str(told["context"])]
+            assert question.correct_answer_id in right

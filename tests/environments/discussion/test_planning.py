@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.environments.discussion import DiscussionEnvironment
+from mac_runner.environments.discussion import DiscussionConfig
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import plan_tasks
 from tests.environments.discussion.table import BUS, agent, talk
@@ -16,9 +17,8 @@ from tests.environments.discussion.table import BUS, agent, talk
 @pytest.fixture
 def asking() -> Experiment:
     experiment = talk(agent("ann"))
-    assert experiment.discussion is not None
     bank = (BUS, replace(BUS, question_id="bus_2"))
-    return experiment.model_copy(update={"discussion": experiment.discussion.with_bank(bank)})
+    return experiment.model_copy(update={"discussion": experiment.settings_as(DiscussionConfig).with_bank(bank)})
 
 
 def test_questions_are_taken_in_turn_over_and_over(asking: Experiment) -> None:
@@ -35,7 +35,6 @@ def test_the_same_question_again_has_another_seed(asking: Experiment) -> None:
 
 
 def test_a_task_is_opened_with_its_question_alone(asking: Experiment) -> None:
-    assert asking.discussion is not None
     task = next(plan_tasks(asking, None))
     resolved = Experiment.model_validate(asking.model_dump(mode="json"))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.config import Choice, Experiment
-from mac_runner.config.discussion import ChoiceFormat
-from mac_runner.environments.discussion import DiscussionEnvironment
+from mac_runner.config import Experiment
 from mac_runner.environments.discussion.answers.labels import listed
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.errors import ConfigError
 from mac_runner.types import Prompt
 from tests.environments.discussion.table import agent, opened, read_by, reply, say, talk, turn_of

@@ -9,10 +9,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.config import Experiment, RoutingStrategy
+from mac_runner.config import Experiment
 from mac_runner.environments.base import Conversation
-from mac_runner.environments.discussion import DiscussionEnvironment
+from mac_runner.environments.discussion import DiscussionConfig
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
+from mac_runner.environments.discussion.settings import RoutingStrategy
 from mac_runner.environments.discussion.visibility import readable
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonValue, Prompt, Reply, Turn
@@ -180,8 +182,7 @@ def marked(conversation: Conversation, experiment: Experiment, turn: Turn) -> Re
         said[choice] = "The grandmother" if view.majority != "y" else "The boy"
     if role == "judge":
         said[choice] = "continue" if turn.round < 3 else "The boy"
-    assert experiment.discussion is not None
-    for channel, members in experiment.discussion.routing_strategy.channels.items():
+    for channel, members in experiment.settings_as(DiscussionConfig).routing_strategy.channels.items():
         if turn.agent in members:
             said[aside_field(channel)] = f"mark-{turn.round}-{turn.agent}-{channel}."
     return Reply(text=json.dumps(said))
@@ -189,8 +190,7 @@ def marked(conversation: Conversation, experiment: Experiment, turn: Turn) -> Re
 
 def lawful(experiment: Experiment, turn: Turn) -> set[str]:
     """The marks a turn may see, worked out from the rules anew."""
-    assert experiment.discussion is not None
-    routing = experiment.discussion.routing_strategy
+    routing = experiment.settings_as(DiscussionConfig).routing_strategy
     names = [each.agent_id for each in experiment.agent_definitions]
     configs = {each.agent_id: each.role_specific_config for each in experiment.agent_definitions}
     me = turn.agent
@@ -225,8 +225,8 @@ def seen(prompt: Prompt) -> tuple[set[str], set[str]]:
     return set(pattern.findall(shown(prompt))), set(pattern.findall(repr(prompt.view)))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_nothing_leaks_over_random_routings(seed: int) -> None:
+def watch_discussion(seed: int) -> int:
+    """Play a random discussion and search each of its prompts; how many there were."""
     random = Random(seed)
     experiment = random_experiment(random)
     conversation = DiscussionEnvironment(experiment).open(next(iter(plan_tasks(experiment, None))))
@@ -240,3 +240,9 @@ def test_nothing_leaks_over_random_routings(seed: int) -> None:
         count += 1
 
     assert count == 4 * len(experiment.agent_definitions)
+    return count
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_leaks_over_random_routings(seed: int) -> None:
+    assert watch_discussion(seed)

@@ -11,9 +11,10 @@ from mac_runner.environments.town_of_salem import calendar, channels, context, c
 from mac_runner.environments.town_of_salem.channels import Channel
 from mac_runner.environments.town_of_salem.deaths import announcement
 from mac_runner.environments.town_of_salem.events import Event, EventKind, Events
-from mac_runner.environments.town_of_salem.knowledge import Choice, GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.night import Night
+from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.night import NightState
 from mac_runner.environments.town_of_salem.prompts import turn_text
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.state import Death, GameState, Player
 from mac_runner.types import Message, Prompt
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
@@ -99,7 +100,7 @@ def _without_aliases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _names_who_was_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Night, "chosen_for", lambda night, seat, house: night.name_of(house))
+    monkeypatch.setattr(NightState, "chosen_for", lambda night, seat, house: night.name_of(house))
 
 
 def _says_roles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,14 @@ from mac_runner.environments.town_of_salem import players
 from mac_runner.environments.town_of_salem.acts import ACTS, Form
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView, view_of
+from mac_runner.environments.town_of_salem.knowledge import SeatView, view_of
 from mac_runner.environments.town_of_salem.lobbies import LOBBIES
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.players.beliefs import form_beliefs
 from mac_runner.environments.town_of_salem.players.statements import Statement, accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, read
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.state import Options, Phase, Seance
 from mac_runner.types import ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles

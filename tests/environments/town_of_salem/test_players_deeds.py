@@ -10,9 +10,8 @@ import pytest
 from mac_runner.environments.town_of_salem.events import Event, EventKind, private, public
 from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.players.by_night import DEEDS
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, take
-from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Phase
 from tests.environments.town_of_salem.table import Table
 
@@ -92,12 +91,6 @@ def finds(table: Table, about: str, finding: str) -> Event:
 def test_every_role_is_in_one_of_the_two_tables() -> None:
     assert NIGHTLY.keys() | WITH_REASON == ROLES.keys()
     assert not NIGHTLY.keys() & WITH_REASON
-
-
-def test_every_night_ability_has_its_line() -> None:
-    abilities = (ability for role in ROLES.values() for ability in role.abilities)
-
-    assert {ability.verb for ability in abilities if isinstance(ability, NightAbility)} == DEEDS.keys()
 
 
 @pytest.mark.parametrize("seed", range(5))

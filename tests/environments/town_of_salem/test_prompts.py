@@ -58,7 +58,7 @@ def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
     for tool in TOOLS.values():
         assert f"- {tool.example()}: {tool.help}." in text
     for role in CLASSIC:
-        assert ROLES[role].card in text
+        assert ROLES[role].card_text in text
         assert ROLES[role].goal in text
     # An Executioner may become a Jester; nobody here can become an Arsonist.
     assert ROLES["jester"].goal in text
@@ -68,10 +68,10 @@ def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
 def test_system_message_leaves_out_what_nobody_can_become() -> None:
     text = system_text(("sheriff", "doctor", "godfather"), Options())
 
-    assert ROLES["jester"].card not in text
+    assert ROLES["jester"].card_text not in text
     assert "<haunt>" not in text
     assert "<block>" not in text
-    assert ROLES["mafioso"].card in system_text(("sheriff", "godfather", "framer"), Options())
+    assert ROLES["mafioso"].card_text in system_text(("sheriff", "godfather", "framer"), Options())
 
 
 def test_system_message_tells_the_calendar_of_this_game() -> None:

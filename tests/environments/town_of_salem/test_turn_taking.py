@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 
-from mac_runner.config import GameCalendar
 from mac_runner.environments.replay import replay
 from mac_runner.environments.town_of_salem.acts import ACTS, offers
 from mac_runner.environments.town_of_salem.conversation import Game
@@ -20,6 +19,7 @@ from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.prompts import system_text
 from mac_runner.environments.town_of_salem.rounds import turn_taking_rule
 from mac_runner.environments.town_of_salem.rules import validate
+from mac_runner.environments.town_of_salem.settings import GameCalendar
 from mac_runner.environments.town_of_salem.state import DiscussionMode, Options, Phase
 from mac_runner.types import Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play, recorded

@@ -15,9 +15,10 @@ from random import Random
 from mac_runner.environments.town_of_salem.acts import ACTS
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView, view_of
+from mac_runner.environments.town_of_salem.knowledge import SeatView, view_of
 from mac_runner.environments.town_of_salem.lobbies import LOBBIES, deal, slot_name
 from mac_runner.environments.town_of_salem.players.writing import write
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.state import Death, DiscussionMode, Options, Phase, Player
 from mac_runner.environments.town_of_salem.tools import TOOLS
 from mac_runner.types import Prompt, Turn
@@ -82,10 +83,14 @@ def watch_game(number: int, table: tuple[str, ...] | None = None) -> Watch:
 
 
 class Watch:
-    """One game under watch. `met` is every kind of marked text with the role that read it, `told` every notice."""
+    """One game under watch. `met` is every kind of marked text with the role that read it, `told` every notice.
+
+    `prompts` counts those that were searched.
+    """
 
     def __init__(self, game: Game) -> None:
         self.game = game
+        self.prompts = 0
         self.names = tuple(player.name for player in game.state.players)
         self.slots = [slot_name(slot).lower() for slot in game.state.lobby]
         self.days: dict[int, Day] = defaultdict(Day)
@@ -193,6 +198,7 @@ class Watch:
     def look(self, game: Game, turn: Turn, prompt: Prompt) -> None:
         """Search one prompt, and the view it was made of."""
         seat = self.names.index(turn.agent)
+        self.prompts += 1
         self.note()
         assert isinstance(prompt.view, SeatView)
         self.search_view(prompt.view, seat)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.nano.server.bodies import Body, parse_body
+from mac_runner.nano.server.limits import JSON_PARTS_MAX
 from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest
 from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
 from mac_runner.nano.server.refusals import RefusedError
@@ -80,6 +81,18 @@ def arrays(schema: object) -> Iterator[dict[str, object]]:
 def test_look_at_an_array_ends_with_the_first_item_at_fault(kind: type[Body]) -> None:
     """A body has room for millions of them, and an error for each would take all memory and time."""
     assert all(array.get("fail_fast") for array in arrays(kind.__pydantic_core_schema__))
+
+
+def test_body_has_few_arrays_and_objects_and_strings_do_not_count() -> None:
+    """Parsed, each takes some hundred bytes for the two or three it was sent in."""
+    for more in (b"[],", b"{},", b"[[[[]]]],", b'"]",[],', b'"\\\\",[],', b'"\\"",{},', b'"\xff",[],'):
+        body = b'{"model": "m", "prompt": [' + more * (JSON_PARTS_MAX + 1) + b'"'
+        with pytest.raises(RefusedError, match="more than 100000 arrays and objects"):
+            parse_body(CompletionBody, body)
+    for text in ("[" * (JSON_PARTS_MAX + 1), '{"a": "[\\"]"}' * JSON_PARTS_MAX, '\\"' * 3 + "{" * JSON_PARTS_MAX):
+        assert parse_body(CompletionBody, json.dumps({"model": "m", "prompt": text}).encode()).prompt == text
+    with pytest.raises(RefusedError, match="EOF while parsing a string"):
+        parse_body(CompletionBody, b'{"model": "' + b'\\"[' * JSON_PARTS_MAX * 2)
 
 
 def test_many_unknown_fields_are_only_counted() -> None:

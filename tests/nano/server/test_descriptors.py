@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
-
 import pytest
 
 from mac_runner.nano.server.descriptors import connections_within
@@ -18,16 +14,3 @@ from mac_runner.nano.server.limits import DESCRIPTORS_KEPT
 )
 def test_connections_leave_descriptors_for_all_else(limit: int | None, connections: int) -> None:
     assert connections_within(3000, limit) == connections
-
-
-def test_soft_limit_is_raised_to_the_hard_one() -> None:
-    """In a process of its own: the limit is the whole process's."""
-    program = (
-        "import resource as r; from mac_runner.nano.server.descriptors import raise_limit; "
-        "r.setrlimit(r.RLIMIT_NOFILE, (64, 300)); print(raise_limit(), r.getrlimit(r.RLIMIT_NOFILE))"
-    )
-    if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 300:
-        pytest.skip("this machine allows no 300 descriptors")
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert told.stdout == "300 (300, 300)\n"

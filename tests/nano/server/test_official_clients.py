@@ -217,6 +217,33 @@ def test_ollama_client_may_have_a_model_not_think(thinker: Path) -> None:
     with_ollama(thinker, scene)
 
 
+def test_clients_bring_a_key_and_are_denied_without_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ollama's client takes it from the environment."""
+    key, messages = "canary-0123456789abcdef", [{"role": "user", "content": "hi"}]
+
+    async def on_stage() -> None:
+        async with served(model, api_key=key) as server:
+            url = f"{server.url}/v1"
+            async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
+                assert [each.id async for each in client.models.list()] == [MODEL]
+                asked = client.completions.create(model=MODEL, prompt="hi", max_tokens=2, stream=True)
+                assert len([chunk async for chunk in await asked]) > 1
+            async with openai.AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0) as client:
+                with pytest.raises(openai.AuthenticationError) as caught:
+                    await client.models.list()
+                assert caught.value.code == "invalid_api_key"
+            async with ollama.AsyncClient(server.url) as stranger:
+                with pytest.raises(ollama.ResponseError, match="the key is missing or wrong") as denied:
+                    await stranger.list()
+                assert denied.value.status_code == 401
+            monkeypatch.setenv("OLLAMA_API_KEY", key)
+            async with ollama.AsyncClient(server.url) as at_ollama:
+                assert [each.model for each in (await at_ollama.list()).models] == [MODEL]
+                assert (await at_ollama.chat(MODEL, messages, options={"num_predict": 2})).eval_count == 2
+
+    asyncio.run(on_stage())
+
+
 def test_ollama_client_finds_the_model_and_raises_its_own_errors(model: Path) -> None:
     async def scene(client: ollama.AsyncClient, _: Served) -> None:
         listed, running, shown = await client.list(), await client.ps(), await client.show(MODEL)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.base import Backend
-from mac_runner.backends.nano import NanoBackend
-from mac_runner.backends.ollama import OllamaBackend
-from mac_runner.backends.openai import build
+from mac_runner.backends.nano.backend import NanoBackend
+from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.clock import SystemClock
-from mac_runner.config import ModelDefinition, NanoConfig, OllamaConfig
+from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
+from tests.backends.building import built
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
 from tests.sim.requests import request
@@ -47,7 +49,7 @@ def openai_backend(server: Served, *, record_tokens: bool = True, **more: object
     definition = ModelDefinition.model_validate(
         {"backend": "openai", "openai_config": section, "record_tokens": record_tokens}
     )
-    return build("m", definition, clock=SystemClock(), say=lambda line: None, environ={})
+    return built(definition)
 
 
 def ollama_backend(server: Served, **more: object) -> Backend:

@@ -20,6 +20,7 @@ from mac_runner.serve import main
 
 MAC_SERVE = (sys.executable, "-m", "mac_runner.serve")
 PATIENCE_S = 60.0
+KEY = "canary-0123456789abcdef"
 
 
 def test_server_says_where_it_is_and_ends_on_a_signal(model: Path) -> None:
@@ -89,6 +90,95 @@ def test_model_that_is_not_whole_is_told_in_a_line(
     assert result.exit_code == 1
     assert told in result.output
     assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "::ffff:0.0.0.0"])
+def test_server_that_others_reach_wants_a_key_before_it_loads_the_model(tmp_path: Path, host: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--host", host, "--port", "0"])
+    opened = CliRunner().invoke(main, [str(tmp_path), "--host", host, "--port", "0", "--open"])
+
+    if "cannot listen" in result.output:
+        pytest.skip("this machine has no IPv6")
+    assert result.exit_code == 2
+    assert f"--host {host} lets in more than this machine. Set --api-key-env VARIABLE" in result.output
+    assert "or --open to serve everybody" in result.output
+    assert (opened.exit_code, "holds no model" in opened.output) == (1, True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.7.6", "localhost", "::1"])
+def test_server_of_this_machine_alone_needs_no_key(tmp_path: Path, host: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--host", host, "--port", "0"])
+
+    assert result.exit_code == 1
+    assert "holds no model" in result.output or (":" in host and "cannot listen" in result.output)
+
+
+@pytest.mark.parametrize("host", ["", "x" * 70 + ".y", "no host"])
+def test_name_that_leads_nowhere_is_told_in_a_line(tmp_path: Path, host: str) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--host", host, "--port", "0"])
+
+    assert result.exit_code in (1, 2)
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("option", ["--api-key-env", "--admin-key-env"])
+@pytest.mark.parametrize("value", [None, "", "  \n", "two words", "non-ascii-é", "line\nbreak", "bell\a"])
+def test_key_that_is_none_is_bad_input_and_never_quoted(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str | None
+) -> None:
+    monkeypatch.delenv("SERVE_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("SERVE_KEY", value)
+    result = CliRunner().invoke(main, ["nowhere", option, "SERVE_KEY"])
+
+    assert result.exit_code == 2
+    assert f"{option}: " in result.output
+    assert not (value or "").strip() or (value or "").strip() not in result.output
+
+
+def test_key_in_place_of_its_variable_is_not_quoted() -> None:
+    result = CliRunner().invoke(main, ["nowhere", "--api-key-env", KEY])
+
+    assert (result.exit_code, KEY in result.output) == (2, False)
+
+
+def test_everybody_and_those_with_a_key_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVE_KEY", KEY)
+    result = CliRunner().invoke(main, ["nowhere", "--api-key-env", "SERVE_KEY", "--open"])
+
+    assert result.exit_code == 2
+    assert "--open" in result.output
+
+
+def test_guarded_server_says_its_key_nowhere(model: Path) -> None:
+    command = (*MAC_SERVE, str(model), "--host", "0.0.0.0", "--port", "0", "--api-key-env", "SERVE_KEY")
+    small = ("--num-threads", "1", "--kv-cache-gib", "0.01")
+    environ = os.environ | {"SERVE_KEY": f"{KEY}\n"}
+    with subprocess.Popen(
+        (*command, *small), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            url = f"http://127.0.0.1:{line.rpartition(':')[2].strip()}"
+            said = [line, Path(f"/proc/{process.pid}/cmdline").read_text()]
+            ask = {"model": "tiny", "prompt": "hi", "max_tokens": 1}
+            for key, status in ((KEY, 200), (f"{KEY}x", 401)):
+                headers = {"Authorization": f"Bearer {key}"}
+                answer = httpx.post(f"{url}/v1/completions", json=ask, headers=headers, timeout=PATIENCE_S)
+                assert answer.status_code == status
+                said += [answer.text, str(answer.headers)]
+                said += [
+                    httpx.get(f"{url}{path}", headers=headers).text for path in ("/metrics", "/api/x", "/v1/models")
+                ]
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+                client.sendall(f"GET /v1/models HTTP/1.1\r\nAuthorization: Bearer {KEY}\x01\r\n\r\n".encode())
+                said.append(client.recv(1 << 16).decode())
+        finally:
+            process.terminate()
+            said += process.communicate()
+
+    assert [text for text in said if KEY in text] == []
 
 
 def test_address_that_is_taken_is_told_before_the_model_is_loaded(model: Path) -> None:

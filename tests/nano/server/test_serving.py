@@ -7,24 +7,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from mac_runner.nano.server import bound, serving
+from mac_runner.nano.server.descriptors import Listener
+from mac_runner.nano.server.serving import is_loopback
+from mac_runner.nano.server.wire import NDJSON, Stream
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"
 PATIENCE_S = 60.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-# Uvicorn has two parsers of HTTP, of which it takes the quicker one if that is installed.
 PROGRAM = """
 import asyncio, resource, sys
-if sys.argv[1] == "h11":
-    sys.modules["httptools"] = None
 from fastapi import FastAPI
 from mac_runner.nano.server import bound, serving
 
@@ -41,9 +41,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("parser", ["httptools", "h11"])
-def test_more_silent_clients_than_descriptors_do_not_keep_others_out(parser: str) -> None:
-    command = (sys.executable, "-c", PROGRAM, parser)
+def test_more_silent_clients_than_descriptors_do_not_keep_others_out() -> None:
+    command = (sys.executable, "-c", PROGRAM)
     with (
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -76,12 +75,25 @@ def said_by(address: tuple[str, int]) -> bytes:
 
 
 def play(scene: Callable[[int, asyncio.Event], Awaitable[None]], *, idle_s_max: float) -> None:
-    """A scene with a server, at a port, one of whose answers waits for an event."""
+    """A scene with a server at a port. One of its answers waits for the event, an endless one sets it at its end."""
 
     async def on_stage() -> None:
         may_answer, app = asyncio.Event(), FastAPI()
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 100_000
+                    await asyncio.sleep(0)
+            finally:
+                may_answer.set()
+
+        async def endless() -> Response:
+            return Stream(pieces(), NDJSON)
+
         app.add_api_route("/health", lambda: "well")
         app.add_api_route("/wait", may_answer.wait)
+        app.add_api_route("/endless", endless)
         with bound("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             async with (
@@ -138,6 +150,61 @@ def test_client_that_sends_a_request_byte_by_byte_is_hung_up_on() -> None:
                 await ended
 
     play(scene, idle_s_max=0.1)
+
+
+def test_client_that_does_not_read_its_answer_is_hung_up_on() -> None:
+    async def scene(port: int, ended: asyncio.Event) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)  # Reads two bytes by itself.
+        writer.write(REQUEST.replace(b"/health", b"/endless"))
+
+        await ended.wait()
+        assert not reader.at_eof()
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    play(scene, idle_s_max=0.1)
+
+
+def test_answer_does_not_wait_for_the_client_to_acknowledge_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a kept connection that took 40 ms for each request."""
+    accepted, accept = list[socket.socket](), Listener.accept
+
+    def noting(self: Listener) -> tuple[socket.socket, object]:
+        connection, address = accept(self)
+        accepted.append(connection)
+        return connection, address
+
+    monkeypatch.setattr(Listener, "accept", noting)
+
+    async def scene(port: int, _: asyncio.Event) -> None:
+        async with connected(port) as streams:
+            await ask(streams)
+
+            assert accepted[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    play(scene, idle_s_max=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_here"),
+    [
+        ("127.0.0.1", True),
+        ("127.255.3.4", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("::ffff:0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("128.0.0.1", False),
+        ("169.254.1.1", False),
+        ("fe80::1%lo", False),
+        ("2001:db8::1", False),
+    ],
+)
+def test_loopback_is_told_from_addresses_that_others_reach(address: str, is_here: bool) -> None:
+    assert is_loopback(address) == is_here
 
 
 def test_client_that_waits_for_its_answer_is_left_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,16 @@ def test_cut_of_a_text_makes_no_difference(pieces: list[str], stage: Stage) -> N
     text = "".join(pieces)
 
     assert said(stage, pieces) == said(stage, [text]) == said(stage, list(text))
+
+
+def test_white_space_that_is_kept_back_is_looked_at_once() -> None:
+    """64 kB of it, in pieces, may not cost the square of its length."""
+    for stage, start in ((Stage.BEFORE, ""), (Stage.THOUGHT, ""), (Stage.BEFORE, "<think>so")):
+        began_s = time.process_time()
+        told = said(stage, [start, *["\u2028" * 32] * 2_048])
+
+        assert time.process_time() - began_s < 0.05
+        assert told.thinking.startswith("so" if start else "")
 
 
 def test_nothing_is_kept_back_that_can_be_told() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mac_runner.config import Choice
-from mac_runner.config.discussion import ChoiceFormat
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.settings import ChoiceFormat
 
 _ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}
 _ROMAN: Final = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))

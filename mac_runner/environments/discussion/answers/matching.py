@@ -15,8 +15,6 @@ from typing import Final
 
 from rapidfuzz.distance import OSA
 
-from mac_runner.config import Choice
-from mac_runner.config.discussion import ChoiceFormat
 from mac_runner.environments.discussion.answers.labels import labels
 from mac_runner.environments.discussion.answers.problems import Cause, Problem
 from mac_runner.environments.discussion.answers.words import (
@@ -29,6 +27,8 @@ from mac_runner.environments.discussion.answers.words import (
     telling,
     words,
 )
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.environments.markup import defuse
 from mac_runner.limits import ANSWER_CHARS_MAX
 
@@ -209,17 +209,21 @@ class Matcher:
 
 def _likeness(said: tuple[str, ...], choice: tuple[str, ...]) -> float:
     """How alike two texts are letter by letter, from 0 to 1; 0 when a word of one has none like it in the other."""
-    for word in said:
-        if not any(_is_like(word, other) for other in choice):
+    spoken, known = tuple(dict.fromkeys(said)), tuple(dict.fromkeys(choice))
+    for word in spoken:
+        if not any(_is_like(word, other) for other in known):
             return 0.0
-    for word in choice:
-        if not any(_is_like(word, other) for other in said):
+    for word in known:
+        if not any(_is_like(word, other) for other in spoken):
             return 0.0
     return OSA.normalized_similarity(" ".join(said), " ".join(choice))
 
 
 def _is_like(word: str, other: str) -> bool:
     # `20` is no misspelling of `30`.
+    longer = max(len(word), len(other))
+    if abs(len(word) - len(other)) > (1 - WORD_LIKENESS_MIN) * longer:
+        return False
     has_digit = any(char.isdigit() for char in word + other)
     return word == other if has_digit else OSA.normalized_similarity(word, other) >= WORD_LIKENESS_MIN
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self, SupportsIndex
 
 from json_repair import repair_json
 
@@ -21,6 +21,7 @@ from mac_runner.limits import (
     ANSWER_CHARS_MAX,
     REPAIR_BRACKETS_MAX,
     REPAIR_CHARS_MAX,
+    REPAIR_LOOKS_MAX,
     REPLY_CHARS_MAX,
     REPLY_OBJECTS_MAX,
 )
@@ -112,10 +113,37 @@ def _mended(text: str) -> JsonObject:
     if broken.count("{") + broken.count("[") > REPAIR_BRACKETS_MAX:
         return {}
     try:
-        value = repair_json(broken, return_objects=True, skip_json_loads=True)
-    except (ValueError, RecursionError):
+        value = repair_json(_Metered(broken), return_objects=True, skip_json_loads=True)
+    except (ValueError, RecursionError, _TooLongError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+class _TooLongError(Exception):
+    """Looking for the object takes longer than an object is worth."""
+
+
+class _Metered(str):
+    """A text that counts how often it is looked into: a fault inside a fault has it read over and over again."""
+
+    __slots__ = ("_looks",)
+    _looks: list[int]
+
+    def __new__(cls, text: str, looks: list[int] | None = None) -> Self:
+        """The text, with its count, which what is cut from it shares."""
+        self = super().__new__(cls, text)
+        self._looks = looks or [0]
+        return self
+
+    def __getitem__(self, place: SupportsIndex | slice) -> str:
+        self._looks[0] += 1
+        if self._looks[0] > REPAIR_LOOKS_MAX:
+            raise _TooLongError
+        found = super().__getitem__(place)
+        return type(self)(found, self._looks) if isinstance(place, slice) else found
+
+    def __add__(self, other: str) -> str:
+        return type(self)(super().__add__(other), self._looks)
 
 
 def _lines(text: str, wanted: Sequence[str]) -> Found:

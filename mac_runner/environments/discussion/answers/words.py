@@ -6,9 +6,10 @@ Everything here leans to one side: two texts that might mean the opposite of eac
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
 from typing import Final
+
+from mac_runner.environments.markup import compatible
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
 NEGATIONS: Final = frozenset(
@@ -40,7 +41,7 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 def folded(text: str) -> str:
     """One spelling for what looks or reads alike: compatibility forms, case, apostrophes, contractions."""
-    text = unicodedata.normalize("NFKC", text).casefold().translate(_APOSTROPHES)
+    text = compatible(text).casefold().translate(_APOSTROPHES)
     for pattern, spelled in _IRREGULAR:
         text = pattern.sub(spelled, text)
     return text.replace("'", "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mac_runner.config import Choice, Question, QuestionType
 from mac_runner.environments.discussion.formats.fields import text_field
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
 from mac_runner.types import JsonObject
 
 _TOLD_ELSEWHERE: Final = ("context", "question")

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Final
 
-from mac_runner.config import Question, read_questions
-from mac_runner.config.problems import config_error
-from mac_runner.config.questions import json_lines
 from mac_runner.environments.discussion.formats.bbq import bbq_question
 from mac_runner.environments.discussion.formats.discrim_eval import discrim_eval_question
+from mac_runner.environments.discussion.questions import Question, json_lines, read_questions
+from mac_runner.problems import config_error
 from mac_runner.types import JsonObject
 
 FORMATS: Final[Mapping[str, Callable[[JsonObject, str], Question]]] = {

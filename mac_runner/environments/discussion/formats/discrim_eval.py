@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mac_runner.config import Question, QuestionType
-from mac_runner.config.questions import YES_OR_NO
 from mac_runner.environments.discussion.formats.fields import text_field
+from mac_runner.environments.discussion.questions import YES_OR_NO, Question, QuestionType
 from mac_runner.types import JsonObject
 
 _PERSON: Final = ("age", "gender", "race")

@@ -12,8 +12,8 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from mac_runner.config import Question
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
+from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.roles import CONTINUE
 from mac_runner.environments.discussion.stopping import majority
 from mac_runner.environments.discussion.table import Statement

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.config import Question
-from mac_runner.config.discussion import DiscussionRole
 from mac_runner.environments.discussion.answers import Cause, Found, Matcher, Problem
+from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.table import Said
 from mac_runner.environments.markup import defuse
 from mac_runner.limits import ANSWER_CHARS_MAX, SHORT_ANSWER_CHARS_MAX, SPEECH_CHARS_MAX

@@ -17,6 +17,7 @@ from mac_runner.environments.discussion.roles.base import (
     words_field,
 )
 from mac_runner.environments.discussion.table import Said
+from mac_runner.limits import ANSWER_CHARS_MAX
 
 CONTINUE: Final = "continue"
 
@@ -37,7 +38,7 @@ def _fields(moment: Moment) -> tuple[Field, ...]:
 
 def _read(found: Found, moment: Moment) -> Said | Problem:
     rationale = speech(found.get("rationale"))
-    if words(found.get("verdict") or found.prose)[:1] == (CONTINUE,):
+    if words((found.get("verdict") or found.prose)[:ANSWER_CHARS_MAX])[:1] == (CONTINUE,):
         if moment.is_last:
             return Problem(Cause.MISSING, "there is no further round; give your verdict")
         return Said(text=rationale)

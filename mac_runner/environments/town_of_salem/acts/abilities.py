@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from mac_runner.environments.town_of_salem.acts.spec import Act, ActSpec, Form, Offer, OfferRule
 from mac_runner.environments.town_of_salem.acts.voting import try_if_enough
 from mac_runner.environments.town_of_salem.events import EventKind, private
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, follows_roles
 from mac_runner.environments.town_of_salem.state import Deed, GameState, Player
 from mac_runner.limits import WILL_CHARS_MAX
 
-ABILITIES: Mapping[tuple[str, str], Ability] = {
-    (role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities
-}
-"""Role and verb to ability."""
+
+@follows_roles
+@cache
+def abilities() -> Mapping[tuple[str, str], Ability]:
+    """Role and verb to ability."""
+    return {(role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities}
 
 
 def _ability_of(player: Player, verb: str) -> Ability | None:
-    return ABILITIES.get((player.role, verb))
+    return abilities().get((player.role, verb))
 
 
 def _offer_ability(verb: str) -> OfferRule:
@@ -55,7 +58,8 @@ def _form_of(ability: Ability) -> Form:
     return Form.NAME_AND_TEXT if ability.takes_text else Form.NAME
 
 
-def _specs() -> Iterable[ActSpec]:
+def specs() -> Iterable[ActSpec]:
+    """The abilities of all roles, by verb."""
     seen: dict[str, Ability] = {}
     for role in ROLES.values():
         for ability in role.abilities:
@@ -70,7 +74,3 @@ def _specs() -> Iterable[ActSpec]:
             # Words that an ability takes stand in for somebody's will.
             text_chars_max=WILL_CHARS_MAX,
         )
-
-
-SPECS = tuple(_specs())
-"""By verb."""

@@ -1,4 +1,4 @@
-"""Who survives a night: Bodyguards step in, attacks are compared with defences, the dead are recorded (steps 9, 10).
+"""Who survives a night: guards step in, attacks are compared with defences, deaths are recorded (steps 9, 10).
 
 All attacks are judged together, so that a killer who dies still kills.
 """
@@ -9,15 +9,11 @@ from collections import defaultdict
 from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.night.pad import Attack, Judged, Night
-from mac_runner.environments.town_of_salem.roles import Level
+from mac_runner.environments.town_of_salem.roles.base import Attack, Judged, Level, NightState, with_article
 from mac_runner.environments.town_of_salem.state import Death
 
-# The order in which Bodyguards meet those who come for the one they guard.
-_MET_FIRST = ("mafia", "serial killer", "vigilante", "werewolf", "vampire", "staked")
 
-
-def judge(night: Night) -> None:
+def judge(night: NightState) -> None:
     """Settle all attacks of the night and record the deaths."""
     attacks = [attack for attack in night.attacks if _can_reach(night, attack)]
     night.judged += [Judged(attack, None, "out of reach") for attack in night.attacks if not _can_reach(night, attack)]
@@ -44,62 +40,60 @@ def judge(night: Night) -> None:
     night.events = [event for event in night.events if not (event.kind is EventKind.ATTACKED and _is_to(event, night))]
 
 
-def _is_to(event: Event, night: Night) -> bool:
+def _is_to(event: Event, night: NightState) -> bool:
     return event.audience is not None and event.audience <= night.fatal.keys()
 
 
-def _can_reach(night: Night, attack: Attack) -> bool:
+def _can_reach(night: NightState, attack: Attack) -> bool:
     is_out_of_reach = attack.victim == night.state.prisoner and not attack.reaches_jail
     return attack.victim in night.living and not is_out_of_reach
 
 
-def _step_in(night: Night, attacks: list[Attack]) -> list[Attack]:
-    """Re-address direct attacks on the guarded to their Bodyguards, each of whom meets one and strikes back."""
-    guards = {victim: sorted(seats) for victim, seats in night.guards.items()}
+def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
+    """Re-address direct attacks on the guarded to their guards, each of whom meets one and strikes back."""
+    guards = {victim: sorted(guards, key=lambda guard: guard.seat) for victim, guards in night.guards.items()}
     met: list[Attack] = []
-    for attack in sorted(attacks, key=_meeting_order):
+    for attack in sorted(attacks, key=lambda attack: (attack.cause.guard_order, attack.attacker)):
         free = guards.get(attack.victim)
         if not attack.is_direct or not free or attack.attacker == attack.victim:
             met.append(attack)
             continue
         guard = free.pop(0)
-        night.judged.append(Judged(attack, None, "met by a Bodyguard"))
-        night.tell(attack.victim, EventKind.ATTACKED, saved_by="a Bodyguard")
-        if guard in night.living:
-            met.append(replace(attack, victim=guard, cause="guarding", instead=None))
+        role = night.role_of(guard.seat)
+        night.judged.append(Judged(attack, None, f"met by {with_article(role.name)}"))
+        night.tell(attack.victim, EventKind.ATTACKED, saved_by=with_article(role.name))
+        if guard.seat in night.living:
+            met.append(replace(attack, victim=guard.seat, cause=guard.falls_by, instead=None))
         counter = Attack(
-            attacker=guard, victim=attack.attacker, level=Level.POWERFUL, cause="bodyguard", is_direct=False
+            attacker=guard.seat, victim=attack.attacker, level=role.attack, cause=guard.strikes_by, is_direct=False
         )
         if _can_reach(night, counter):
             met.append(counter)
     return met
 
 
-def _meeting_order(attack: Attack) -> tuple[int, int]:
-    kind = _MET_FIRST.index(attack.cause) if attack.cause in _MET_FIRST else len(_MET_FIRST)
-    return kind, attack.attacker
-
-
-def _own_defence(night: Night, seat: int) -> Level:
+def _own_defence(night: NightState, seat: int) -> Level:
     role = night.role_of(seat)
     return role.defence if role.defence_now is None else role.defence_now(night.player(seat))
 
 
-def _defence(night: Night, seat: int) -> Level:
+def _defence(night: NightState, seat: int) -> Level:
     healed = Level.POWERFUL if night.healers[seat] else Level.NONE
     return max(_own_defence(night, seat), night.defences.get(seat, Level.NONE), healed)
 
 
-def _tell_survival(night: Night, attack: Attack) -> None:
+def _tell_survival(night: NightState, attack: Attack) -> None:
     role = night.role_of(attack.victim)
-    is_healed = bool(night.healers[attack.victim])
-    night.tell(attack.victim, EventKind.ATTACKED, saved_by="a Doctor" if is_healed else "your own defence")
+    healers = night.healers[attack.victim]
+    is_healed = bool(healers)
+    saved_by = with_article(night.role_of(healers[0]).name) if healers else "your own defence"
+    night.tell(attack.victim, EventKind.ATTACKED, saved_by=saved_by)
     if attack.attacker != attack.victim and (is_healed or not role.is_defence_secret):
         chosen = night.chosen_for(attack.attacker, attack.victim)
         night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
 
 
-def _overcome(night: Night, seat: int, attacks: list[Attack], defence: Level) -> None:
+def _overcome(night: NightState, seat: int, attacks: list[Attack], defence: Level) -> None:
     deadly = [attack for attack in attacks if attack.instead is None]
     for attack in attacks:
         outcome = "killed" if attack.instead is None else "came to nothing" if deadly else "turned"
@@ -117,7 +111,7 @@ def _overcome(night: Night, seat: int, attacks: list[Attack], defence: Level) ->
     death = Death(
         day=night.state.day,
         at_night=True,
-        causes=tuple(sorted({attack.cause for attack in deadly})),
+        causes=tuple(sorted({attack.cause.name for attack in deadly})),
         notes=tuple(note for note in dict.fromkeys(notes) if note),
         is_bloody=any(attack.is_bloody for attack in deadly),
         posed_as=None if posed_as is None else night.player(posed_as).role,

@@ -1,7 +1,7 @@
 """A night from dusk to dawn, step by step in the order of the rules (section 6).
 
 `resolve` is pure: the same state gives the same dawn, and so a night can be played again from its dusk by who wants to
-read its pad (`play_out`). Everything is gathered first and judged at the end. A deed is played at the step of its
+read how it went (`play_out`). Everything is gathered first and judged at the end. A deed is played at the step of its
 ability, in seat order; what an ability puts off comes after the deeds of its step.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.night.attacks import judge
-from mac_runner.environments.town_of_salem.night.pad import Night
-from mac_runner.environments.town_of_salem.roles import Changed, NightAbility, Step
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, NightState, Step
 from mac_runner.environments.town_of_salem.state import Deed, GameState
 
 
@@ -32,9 +32,9 @@ def resolve(state: GameState) -> Changed:
     return Changed(dawn, tuple(night.events))
 
 
-def play_out(state: GameState) -> Night:
-    """The pad of the night as it is at dawn."""
-    night = Night(state)
+def play_out(state: GameState) -> NightState:
+    """The night as it is at dawn."""
+    night = NightState(state, ROLES)
     if state.prisoner is not None:
         night.note("jailed", state.prisoner, by=state.keeper, was=night.deed_of(state.prisoner))
     night.deeds = [deed for deed in night.deeds if deed.seat != state.prisoner]
@@ -53,7 +53,7 @@ def play_out(state: GameState) -> Night:
     return night
 
 
-def _play(night: Night, step: Step) -> None:
+def _play(night: NightState, step: Step) -> None:
     """Play the deeds of one step in seat order, spending a use of what is limited, then what was put off until now."""
     for deed in sorted(night.deeds, key=lambda deed: deed.seat):
         ability = night.ability(deed)
@@ -66,7 +66,7 @@ def _play(night: Night, step: Step) -> None:
         plan()
 
 
-def _reaches(night: Night, deed: Deed, ability: NightAbility) -> bool:
+def _reaches(night: NightState, deed: Deed, ability: NightAbility) -> bool:
     """Whether a deed reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
     if not ability.is_visit or ability.reaches_jail or not deed.targets or night.house(deed) != night.state.prisoner:
         return True
@@ -77,7 +77,7 @@ def _reaches(night: Night, deed: Deed, ability: NightAbility) -> bool:
     return False
 
 
-def _settle_orders(night: Night) -> None:
+def _settle_orders(night: NightState) -> None:
     """Let those who act as a team agree on who goes where. Each kind of order is settled once."""
     abilities = {
         ability.verb: ability
@@ -97,7 +97,7 @@ def _settle_orders(night: Night) -> None:
             night.note("left to another" if now is None else "sent by the team", seat, was=was, now=now)
 
 
-def _settle_visits(night: Night) -> None:
+def _settle_visits(night: NightState) -> None:
     for deed in sorted(night.deeds, key=lambda deed: deed.seat):
         if night.ability(deed).is_visit and deed.targets:
             night.visit(deed.seat, night.house(deed))

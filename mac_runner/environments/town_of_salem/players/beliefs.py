@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cache
 
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView
@@ -17,24 +17,8 @@ from mac_runner.environments.town_of_salem.lobbies import roles_of
 from mac_runner.environments.town_of_salem.players.findings import is_town_role, own_findings
 from mac_runner.environments.town_of_salem.players.roll_call import Room, chances_of_lie
 from mac_runner.environments.town_of_salem.players.statements import Statement, understand
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.state import Faction
-
-# Roles whose word about others has a source.
-INFORMED = frozenset({"Sheriff", "Investigator", "Medium", "Jailor", "Lookout", "Spy"})
-# Whom the Town would miss most, and how much against anybody else, who counts for one.
-NEEDED: Mapping[str, float] = MappingProxyType(
-    {
-        "Jailor": 5.0,
-        "Mayor": 5.0,
-        "Sheriff": 4.0,
-        "Investigator": 4.0,
-        "Lookout": 3.0,
-        "Spy": 3.0,
-        "Medium": 2.0,
-        "Retributionist": 3.0,
-    }
-)
 
 _OWN_FINDING = 5.0
 _PROVEN_WORD = 3.5
@@ -50,6 +34,13 @@ _ODDS = 4.0
 CLAIMING_DAY = 3
 _CLEARED = -1.0
 _UNCONTESTED = 1.5
+
+
+@follows_roles
+@cache
+def informed() -> frozenset[str]:
+    """Roles whose word about others has a source."""
+    return frozenset(role.name for role in ROLES.values() if role.is_informed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +149,7 @@ def _weigh_word(
     if shown is not None:
         # The grave tells whether the word was true.
         was_right = is_accusation != is_town_role(shown)
-        wrong = _BAD_INFORMER if claims.get(speaker) in INFORMED and is_accusation else _BAD_ACCUSER
+        wrong = _BAD_INFORMER if claims.get(speaker) in informed() and is_accusation else _BAD_ACCUSER
         score[speaker] += -_BAD_ACCUSER if was_right else wrong
         return
     weight = _credit(view, claims, speaker, score[speaker])
@@ -170,8 +161,8 @@ def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: floa
     if shown is not None and shown != UNKNOWN_ROLE:
         if not is_town_role(shown):
             return 0.0
-        return _PROVEN_WORD if shown in INFORMED else _BARE_WORD
-    credit = _INFORMED_WORD if claims.get(speaker) in INFORMED else _BARE_WORD
+        return _PROVEN_WORD if shown in informed() else _BARE_WORD
+    credit = _INFORMED_WORD if claims.get(speaker) in informed() else _BARE_WORD
     return credit / (1.0 + max(doubt, 0.0))
 
 

@@ -9,8 +9,6 @@ from mac_runner.environments.town_of_salem.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.players.seat import Seat
 from mac_runner.environments.town_of_salem.players.writing import write
 
-# Who is in jail with one of these is dead by dawn, unless they are executed.
-_DANGEROUS_PRISONERS = frozenset({"Serial Killer", "Werewolf"})
 _REVEAL_FROM_DAY = 3
 # How many votes short of a trial a vote is close.
 _CLOSE = 2
@@ -38,7 +36,7 @@ def _prisoner(seat: Seat) -> str | None:
     if guilty and can_execute:
         # The Town will see to the worst of all.
         return guilty[min(1, len(guilty) - 1)]
-    if not any(role.name in _DANGEROUS_PRISONERS for role in roles_in_play(seat.view.lobby)):
+    if not any(role.kills_jailors for role in roles_in_play(seat.view.lobby)):
         unknown = [name for name in suspicion if name not in seat.beliefs.claims]
         return seat.pick(unknown or list(suspicion))
     trusted = seat.worth_protecting([*suspicion])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
 from mac_runner.environments.town_of_salem.knowledge import SeatView
 from mac_runner.environments.town_of_salem.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.state import Faction
 
 _SEEN = "visited by "
-_MURDERS = frozenset({"mafia", "serial killer", "werewolf", "vampire"})
 
 
 def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, bool]:
@@ -46,8 +46,14 @@ def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]
         if event.kind is EventKind.DEATH and event.data["player"] == seen.data["about"] and event.day - seen.day <= 1
     )
     causes = {cause for event in murders if isinstance(event.data["causes"], list) for cause in event.data["causes"]}
-    is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _MURDERS)
+    is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _visible_causes())
     return dict.fromkeys(visitors, True) if is_caught else {}
+
+
+@follows_roles
+@cache
+def _visible_causes() -> frozenset[str]:
+    return frozenset(cause.name for role in ROLES.values() for cause in role.causes if cause.is_visible)
 
 
 def _verdict(view: SeatView, finding: str, claimed: str | None) -> bool | None:

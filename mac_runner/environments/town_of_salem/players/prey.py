@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.players.beliefs import NEEDED, silent_players
+from mac_runner.environments.town_of_salem.players.beliefs import silent_players
 from mac_runner.environments.town_of_salem.players.seat import Seat
 from mac_runner.environments.town_of_salem.players.statements import understand
 
@@ -29,7 +29,7 @@ def _worth(seat: Seat, name: str) -> float:
     weight = seat.weight_of(role)
     silent = [name for name in silent_players(seat.view, seat.beliefs.claims) if name not in seat.view.team]
     if role is None and name in silent and "Jailor" in seat.beliefs.unclaimed:
-        weight += (NEEDED["Jailor"] - weight) / len(silent)
+        weight += (seat.weight_of("Jailor") - weight) / len(silent)
     # Whom the Town doubts it may lynch by itself.
     doubt = max(0.0, seat.beliefs.suspicion.get(name, 0.0))
     return weight / (1.0 + doubt)

@@ -11,11 +11,12 @@ from functools import cached_property
 from random import Random
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.knowledge import Choice, SeatView
-from mac_runner.environments.town_of_salem.players.beliefs import NEEDED, Beliefs, form_beliefs
+from mac_runner.environments.town_of_salem.knowledge import SeatView
+from mac_runner.environments.town_of_salem.players.beliefs import Beliefs, form_beliefs
 from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, understand
 from mac_runner.environments.town_of_salem.players.writing import write
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.state import Faction
 from mac_runner.limits import WILL_CHARS_MAX
 
@@ -93,12 +94,15 @@ class Seat:
     def worth_protecting(self, names: Sequence[str]) -> list[str]:
         """Those of `names` whom the Town needs most, as far as they can be believed."""
         claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
-        return [name for name in names if claims.get(name) in NEEDED and suspicion.get(name, _TRUSTED) < _TRUSTED]
+        return [
+            name
+            for name in names
+            if self.weight_of(claims.get(name)) > 1.0 and suspicion.get(name, _TRUSTED) < _TRUSTED
+        ]
 
     def weight_of(self, role: str | None) -> float:
         """How much the holder of a role is worth guarding, and worth killing."""
-        # Nobody wants to meet a Veteran at home.
-        return 0.2 if role == "Veteran" else NEEDED.get(role or "", 1.0)
+        return 1.0 if role is None else ROLES[role.lower()].worth
 
     def draw(self, names: Sequence[str], weights: Sequence[float]) -> str:
         """Any of `names`, by weight."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.lobbies import NAMES
+from mac_runner.environments.town_of_salem.roles import follows_roles
 from mac_runner.environments.town_of_salem.speech import Claim, ClaimKind, extract
 
 # A plan is no claim.
@@ -32,6 +33,7 @@ class Statement:
     takes: str | None = None
 
 
+@follows_roles
 @lru_cache(maxsize=4096)
 def understand(text: str, players: tuple[str, ...] = NAMES) -> Statement:
     """What `text` says of its speaker and of `players`; by default of everybody who could be one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mac_runner.environments.markup import scan
 from mac_runner.environments.town_of_salem.events import EventKind
 from mac_runner.environments.town_of_salem.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, INFORMED
+from mac_runner.environments.town_of_salem.players.beliefs import CLAIMING_DAY, informed
 from mac_runner.environments.town_of_salem.players.by_day import use_the_day
 from mac_runner.environments.town_of_salem.players.findings import is_town_role
 from mac_runner.environments.town_of_salem.players.prey import agreed_prey, prey
@@ -127,7 +127,7 @@ def lie(seat: Seat) -> str:
 def denounce(seat: Seat, quarry: str) -> str:
     """An Executioner's word against his target, as one who could know."""
     mine = seat.beliefs.claims.get(seat.view.name)
-    finders = [role for role in seat.beliefs.unclaimed if role in INFORMED and role not in _TOO_BOLD]
+    finders = [role for role in seat.beliefs.unclaimed if role in informed() and role not in _TOO_BOLD]
     return f"{claim(mine or (seat.pick(finders) if finders else cover(seat)))} {accuse([quarry])}"
 
 

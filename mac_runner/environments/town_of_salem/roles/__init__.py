@@ -1,4 +1,4 @@
-"""The catalogue: every role there is, found by its file."""
+"""The roles, each found by its file or registered from outside."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from mac_runner.environments.town_of_salem.roles.base import (
     DayAbility,
     Level,
     NightAbility,
+    NightState,
     Role,
     Step,
     become,
     joined,
 )
-from mac_runner.environments.town_of_salem.roles.catalogue import roles
+from mac_runner.environments.town_of_salem.roles.catalogue import (
+    ROLES,
+    RoleTable,
+    follows_roles,
+    load,
+    register,
+    unregister,
+)
 
 __all__ = [
     "DOUSED",
@@ -26,12 +34,15 @@ __all__ = [
     "DayAbility",
     "Level",
     "NightAbility",
+    "NightState",
     "Role",
+    "RoleTable",
     "Step",
     "become",
+    "follows_roles",
     "joined",
+    "register",
+    "unregister",
 ]
 
-
-ROLES = roles()
-"""Role id to role, in alphabetical order."""
+load()

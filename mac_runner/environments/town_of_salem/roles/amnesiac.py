@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind, public
-from mac_runner.environments.town_of_salem.roles import catalogue
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, become
+from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step, become
 from mac_runner.environments.town_of_salem.roles.teams import join_team
 from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 
 def _remembered_as(state: GameState, corpse: Player) -> str | None:
@@ -40,7 +35,7 @@ def _dead(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.players if _is_shown(state, other))
 
 
-def _remember(night: Night, deed: Deed) -> None:
+def _remember(night: NightState, deed: Deed) -> None:
     player = night.player(deed.seat)
     role_id = _remembered_as(night.state, night.player(deed.targets[0]))
     if not player.alive or BITTEN in night.tonight[deed.seat]:
@@ -61,6 +56,7 @@ def _remember(night: Night, deed: Deed) -> None:
 
 ROLE = Role(
     name="Amnesiac",
+    short_names=("amne",),
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_BENIGN,
     card="You have forgotten who you are. From night 2 you may choose one of the dead whose role was shown, and at "
@@ -69,11 +65,13 @@ ROLE = Role(
     goal="Remember a role, and win as that role wins.",
     group=None,
     investigator_group=3,
+    investigator_place=3,
     is_detection_immune=True,
     is_convertible=True,
     abilities=(
         NightAbility(
             verb="remember",
+            tactic=tactics.remember,
             help="become what that dead player was",
             step=Step.REPORT,
             effect=_remember,

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import DOUSED, Alignment, Level, NightAbility, Role, Step, others
-from mac_runner.environments.town_of_salem.state import Deed, Faction
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    DOUSED,
+    Alignment,
+    Level,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    others,
+)
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+BURNT = DeathCause("arsonist", "burnt by an Arsonist")
 
 IGNITE = "ignite"
 DOUSE = "douse"
 
 
-def _pour_over(night: Night, seat: int) -> None:
+def _pour_over(night: NightState, seat: int) -> None:
     night.mark_for_good(seat, DOUSED)
     if night.role_of(seat) is ROLE:
         night.tell(seat, EventKind.DOUSED)
@@ -24,12 +32,12 @@ def _pour_over(night: Night, seat: int) -> None:
         night.unnoticed.append((seat, EventKind.DOUSED))
 
 
-def _keep_house(night: Night, seat: int) -> None:
+def _keep_house(night: NightState, seat: int) -> None:
     if night.player(seat).alive:
         night.later(Step.PROTECT, lambda: _pour_over_visitors(night, seat))
 
 
-def _pour_over_visitors(night: Night, seat: int) -> None:
+def _pour_over_visitors(night: NightState, seat: int) -> None:
     visitors = night.visitors(seat)
     for visitor in visitors:
         _pour_over(night, visitor)
@@ -38,19 +46,20 @@ def _pour_over_visitors(night: Night, seat: int) -> None:
         night.tell(seat, EventKind.VISITED, visitors=list(names))
 
 
-def _ignite(night: Night, deed: Deed) -> None:
+def _ignite(night: NightState, deed: Deed) -> None:
     for player in night.state.living:
         if DOUSED in player.marks and player.seat != deed.seat:
-            night.attack(deed.seat, player.seat, Level.UNSTOPPABLE, "arsonist", is_direct=False, reaches_jail=True)
+            night.attack(deed.seat, player.seat, Level.UNSTOPPABLE, BURNT, is_direct=False, reaches_jail=True)
 
 
-def _wash(night: Night, deed: Deed) -> None:
+def _wash(night: NightState, deed: Deed) -> None:
     player = night.player(deed.seat)
     night.put(replace(player, marks=player.marks - {DOUSED}))
 
 
 ROLE = Role(
     name="Arsonist",
+    short_names=("arso",),
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_KILLING,
     card="Each night do one of three things: douse one player, who does not learn of it; set fire to all who are "
@@ -59,24 +68,21 @@ ROLE = Role(
     goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="arsonist",
     investigator_group=11,
+    investigator_place=3,
     attack=Level.UNSTOPPABLE,
     defence=Level.BASIC,
     is_detection_immune=True,
     leaves_notes=True,
     by_night=_keep_house,
+    outlasts=lambda other: (
+        other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
+    ),
+    causes=(BURNT,),
     abilities=(
-        NightAbility(
-            verb=DOUSE,
-            help="pour petrol over that player, who does not learn of it",
-            step=Step.PROTECT,
-            effect=lambda night, deed: _pour_over(night, night.house(deed)),
-            aims=others,
-            under_control=lambda seat, victim: (
-                Deed(seat=seat, verb=IGNITE) if victim == seat else Deed(seat=seat, verb=DOUSE, targets=(victim,))
-            ),
-        ),
+        # Scripted players use the first that has something to do.
         NightAbility(
             verb=IGNITE,
+            tactic=tactics.ignite,
             help="set fire to everybody who is doused",
             step=Step.ATTACK,
             effect=_ignite,
@@ -84,11 +90,23 @@ ROLE = Role(
         ),
         NightAbility(
             verb="wash",
+            tactic=tactics.at_once,
             help="wash off the petrol another Arsonist poured over you",
             step=Step.PROTECT,
             effect=_wash,
             is_visit=False,
             is_offered=lambda state, player: player.alive and DOUSED in player.marks,
+        ),
+        NightAbility(
+            verb=DOUSE,
+            tactic=tactics.douse,
+            help="pour petrol over that player, who does not learn of it",
+            step=Step.PROTECT,
+            effect=lambda night, deed: _pour_over(night, night.house(deed)),
+            aims=others,
+            under_control=lambda seat, victim: (
+                Deed(seat=seat, verb=IGNITE) if victim == seat else Deed(seat=seat, verb=DOUSE, targets=(victim,))
+            ),
         ),
     ),
 )

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def _blackmail(night: Night, deed: Deed) -> None:
+def _blackmail(night: NightState, deed: Deed) -> None:
     house = night.house(deed)
     night.put(replace(night.player(house), is_blackmailed=True))
     night.tell(house, EventKind.BLACKMAILED)
@@ -22,6 +19,7 @@ def _blackmail(night: Night, deed: Deed) -> None:
 
 ROLE = Role(
     name="Blackmailer",
+    short_names=("BM",),
     faction=Faction.MAFIA,
     alignment=Alignment.MAFIA_SUPPORT,
     card="Each night silence one player: on the next day they can neither speak nor whisper, not even on the stand, "
@@ -30,11 +28,13 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=4,
+    investigator_place=2,
     reads_whispers=lambda options: True,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb="blackmail",
+            tactic=tactics.silence,
             help="keep that player from speaking and whispering on the next day",
             step=Step.PROTECT,
             effect=_blackmail,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    Alignment,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    with_article,
+)
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def _look_into(night: Night, deed: Deed) -> None:
-    name = night.role_of(night.house(deed)).name
-    night.find(deed.seat, deed.targets[0], f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
+def _look_into(night: NightState, deed: Deed) -> None:
+    night.find(deed.seat, deed.targets[0], with_article(night.role_of(night.house(deed)).name))
 
 
 ROLE = Role(
     name="Consigliere",
+    short_names=("consig",),
     faction=Faction.MAFIA,
     alignment=Alignment.MAFIA_SUPPORT,
     card="Each night learn the exact role of one player. Frames and petrol do not mislead you. If the Godfather and "
@@ -26,10 +29,12 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=10,
+    investigator_place=2,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb="look_into",
+            tactic=tactics.ask,
             help="learn that player's exact role",
             step=Step.INVESTIGATE,
             effect=_look_into,

@@ -18,6 +18,7 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=8,
+    investigator_place=3,
     is_block_immune=True,
     may_become=RANKS,
     abilities=(replace(BLOCK_ABILITY, aims=outsiders),),

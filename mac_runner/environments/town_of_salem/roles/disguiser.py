@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 DISGUISE = "disguise"
 
@@ -19,7 +15,7 @@ def _own(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living if other.faction is Faction.MAFIA)
 
 
-def _disguise(night: Night, deed: Deed) -> None:
+def _disguise(night: NightState, deed: Deed) -> None:
     member = deed.targets[0]
     if member == night.state.prisoner:
         night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(member))
@@ -38,10 +34,12 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=9,
+    investigator_place=2,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb=DISGUISE,
+            tactic=tactics.disguise,
             help="have the first player, who is of the Mafia, pass for the second one tonight",
             step=Step.PROTECT,
             effect=_disguise,

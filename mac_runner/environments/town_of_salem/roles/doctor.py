@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 SELF_HEALS = "self-heal"
 
@@ -20,7 +16,7 @@ def _patients(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(sorted((*others(state, player), player.seat))) if has_self_heal else others(state, player)
 
 
-def _heal(night: Night, deed: Deed) -> None:
+def _heal(night: NightState, deed: Deed) -> None:
     if deed.targets == (deed.seat,):
         night.mark_for_good(deed.seat, SELF_HEALS)
     house = night.house(deed)
@@ -37,6 +33,7 @@ def _heal_for_a_witch(seat: int, victim: int) -> Deed | None:
 
 ROLE = Role(
     name="Doctor",
+    short_names=("doc",),
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_PROTECTIVE,
     card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
@@ -45,9 +42,11 @@ ROLE = Role(
     group="town",
     is_raisable=True,
     investigator_group=9,
+    investigator_place=1,
     abilities=(
         NightAbility(
             verb="heal",
+            tactic=tactics.protect,
             help="protect that player from attacks tonight (yourself once in the game)",
             step=Step.PROTECT,
             effect=_heal,

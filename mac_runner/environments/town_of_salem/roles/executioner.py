@@ -7,7 +7,7 @@ from dataclasses import replace
 from mac_runner.environments.town_of_salem.events import EventKind, private
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed, Level, Role, become
 from mac_runner.environments.town_of_salem.roles.jester import ROLE as JESTER
-from mac_runner.environments.town_of_salem.state import Faction, GameState, Player
+from mac_runner.environments.town_of_salem.state import LYNCH, Faction, GameState, Player
 
 # Roles the town would lynch too easily or not at all are never an Executioner's quarry.
 SPARED = ("jailor", "mayor")
@@ -24,7 +24,7 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
     quarry = None if player.quarry is None else state.players[player.quarry]
     if not player.alive or player.has_met_goal or quarry is None or quarry.death is None:
         return Changed(state)
-    if quarry.death.causes == ("lynch",):
+    if quarry.death.causes == (LYNCH.name,):
         state = state.with_player(replace(player, has_met_goal=True))
         return Changed(state, (private(state, EventKind.GOAL_MET, (player.seat,)),))
     state = state.with_player(become(state, player, JESTER))
@@ -33,6 +33,7 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
 
 ROLE = Role(
     name="Executioner",
+    short_names=("exe",),
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_EVIL,
     card="You have a target, a member of the Town. Basic attacks at night do not kill you. If your target dies in any "
@@ -40,6 +41,7 @@ ROLE = Role(
     goal="See your target lynched while you live. You win even if you die afterwards, whoever else wins.",
     group=None,
     investigator_group=5,
+    investigator_place=2,
     defence=Level.BASIC,
     is_detection_immune=True,
     is_convertible=True,

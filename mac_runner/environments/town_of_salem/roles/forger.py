@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def _forge(night: Night, deed: Deed) -> None:
+def _forge(night: NightState, deed: Deed) -> None:
     """Only the dead leave a will, and only a forged one costs a use."""
     body = night.player(night.house(deed))
     if body.death is None:
@@ -32,10 +29,12 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=7,
+    investigator_place=2,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb="forge",
+            tactic=tactics.forge,
             help="have your words read out as that player's will if they die tonight",
             step=Step.BURY,
             effect=_forge,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Faction
 
 FRAMED = "framed"
-FRAMER_GROUP = 6
 
 ROLE = Role(
     name="Framer",
@@ -17,11 +17,13 @@ ROLE = Role(
     "Investigator. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
     goal=GOAL,
     group="mafia",
-    investigator_group=FRAMER_GROUP,
+    investigator_group=6,
+    investigator_place=1,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb="frame",
+            tactic=tactics.anybody,
             help="make that player look guilty to investigations tonight",
             step=Step.PROTECT,
             effect=lambda night, deed: night.tonight[night.house(deed)].add(FRAMED),

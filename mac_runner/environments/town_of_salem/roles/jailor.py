@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     Alignment,
     Changed,
     DayAbility,
     Level,
     NightAbility,
+    NightState,
     Role,
     Step,
     others,
 )
 from mac_runner.environments.town_of_salem.roles.town import GOAL
-from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+EXECUTED = DeathCause("jailor", "executed by the Jailor")
 
 EXECUTIONS = 3
+EXECUTE = "execute"
 
 
 def _jail(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
@@ -35,11 +36,11 @@ def _has_prisoner(state: GameState, player: Player) -> bool:
     return player.alive and state.prisoner is not None and state.keeper == player.seat
 
 
-def _execute(night: Night, deed: Deed) -> None:
+def _execute(night: NightState, deed: Deed) -> None:
     prisoner = night.state.prisoner
     if prisoner is None:
         return
-    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, "jailor", is_direct=False, reaches_jail=True)
+    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
         night.set_uses(deed.seat, deed.verb, 0)
         night.tell(deed.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
@@ -56,9 +57,14 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=4,
+    investigator_place=3,
+    worth=5.0,
+    is_informed=True,
     attack=Level.UNSTOPPABLE,
     is_unique=True,
     leaves_notes=True,
+    yields_to=lambda player, other: player.uses[EXECUTE] == 0 and other.id in ("arsonist", "serial killer"),
+    causes=(EXECUTED,),
     abilities=(
         DayAbility(
             verb="jail",
@@ -67,7 +73,8 @@ ROLE = Role(
             aims=others,
         ),
         NightAbility(
-            verb="execute",
+            verb=EXECUTE,
+            tactic=tactics.execute,
             help="kill your prisoner",
             step=Step.ATTACK,
             effect=_execute,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.mafia import GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def _clean(night: Night, deed: Deed) -> None:
+def _clean(night: NightState, deed: Deed) -> None:
     """Only a body can be cleaned, and only a cleaned one costs a use."""
     body = night.player(night.house(deed))
     if body.death is None:
@@ -35,10 +32,12 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=2,
+    investigator_place=2,
     may_become=RANKS,
     abilities=(
         NightAbility(
             verb="clean",
+            tactic=tactics.bury,
             help="hide that player's role and will if they die tonight",
             step=Step.BURY,
             effect=_clean,

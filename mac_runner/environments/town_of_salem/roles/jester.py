@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     Alignment,
     Changed,
     Level,
     NightAbility,
+    NightState,
     Role,
     Step,
 )
-from mac_runner.environments.town_of_salem.state import Ballot, Deed, Faction, GameState, Haunting, Player
+from mac_runner.environments.town_of_salem.state import Ballot, DeathCause, Deed, Faction, GameState, Haunting, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
 
 HAUNT = "haunt"
 
@@ -49,11 +49,11 @@ def _earn_haunting(state: GameState, player: Player) -> Changed:
     )
 
 
-def _haunt(night: Night, deed: Deed) -> None:
-    night.attack(deed.seat, deed.targets[0], Level.UNSTOPPABLE, "jester", is_direct=False, reaches_jail=True)
+def _haunt(night: NightState, deed: Deed) -> None:
+    night.attack(deed.seat, deed.targets[0], Level.UNSTOPPABLE, HAUNTED, is_direct=False, reaches_jail=True)
 
 
-def _haunt_somebody(night: Night, seat: int) -> None:
+def _haunt_somebody(night: NightState, seat: int) -> None:
     """A Jester who chose nobody takes one of those who voted guilty, drawn by lot."""
     haunting = _haunting(night.state, seat)
     if haunting is None or any(deed.seat == seat and deed.verb == HAUNT for deed in night.deeds):
@@ -75,12 +75,15 @@ ROLE = Role(
     goal="Get yourself lynched. You win even though you are dead, whoever else wins.",
     group=None,
     investigator_group=6,
+    investigator_place=3,
     attack=Level.UNSTOPPABLE,
     is_detection_immune=True,
     is_convertible=True,
+    causes=(HAUNTED,),
     abilities=(
         NightAbility(
             verb=HAUNT,
+            tactic=tactics.anybody,
             help="kill that player, who did not vote you innocent",
             step=Step.PREPARE,
             effect=_haunt,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 
 def _houses(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living)
 
 
-def _watch(night: Night, deed: Deed) -> None:
+def _watch(night: NightState, deed: Deed) -> None:
     house = night.house(deed)
     seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != deed.seat]
     # The Jailor is where the prisoner is, without a visit that anybody else could meet.
@@ -29,16 +25,21 @@ def _watch(night: Night, deed: Deed) -> None:
 
 ROLE = Role(
     name="Lookout",
+    short_names=("LO",),
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night watch one house, your own if you like, and learn who visited it.",
     goal=GOAL,
     group="town",
     investigator_group=7,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
     is_raisable=True,
     abilities=(
         NightAbility(
             verb="watch",
+            tactic=tactics.protect,
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
             effect=_watch,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, Events, private
-from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, Role, Step, become
-from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player, holder
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, NightState, Role, Step, become
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player, holder
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from mac_runner.environments.town_of_salem.night import Night
+KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
 
 GODFATHER = "godfather"
 MAFIOSO = "mafioso"
@@ -32,7 +30,7 @@ def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living if other.faction is not Faction.MAFIA)
 
 
-def _settle_who_kills(night: Night) -> None:
+def _settle_who_kills(night: NightState) -> None:
     """Give the night's one kill to the hand that does it: the Mafioso if he is able, else the Godfather."""
     orders = {deed.seat: deed for deed in night.deeds if deed.verb == KILL}
     boss = holder(night.state, GODFATHER)
@@ -48,12 +46,13 @@ def _settle_who_kills(night: Night) -> None:
     night.deeds.append(replace(order, seat=hand.seat))
 
 
-def _kill(night: Night, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, "mafia")
+def _kill(night: NightState, deed: Deed) -> None:
+    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, KILLED)
 
 
 KILL_ABILITY = NightAbility(
     verb=KILL,
+    tactic=tactics.kill,
     help="have that player killed tonight; the Mafia makes one kill a night, and the Godfather's choice goes first",
     step=Step.ATTACK,
     effect=_kill,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, Role
-from mac_runner.environments.town_of_salem.roles.mafia import GOAL, KILL_ABILITY
+from mac_runner.environments.town_of_salem.roles.mafia import GOAL, KILL_ABILITY, KILLED
 from mac_runner.environments.town_of_salem.state import Faction
 
 ROLE = Role(
@@ -15,9 +15,11 @@ ROLE = Role(
     goal=GOAL,
     group="mafia",
     investigator_group=1,
+    investigator_place=3,
     attack=Level.BASIC,
     is_unique=True,
     leaves_notes=True,
     may_become=("godfather",),
+    causes=(KILLED,),
     abilities=(KILL_ABILITY,),
 )

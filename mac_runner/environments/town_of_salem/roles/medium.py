@@ -35,6 +35,9 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=2,
+    investigator_place=1,
+    worth=2.0,
+    is_informed=True,
     talks_with_dead=True,
     abilities=(
         DayAbility(

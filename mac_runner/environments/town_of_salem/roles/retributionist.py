@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, public
-from mac_runner.environments.town_of_salem.roles import catalogue
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.roles.vigilante import GUILTY
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 RAISED = "raised"
 REVIVE = "revive"
@@ -40,7 +36,7 @@ def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
     )
 
 
-def _raise(night: Night, deed: Deed) -> None:
+def _raise(night: NightState, deed: Deed) -> None:
     corpse, target = deed.targets
     ability = _ability_of(night.state, night.player(corpse))
     night.mark_for_good(corpse, RAISED)
@@ -64,7 +60,7 @@ def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
     )
 
 
-def _revive(night: Night, deed: Deed) -> None:
+def _revive(night: NightState, deed: Deed) -> None:
     (seat,) = deed.targets
     corpse = night.player(seat)
     if seat not in _fallen(night.state, night.player(deed.seat)) or corpse.shown_role != corpse.role:
@@ -78,6 +74,7 @@ def _revive(night: Night, deed: Deed) -> None:
 
 ROLE = Role(
     name="Retributionist",
+    short_names=("retri",),
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_SUPPORT,
     card="Each night have one dead member of the Town, whose role was shown, use their ability once more on a living "
@@ -87,12 +84,15 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=2,
+    investigator_place=3,
+    worth=3.0,
     is_unique=True,
     is_block_immune=True,
     is_control_immune=True,
     abilities=(
         NightAbility(
             verb="raise",
+            tactic=tactics.raise_dead,
             help="have the first player, who is dead, use their ability on the second one",
             step=Step.PREPARE,
             effect=_raise,
@@ -103,6 +103,7 @@ ROLE = Role(
         ),
         NightAbility(
             verb=REVIVE,
+            tactic=tactics.anybody,
             help="bring that dead player back to life",
             step=Step.REPORT,
             effect=_revive,

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     Alignment,
     Changed,
     DayAbility,
     Level,
     NightAbility,
+    NightState,
     Role,
     Step,
     others,
 )
-from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True)
 
 CAUTIOUS = "cautious"
 
@@ -30,15 +30,15 @@ def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> 
     return Changed(state.with_player(replace(player, marks=marks)), (told,))
 
 
-def _stab(night: Night, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), Level.BASIC, "serial killer")
+def _stab(night: NightState, deed: Deed) -> None:
+    night.attack(deed.seat, night.house(deed), Level.BASIC, STABBED)
 
 
-def _turn_on(night: Night, seat: int, victim: int) -> None:
-    night.attack(seat, victim, Level.BASIC, "serial killer", is_bloody=True)
+def _turn_on(night: NightState, seat: int, victim: int) -> None:
+    night.attack(seat, victim, Level.BASIC, STABBED, is_bloody=True)
 
 
-def _meet_blocker(night: Night, seat: int, blocker: int) -> bool:
+def _meet_blocker(night: NightState, seat: int, blocker: int) -> bool:
     """A Serial Killer who is not cautious cannot be kept busy: he turns on the blocker."""
     if CAUTIOUS in night.player(seat).marks:
         return True
@@ -46,7 +46,7 @@ def _meet_blocker(night: Night, seat: int, blocker: int) -> bool:
     return night.state.options.sk_blocked != "both"
 
 
-def _meet_jailor(night: Night, seat: int) -> None:
+def _meet_jailor(night: NightState, seat: int) -> None:
     keeper = night.state.keeper
     is_waiting = seat == night.state.prisoner and CAUTIOUS not in night.player(seat).marks
     if keeper is not None and is_waiting:
@@ -55,6 +55,7 @@ def _meet_jailor(night: Night, seat: int) -> None:
 
 ROLE = Role(
     name="Serial Killer",
+    short_names=("SK",),
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_KILLING,
     card="Each night kill one player. Whoever blocks you is killed too, and so is a Jailor who jails you and does not "
@@ -63,14 +64,21 @@ ROLE = Role(
     goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="serial killer",
     investigator_group=9,
+    investigator_place=3,
+    kills_jailors=True,
     attack=Level.BASIC,
     defence=Level.BASIC,
     leaves_notes=True,
     suspicious_when=lambda state: True,
     when_blocked=_meet_blocker,
     by_night=_meet_jailor,
+    outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "transporter"),
+    kills_blockers=True,
+    causes=(STABBED,),
     abilities=(
-        NightAbility(verb="stab", help="kill that player", step=Step.ATTACK, effect=_stab, aims=others),
+        NightAbility(
+            verb="stab", tactic=tactics.strike, help="kill that player", step=Step.ATTACK, effect=_stab, aims=others
+        ),
         DayAbility(
             verb="caution",
             help="from now on leave alone those who block or jail you; again, to kill them as before",

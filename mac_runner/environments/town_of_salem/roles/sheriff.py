@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.framer import FRAMED
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def _interrogate(night: Night, deed: Deed) -> None:
+def _interrogate(night: NightState, deed: Deed) -> None:
     house = night.house(deed)
     role = night.role_of(house)
     is_framed = FRAMED in night.tonight[house]
@@ -27,7 +23,7 @@ def _interrogate(night: Night, deed: Deed) -> None:
     night.find(deed.seat, deed.targets[0], finding)
 
 
-def _is_suspicious(night: Night, role: Role) -> bool:
+def _is_suspicious(night: NightState, role: Role) -> bool:
     if role.suspicious_when is not None:
         return role.suspicious_when(night.state)
     return role.faction is Faction.MAFIA and not role.is_detection_immune
@@ -44,9 +40,13 @@ ROLE = Role(
     group="town",
     is_raisable=True,
     investigator_group=5,
+    investigator_place=1,
+    worth=4.0,
+    is_informed=True,
     abilities=(
         NightAbility(
             verb="interrogate",
+            tactic=tactics.ask,
             help="learn whether that player is suspicious",
             step=Step.INVESTIGATE,
             effect=_interrogate,

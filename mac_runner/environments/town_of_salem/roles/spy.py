@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step, others
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 # What a bug picks up: what befell its wearer, not what they found out.
 PICKED_UP = frozenset(
@@ -28,7 +24,7 @@ PICKED_UP = frozenset(
 )
 
 
-def _listen_in(night: Night, deed: Deed) -> None:
+def _listen_in(night: NightState, deed: Deed) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
     target = night.house(deed)
     if not night.player(deed.seat).alive and deed.seat in night.living:
@@ -39,12 +35,12 @@ def _listen_in(night: Night, deed: Deed) -> None:
         night.report(deed.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
 
 
-def _follow_the_mafia(night: Night, seat: int) -> None:
+def _follow_the_mafia(night: NightState, seat: int) -> None:
     if night.player(seat).alive:
         night.later(Step.REPORT, lambda: _report_visits(night, seat))
 
 
-def _report_visits(night: Night, seat: int) -> None:
+def _report_visits(night: NightState, seat: int) -> None:
     if not night.player(seat).alive or not night.is_able(seat):
         return
     visited = [
@@ -67,6 +63,9 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=4,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
     is_raisable=True,
     reads_whispers=lambda options: options.spy == "ears",
     overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
@@ -74,6 +73,7 @@ ROLE = Role(
     abilities=(
         NightAbility(
             verb="bug",
+            tactic=tactics.protect,
             help="learn what befalls that player tonight",
             step=Step.REPORT,
             effect=_listen_in,

@@ -24,6 +24,7 @@ ROLE = Role(
     goal="Be alive when the game ends, whoever else wins.",
     group=None,
     investigator_group=3,
+    investigator_place=1,
     is_detection_immune=True,
     is_convertible=True,
     has_won=_is_there_at_the_end,

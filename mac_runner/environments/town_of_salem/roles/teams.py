@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind, private, team_event
+from mac_runner.environments.town_of_salem.roles.base import NightState
 from mac_runner.environments.town_of_salem.state import TEAMS, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
-
-def join_team(night: Night, player: Player) -> None:
+def join_team(night: NightState, player: Player) -> None:
     """Make a new member and the others of the team known to each other."""
     if player.faction not in TEAMS:
         return

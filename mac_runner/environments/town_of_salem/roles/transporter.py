@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 
 def _anybody(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living)
 
 
-def _swap(night: Night, deed: Deed) -> None:
+def _swap(night: NightState, deed: Deed) -> None:
     for target in dict.fromkeys(deed.targets):
         night.visit(deed.seat, target)
     one, other = deed.targets
@@ -33,6 +29,7 @@ def _swap(night: Night, deed: Deed) -> None:
 
 ROLE = Role(
     name="Transporter",
+    short_names=("TP",),
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_SUPPORT,
     card="Each night swap two players, yourself among them if you like: whoever aims at one reaches the other. Both "
@@ -40,11 +37,14 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=8,
+    investigator_place=2,
     is_block_immune=True,
     is_control_immune=True,
+    outlasts=lambda other: other.id == "mafioso",
     abilities=(
         NightAbility(
             verb="swap",
+            tactic=tactics.swap,
             help="swap two players tonight: whoever aims at one reaches the other",
             step=Step.TRANSPORT,
             effect=_swap,

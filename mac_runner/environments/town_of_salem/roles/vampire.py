@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, Role, Step, become
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    Alignment,
+    Level,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    become,
+)
 from mac_runner.environments.town_of_salem.roles.teams import join_team
-from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+BITTEN_TO_DEATH = DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True)
 
 BITE = "bite"
 BITTEN = "bitten"
@@ -33,7 +40,7 @@ def _is_hungry(state: GameState, player: Player) -> bool:
     return player.alive and not is_resting
 
 
-def _settle_who_bites(night: Night) -> None:
+def _settle_who_bites(night: NightState) -> None:
     """One bite a night, at whom most of the Vampires want, by the one who was turned last."""
     wishes = [deed for deed in night.deeds if deed.verb == BITE]
     counted = Counter(deed.targets for deed in wishes)
@@ -46,25 +53,25 @@ def _settle_who_bites(night: Night) -> None:
     night.deeds.append(Deed(seat=biter.seat, verb=BITE, targets=targets))
 
 
-def _bite(night: Night, deed: Deed) -> None:
+def _bite(night: NightState, deed: Deed) -> None:
     victim = night.house(deed)
     role = night.role_of(victim)
     if role.hunts_vampires:
-        night.attack(victim, deed.seat, Level.BASIC, "staked", is_direct=False)
+        night.attack(victim, deed.seat, Level.BASIC, role.causes[0], is_direct=False)
         return
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
     turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
     instead = (lambda: _infect(night, victim)) if turns else None
-    night.attack(deed.seat, victim, Level.BASIC, "vampire", instead=instead)
+    night.attack(deed.seat, victim, Level.BASIC, BITTEN_TO_DEATH, instead=instead)
 
 
-def _infect(night: Night, seat: int) -> None:
+def _infect(night: NightState, seat: int) -> None:
     """Whoever is bitten becomes a Vampire at the end of the night, and nothing else in it."""
     night.tonight[seat].add(BITTEN)
     night.later(Step.REPORT, lambda: _turn(night, seat))
 
 
-def _turn(night: Night, seat: int) -> None:
+def _turn(night: NightState, seat: int) -> None:
     player = night.player(seat)
     if player.alive and player.faction is not Faction.VAMPIRE:
         night.put(become(night.state, player, ROLE))
@@ -83,11 +90,14 @@ ROLE = Role(
     goal="Win with the Vampires: see dead or turned everybody who could stop you.",
     group="vampire",
     investigator_group=6,
+    investigator_place=2,
     attack=Level.BASIC,
     is_detection_immune=True,
+    causes=(BITTEN_TO_DEATH,),
     abilities=(
         NightAbility(
             verb=BITE,
+            tactic=tactics.kill,
             help="name that player as the one to be bitten; one bite a night, at whom most Vampires name",
             step=Step.ATTACK,
             effect=_bite,

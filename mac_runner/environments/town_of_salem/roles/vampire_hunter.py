@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.events import EventKind, private
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     Alignment,
     Changed,
     Level,
     NightAbility,
+    NightState,
     Role,
     Step,
     become,
@@ -19,16 +20,15 @@ from mac_runner.environments.town_of_salem.roles.base import (
 from mac_runner.environments.town_of_salem.roles.town import GOAL
 from mac_runner.environments.town_of_salem.roles.vigilante import ROLE as VIGILANTE
 from mac_runner.environments.town_of_salem.roles.vigilante import SHOOT
-from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+STAKED = DeathCause("staked", "staked by a Vampire Hunter", guard_order=5)
 
 
-def _check(night: Night, deed: Deed) -> None:
+def _check(night: NightState, deed: Deed) -> None:
     house = night.house(deed)
     if night.role_of(house).faction is Faction.VAMPIRE:
-        night.attack(deed.seat, house, Level.BASIC, "staked")
+        night.attack(deed.seat, house, Level.BASIC, STAKED)
         night.find(deed.seat, deed.targets[0], "a Vampire")
     else:
         night.find(deed.seat, deed.targets[0], "not a Vampire")
@@ -45,6 +45,7 @@ def _look_for_work(state: GameState, player: Player) -> Changed:
 
 ROLE = Role(
     name="Vampire Hunter",
+    short_names=("VH",),
     faction=Faction.TOWN,
     alignment=Alignment.TOWN_KILLING,
     card="Each night check one player: a Vampire is staked. A Vampire who bites you is staked too. You hear what the "
@@ -52,15 +53,20 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=3,
+    investigator_place=2,
     attack=Level.BASIC,
     is_raisable=True,
+    # In the classic list there are no Vampires to hunt.
+    is_classic=False,
     hunts_vampires=True,
     overhears=lambda options: Faction.VAMPIRE,
     after_deaths=_look_for_work,
     may_become=("vigilante",),
+    causes=(STAKED,),
     abilities=(
         NightAbility(
             verb="check",
+            tactic=tactics.ask,
             help="learn whether that player is a Vampire, and stake them if so",
             step=Step.ATTACK,
             effect=_check,

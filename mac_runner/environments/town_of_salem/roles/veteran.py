@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, Role, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, NightState, Role, Step
 from mac_runner.environments.town_of_salem.roles.town import GOAL
-from mac_runner.environments.town_of_salem.state import Deed, Faction
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction
 
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
+SHOT = DeathCause("veteran", "shot by a Veteran on alert")
 
 ALERTS = 3
 
 
-def _go_on_alert(night: Night, deed: Deed) -> None:
+def _go_on_alert(night: NightState, deed: Deed) -> None:
     night.defend(deed.seat, Level.BASIC)
     night.later(Step.ATTACK, lambda: _shoot_visitors(night, deed.seat))
 
 
-def _shoot_visitors(night: Night, seat: int) -> None:
+def _shoot_visitors(night: NightState, seat: int) -> None:
     for visitor in night.visitors(seat):
-        night.attack(seat, visitor, Level.POWERFUL, "veteran", is_direct=False)
+        night.attack(seat, visitor, Level.POWERFUL, SHOT, is_direct=False)
 
 
 ROLE = Role(
@@ -33,14 +31,19 @@ ROLE = Role(
     goal=GOAL,
     group="town",
     investigator_group=1,
+    investigator_place=2,
+    worth=0.2,
     attack=Level.POWERFUL,
     is_unique=True,
     is_block_immune=True,
     is_control_immune=True,
     leaves_notes=True,
+    shoots_visitors=True,
+    causes=(SHOT,),
     abilities=(
         NightAbility(
             verb="alert",
+            tactic=tactics.alert,
             help="shoot whoever visits you tonight",
             step=Step.PREPARE,
             effect=_go_on_alert,

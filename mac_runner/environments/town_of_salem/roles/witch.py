@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.roles.base import Alignment, Level, NightAbility, Role, Step, others
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    Alignment,
+    Level,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    others,
+    with_article,
+)
 from mac_runner.environments.town_of_salem.state import Deed, Faction, GameState, Player
-
-if TYPE_CHECKING:
-    from mac_runner.environments.town_of_salem.night import Night
 
 SHIELD_SPENT = "shield spent"
 
@@ -18,7 +23,7 @@ def _anybody(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living)
 
 
-def _control(night: Night, deed: Deed) -> None:
+def _control(night: NightState, deed: Deed) -> None:
     puppet, victim = night.house(deed), deed.targets[1]
     name = night.name_of(deed.targets[0])
     if night.role_of(puppet).is_control_immune:
@@ -26,8 +31,7 @@ def _control(night: Night, deed: Deed) -> None:
         night.tell(deed.seat, EventKind.CONTROL_FAILED, target=name)
         night.tell(puppet, EventKind.CONTROL_RESISTED)
         return
-    role = night.role_of(puppet).name
-    night.tell(deed.seat, EventKind.RESULT, about=name, finding=f"{'an' if role[0] in 'AEIOU' else 'a'} {role}")
+    night.tell(deed.seat, EventKind.RESULT, about=name, finding=with_article(night.role_of(puppet).name))
     night.tell(puppet, EventKind.CONTROLLED)
     night.listen(deed.seat, puppet)
     controlled = _deed_of(night, puppet, victim)
@@ -38,7 +42,7 @@ def _control(night: Night, deed: Deed) -> None:
         night.deeds.append(controlled)
 
 
-def _deed_of(night: Night, puppet: int, victim: int) -> Deed | None:
+def _deed_of(night: NightState, puppet: int, victim: int) -> Deed | None:
     player = night.player(puppet)
     for ability in night.role_of(puppet).abilities:
         if isinstance(ability, NightAbility):
@@ -66,6 +70,7 @@ ROLE = Role(
     goal="Be alive when the game ends, and see the Town lose it.",
     group=None,
     investigator_group=7,
+    investigator_place=3,
     defence=Level.BASIC,
     is_block_immune=True,
     is_control_immune=True,
@@ -78,6 +83,7 @@ ROLE = Role(
     abilities=(
         NightAbility(
             verb="control",
+            tactic=tactics.control,
             help="make the first player use their ability on the second one",
             step=Step.CONTROL,
             effect=_control,

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.speech.claim import Claim, ClaimKind, Says
 from mac_runner.environments.town_of_salem.speech.patterns import patterns
 from mac_runner.environments.town_of_salem.speech.voice import Sentence, own_words, passages
-from mac_runner.environments.town_of_salem.speech.words import HAS_NAME, HAS_ROLE, OF_TOWN, mark, names_in, roles_in
+from mac_runner.environments.town_of_salem.speech.words import HAS_NAME, HAS_ROLE, mark, names_in, roles_in
+from mac_runner.environments.town_of_salem.state import Faction
 
 _BOUNDARY = re.compile(r"[,:()–—\x00]|\s-|\b(?:and|so|because|since|or|but|as)\b", re.I)
 _NEGATOR = re.compile(
@@ -48,6 +50,7 @@ _PRONOUNS = frozenset({"he", "she", "they"})
 _SENTENCE_ENDS = ".!?\n"
 
 
+@follows_roles
 @lru_cache(maxsize=8192)
 def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
     """The claims made in `text` by whoever says it, in the order in which they stand; `players` are the names known."""
@@ -62,6 +65,7 @@ def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
 
 
 # By passage, for players say the same sentence many times.
+@follows_roles
 @lru_cache(maxsize=16384)
 def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[Claim, ...]:
     sentences = own_words(passage)
@@ -74,6 +78,7 @@ def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[C
     return tuple(sorted((*_self_claims(passage), *taken), key=lambda claim: (claim.start, claim.end)))
 
 
+@follows_roles
 @lru_cache(maxsize=16384)
 def _self_claims(passage: str) -> tuple[Claim, ...]:
     return tuple(claim for sentence in own_words(passage) for claim in _roles(sentence))
@@ -173,7 +178,8 @@ def _opinion(match: re.Match[str], about: str, offset: int) -> Claim:
     groups = _groups(match)
     said, roles = _said(groups), roles_in(groups.get("roles", ""))
     says = Says.ROLE if roles else _DENIED[said] if "not" in groups else said
-    is_against = not OF_TOWN.issuperset(roles) if roles else says in _AGAINST
+    of_town = (ROLES[role.lower()].faction is Faction.TOWN for role in roles)
+    is_against = not all(of_town) if roles else says in _AGAINST
     return Claim(
         kind=ClaimKind.ACCUSATION if is_against else ClaimKind.DEFENCE,
         says=says,

@@ -123,7 +123,7 @@ def _role_patterns() -> tuple[str, ...]:
         rf"(?:\b(?:speaking )?as|\bbeing)\s+{_THE}{role}[^.,\x00]{{0,25}},?\s+(?:I\b|my\b|let me\b)",
         rf"\bI,?\s+(?!(?:see|view|regard|treat|trust|know|accept|read|want|have|had)\b)"
         rf"(?:[^\s.,\x00]+\s+){{0,6}}?as\s+(?:the|your|our|this town's)\s+{role}",
-        rf"(?:^|[.:\n])\s*(?:the )?{role}(?:'s)?\s+(?:will|log|notes|results|report)\b",
+        rf"(?:^|[.:]|(?<!\n)\n)\s*(?:the )?{role}(?:'s)?\s+(?:will|log|notes|results|report)\b",
         rf"\bI(?:, the| the)\s+{role}",
     )
 

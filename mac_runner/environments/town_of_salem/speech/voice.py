@@ -19,7 +19,6 @@ _STRESSED = re.compile(r'"\s*[\w\' -]{1,20}"')
 CONTINUING = r"(?:he|she|they|both|the result|results?|it|my result|came|turns? out|nobody|no one)\b"
 _GOES_ON = re.compile(rf"\s*{CONTINUING}", re.I)
 _END = re.compile(r"[.!?;\n]+")
-_DIGIT_STOP = re.compile(r"\d\.\s*$")
 _ASKING = (
     r"(?:why|who|whom|whose|what|how|when|where|which|do|does|did|is|are|am|was|were|can|could|would|will|should|have|has"
     r"|right|ok|okay|agreed|isn't|aren't|don't|doesn't|didn't|won't|shouldn't|no|yes|any|anyone|anybody|correct)\b"
@@ -34,7 +33,8 @@ _CONDITION = re.compile(
     rf"(?! (?:either )?(?:an? |the )?{ROLE}(?:,| or)))\b",
     re.I,
 )
-_TURN = re.compile(r"[,:]?\s*\b(?:but|however|although|though|yet|whereas|nevertheless|regardless)\b", re.I)
+# Here and below a run of white space is entered at its beginning only, or it costs the square of its length.
+_TURN = re.compile(r"(?:[,:]|(?<!\s))\s*\b(?:but|however|although|though|yet|whereas|nevertheless|regardless)\b", re.I)
 
 _SAYING = (
     r"(?:sa(?:y|ys|id|ying)|claim(?:s|ed|ing)?|t(?:ell|ells|old|elling)|th(?:ink|inks|ought|inking)|believ\w+|accus\w+"
@@ -107,7 +107,7 @@ def _sentences(text: str) -> Iterator[tuple[int, str]]:
     """Each sentence with the mark that ends it, and its place; `1.` in a list ends none."""
     start = 0
     for end in _END.finditer(text):
-        if end.group() == "." and _DIGIT_STOP.search(text[start : end.end()]):
+        if end.group() == "." and end.start() > start and text[end.start() - 1].isdecimal():
             continue
         yield start, text[start : end.end()]
         start = end.end()

@@ -10,34 +10,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from types import MappingProxyType
+from functools import cache, lru_cache
 
-from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Faction
-
-# What players of this game write for short; those in capitals only as such.
-_SHORT = {
-    "doc": "Doctor",
-    "invest": "Investigator",
-    "vig": "Vigilante",
-    "vigi": "Vigilante",
-    "retri": "Retributionist",
-    "consig": "Consigliere",
-    "arso": "Arsonist",
-    "amne": "Amnesiac",
-    "exe": "Executioner",
-}
-_SHORT_CAPITALS = {
-    "GF": "Godfather",
-    "SK": "Serial Killer",
-    "LO": "Lookout",
-    "BG": "Bodyguard",
-    "VH": "Vampire Hunter",
-    "WW": "Werewolf",
-    "BM": "Blackmailer",
-    "TP": "Transporter",
-}
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
 
 _FIRST_ROLE = 0xE000
 _FIRST_NAME = 0xE100
@@ -50,20 +25,26 @@ HAS_NAME = re.compile(NAME)
 BLANK = "\x00"
 """Stands for what is left out; no pattern matches it."""
 
-OF_TOWN = frozenset(role.name for role in ROLES.values() if role.faction is Faction.TOWN)
-
-_ROLE_NAMES = tuple(role.name for role in ROLES.values())
 _STRAIGHT = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', BLANK: " "})
 _PRIVATE = re.compile(f"[{chr(_FIRST_ROLE)}-{chr(_LAST)}]")
 
 
-def _role_words() -> dict[str, str]:
-    words = {name.lower(): name for name in _ROLE_NAMES}
-    hyphened = {word.replace(" ", "-"): name for word, name in words.items() if " " in word}
-    return {**words, **hyphened, **_SHORT}
+@follows_roles
+@cache
+def _role_names() -> tuple[str, ...]:
+    return tuple(role.name for role in ROLES.values())
 
 
-_ROLE_BY_WORD: Mapping[str, str] = MappingProxyType(_role_words())
+@follows_roles
+@cache
+def _words_of_roles() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Every word for a role, to its name: those written in any case, and those written in capitals only."""
+    names = {name.lower(): name for name in _role_names()}
+    hyphened = {word.replace(" ", "-"): name for word, name in names.items() if " " in word}
+    short = {word: role.name for role in ROLES.values() for word in role.short_names}
+    capitals = {word: name for word, name in short.items() if word.isupper()}
+    any_case = {word: name for word, name in short.items() if not word.isupper()}
+    return {**names, **hyphened, **any_case}, capitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +73,8 @@ def names_in(part: str, players: tuple[str, ...]) -> tuple[str, ...]:
 def roles_in(part: str) -> tuple[str, ...]:
     """The roles named in `part` of a marked text, in order, each once."""
     marks = (ord(mark) - _FIRST_ROLE for mark in part)
-    return tuple(dict.fromkeys(_ROLE_NAMES[mark] for mark in marks if 0 <= mark < len(_ROLE_NAMES)))
+    roles = _role_names()
+    return tuple(dict.fromkeys(roles[mark] for mark in marks if 0 <= mark < len(roles)))
 
 
 def mark(text: str, players: tuple[str, ...]) -> Marked:
@@ -112,19 +94,22 @@ def mark(text: str, players: tuple[str, ...]) -> Marked:
     return Marked("".join((*parts, plain[done:])), tuple(ends), tuple(shifts))
 
 
+@follows_roles
 @lru_cache(maxsize=64)
 def _marks(players: tuple[str, ...]) -> Mapping[str, str]:
     """The character for every word that stands for a role or a player."""
-    roles = {name: chr(_FIRST_ROLE + index) for index, name in enumerate(_ROLE_NAMES)}
+    roles = {name: chr(_FIRST_ROLE + index) for index, name in enumerate(_role_names())}
+    any_case, capitals = _words_of_roles()
     names = {form: chr(_FIRST_NAME + i) for i, name in enumerate(players) for form in (name.upper(), name)}
-    words = {word: roles[name] for word, name in _ROLE_BY_WORD.items()}
-    return {**words, **{word: roles[name] for word, name in _SHORT_CAPITALS.items()}, **names}
+    return {word: roles[name] for words in (any_case, capitals) for word, name in words.items()} | names
 
 
+@follows_roles
 @lru_cache(maxsize=64)
 def _words(players: tuple[str, ...]) -> re.Pattern[str]:
-    exact = {form for name in players for form in (name, name.upper())} | _SHORT_CAPITALS.keys()
-    return re.compile(rf"(?<![\w-])(?:(?-i:{_any(exact)})|{_any(_ROLE_BY_WORD)})(?!\w|-\w)", re.I | re.A)
+    any_case, capitals = _words_of_roles()
+    exact = {form for name in players for form in (name, name.upper())} | capitals.keys()
+    return re.compile(rf"(?<![\w-])(?:(?-i:{_any(exact)})|{_any(any_case)})(?!\w|-\w)", re.I | re.A)
 
 
 def _any(words: Iterable[str]) -> str:

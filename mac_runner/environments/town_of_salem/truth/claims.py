@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, Role, follows_roles
 from mac_runner.environments.town_of_salem.speech import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.state import Faction
 from mac_runner.environments.town_of_salem.truth.lives import Lives
@@ -26,7 +27,6 @@ from mac_runner.environments.town_of_salem.truth.utterances import Utterance
 from mac_runner.types import JsonObject, JsonValue
 
 _VERDICTS: Mapping[bool | None, str] = MappingProxyType({True: "true", False: "false", None: "undecidable"})
-_SHERIFFS = frozenset({"suspicious", "a member of the mafia", "a serial killer", "a werewolf"})
 _BEFELL: Mapping[Says, tuple[EventKind, ...]] = MappingProxyType(
     {
         Says.ATTACKED: (EventKind.ATTACKED,),
@@ -125,12 +125,20 @@ def _answers(claim: Claim, event: Event) -> bool | None:
             return None
 
 
+@follows_roles
+@cache
+def _sheriffs() -> frozenset[str]:
+    """What a Sheriff finds of somebody suspicious."""
+    named = (f"a {role.name.lower()}" for role in ROLES.values() if role.suspicious_when is not None)
+    return frozenset({"suspicious", "a member of the mafia", *named})
+
+
 def _is_finding(claim: Claim, finding: str) -> bool | None:
-    is_sheriffs = finding in _SHERIFFS or finding == "not suspicious"
+    is_sheriffs = finding in _sheriffs() or finding == "not suspicious"
     is_visits = finding.startswith("visited by ")
     match claim.says:
         case Says.SUSPICIOUS | Says.NOT_SUSPICIOUS if is_sheriffs:
-            return (finding in _SHERIFFS) == (claim.says is Says.SUSPICIOUS)
+            return (finding in _sheriffs()) == (claim.says is Says.SUSPICIOUS)
         case Says.MAFIA if is_sheriffs:
             return True if finding == "a member of the mafia" else None if finding == "suspicious" else False
         case Says.VAMPIRE | Says.NOT_VAMPIRE if finding in ("a Vampire", "not a Vampire"):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from mac_runner.environments.town_of_salem.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.night import Night
+from mac_runner.environments.town_of_salem.night import NightState
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.state import LYNCH
 from mac_runner.environments.town_of_salem.truth.lives import Lives
 from mac_runner.types import JsonObject, JsonValue
 
 
 def deaths_told(
-    events: Iterable[Event], nights: Mapping[int, Night], lives: Lives, names: Sequence[str]
+    events: Iterable[Event], nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
 ) -> list[JsonValue]:
     """Every death in order; of a lynch there are no killers, the trial says who voted and judged.
 
@@ -25,9 +26,11 @@ def deaths_told(
     ]
 
 
-def _death(moment: int, event: Event, nights: Mapping[int, Night], lives: Lives, names: Sequence[str]) -> JsonObject:
+def _death(
+    moment: int, event: Event, nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
+) -> JsonObject:
     name, causes = str(event.data["player"]), event.data["causes"]
-    is_lynch = causes == ["lynch"]
+    is_lynch = causes == [LYNCH.name]
     night = None if is_lynch else nights.get(event.day - 1)
     attacks = [] if night is None else night.fatal.get(names.index(name), [])
     shown = event.data["role"]

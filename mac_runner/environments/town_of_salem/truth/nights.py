@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.night import Judged, Night, Note
+from mac_runner.environments.town_of_salem.night import Judged, NightState, Note
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.state import Deed, GameState
 from mac_runner.types import JsonObject, JsonValue
@@ -26,7 +26,7 @@ _FINDINGS = frozenset(
 )
 
 
-def night_told(dusk: GameState, night: Night) -> JsonObject:
+def night_told(dusk: GameState, night: NightState) -> JsonObject:
     """The trace of the night that `dusk` led into."""
     names = [player.name for player in dusk.players]
     jail: JsonValue = None
@@ -67,8 +67,9 @@ def _change(note: Note, names: list[str]) -> JsonObject:
     }
 
 
-def _protections(night: Night, names: list[str]) -> Iterator[JsonObject]:
-    for how, protectors in (("healed", night.healers), ("guarded", night.guards)):
+def _protections(night: NightState, names: list[str]) -> Iterator[JsonObject]:
+    guards = {house: [guard.seat for guard in guards] for house, guards in night.guards.items()}
+    for how, protectors in (("healed", night.healers), ("guarded", guards)):
         for house, seats in sorted(protectors.items()):
             for seat in seats:
                 yield {"how": how, "player": names[house], "by": names[seat]}
@@ -76,7 +77,7 @@ def _protections(night: Night, names: list[str]) -> Iterator[JsonObject]:
         yield {"how": "defended", "player": names[seat], "by": names[seat], "strength": level.name.lower()}
 
 
-def _marks(night: Night, names: list[str]) -> Iterator[JsonObject]:
+def _marks(night: NightState, names: list[str]) -> Iterator[JsonObject]:
     for seat, marks in sorted(night.tonight.items()):
         for mark in sorted(marks):
             yield {"player": names[seat], "mark": mark}
@@ -89,14 +90,14 @@ def _attack(judged: Judged, names: list[str]) -> JsonObject:
     return {
         "attacker": names[attack.attacker],
         "victim": names[attack.victim],
-        "cause": attack.cause,
+        "cause": attack.cause.name,
         "strength": attack.level.name.lower(),
         "defence": None if judged.defence is None else judged.defence.name.lower(),
         "outcome": judged.outcome,
     }
 
 
-def _findings(night: Night, names: list[str]) -> Iterator[JsonObject]:
+def _findings(night: NightState, names: list[str]) -> Iterator[JsonObject]:
     for event in night.events:
         if event.kind in _FINDINGS:
             for seat in sorted(event.audience or ()):

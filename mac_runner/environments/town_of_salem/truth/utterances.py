@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.acts import Act
 from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.night import Night
+from mac_runner.environments.town_of_salem.night import NightState
 from mac_runner.environments.town_of_salem.state import Phase
 
 
@@ -57,7 +57,7 @@ def _channel(event: Event) -> str:
     return "whisper" if event.kind is EventKind.WHISPER else "public"
 
 
-def written(events: Sequence[Event], nights: Mapping[int, Night], names: Sequence[str]) -> Iterator[Utterance]:
+def written(events: Sequence[Event], nights: Mapping[int, NightState], names: Sequence[str]) -> Iterator[Utterance]:
     """What was read out of wills and death notes, by who wrote it: a forged will is its Forger's."""
     for place, event in enumerate(events):
         if event.kind is not EventKind.DEATH:
@@ -80,7 +80,7 @@ def written(events: Sequence[Event], nights: Mapping[int, Night], names: Sequenc
                 )
 
 
-def _will_writer(night: Night | None, dead: int) -> int:
+def _will_writer(night: NightState | None, dead: int) -> int:
     death = None if night is None else night.player(dead).death
     if night is None or death is None or death.forged_will is None:
         return dead
@@ -88,7 +88,7 @@ def _will_writer(night: Night | None, dead: int) -> int:
     return next(forgers, dead)
 
 
-def _note_writer(night: Night | None, dead: int, note: str) -> int:
+def _note_writer(night: NightState | None, dead: int, note: str) -> int:
     attacks = [] if night is None else night.fatal.get(dead, [])
     killers = (attack.attacker for attack in attacks if night and night.player(attack.attacker).death_note == note)
     return next(killers, dead)

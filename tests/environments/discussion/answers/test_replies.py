@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from mac_runner.config import Choice, Question, QuestionType
-from mac_runner.config.discussion import ChoiceFormat
 from mac_runner.environments.discussion.answers import Matcher, Problem, read_fields
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
 from mac_runner.environments.discussion.roles import ROLES, Moment
+from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.types import Reply
 
 CORPUS = Path(__file__).with_name("replies.txt")
@@ -60,6 +60,7 @@ def test_there_are_three_hundred_different_ones() -> None:
     assert len({(case.question.choices, case.reply) for case in ALL}) == len(ALL) >= 300
 
 
-@pytest.mark.parametrize("case", ALL, ids=[f"line {case.line}" for case in ALL])
-def test_a_reply_is_read_as_a_careful_reader_would(case: Written) -> None:
-    assert verdict_on(case) == case.verdict, case.reply
+def test_a_reply_is_read_as_a_careful_reader_would(subtests: pytest.Subtests) -> None:
+    for case in ALL:
+        with subtests.test(f"line {case.line}"):
+            assert verdict_on(case) == case.verdict, case.reply

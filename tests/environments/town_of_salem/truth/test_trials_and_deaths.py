@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.night import Night, play_out
+from mac_runner.environments.town_of_salem.night import NightState, play_out
 from mac_runner.environments.town_of_salem.players import POLICIES
 from mac_runner.environments.town_of_salem.rules import EndRound
 from mac_runner.environments.town_of_salem.state import Phase
@@ -64,7 +64,7 @@ def test_trial_that_came_to_no_verdict_has_none() -> None:
     assert (trial["accused"], trial["verdict"]) == (table.name("godfather"), None)
 
 
-def deaths(table: Table, nights: dict[int, Night]) -> list[JsonObject]:
+def deaths(table: Table, nights: dict[int, NightState]) -> list[JsonObject]:
     names = [player.name for player in table.state.players]
     return objects(deaths_told(table.events, nights, Lives(table.events, table.state.players), names))
 

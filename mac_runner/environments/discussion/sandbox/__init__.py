@@ -1,0 +1,9 @@
+"""A Jinja sandbox: plain data in, text out, the same each time, within bounds."""
+
+from __future__ import annotations
+
+from mac_runner.environments.discussion.sandbox.environment import GLOBALS, Sandbox
+from mac_runner.environments.discussion.sandbox.language import compiled, parsed
+from mac_runner.environments.discussion.sandbox.meter import METER, Meter
+
+__all__ = ["GLOBALS", "METER", "Meter", "Sandbox", "compiled", "parsed"]

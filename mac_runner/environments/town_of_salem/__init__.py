@@ -1,0 +1,38 @@
+"""Town of Salem: a social-deduction game of hidden roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.problems import Problem, suggestion
+from mac_runner.registry import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
+    from mac_runner.environments.base import Environment
+
+__all__ = ["SPEC", "GameConfig"]
+
+
+def _build(experiment: Experiment) -> Environment:
+    from mac_runner.environments.town_of_salem.environment import TownOfSalem
+
+    return TownOfSalem(experiment)
+
+
+def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
+    ids = dict.fromkeys(agent.agent_id for agent in experiment.agent_definitions)
+    for agent_id in game.seats or ():
+        if agent_id not in ids:
+            yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+
+
+SPEC = EnvironmentSpec(
+    section="game",
+    settings=GameConfig,
+    description="Settings of the environment `town_of_salem`; all of them have defaults.",
+    build=_build,
+    check=_check,
+)

@@ -1,0 +1,98 @@
+"""`game`: what a game of Town of Salem needs to know. Whether the lobby exists is for the environment to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
+from mac_runner.section import IDENTITY, Listed, Name, Section, Text
+from mac_runner.types import Reply
+
+
+class GameLatency(Section):
+    """How long a turn takes on the clock of a discussion held under information lag."""
+
+    prefill_ms: Annotated[int, IDENTITY, Field(ge=0, le=LATENCY_MS_MAX)] = 200
+    """For reading a prompt, once for each request of the turn."""
+    kernel_ms: Annotated[int, IDENTITY, Field(ge=0, le=LATENCY_MS_MAX)] = 400
+    """For each quantum of tokens, the last one whole."""
+    quantum: Annotated[int, IDENTITY, Field(ge=1, le=100_000)] = 16
+    """How many tokens are decoded at a stretch."""
+    tool_ms: Annotated[int, IDENTITY, Field(ge=0, le=LATENCY_MS_MAX)] = 100
+    """For each tool request of the turn."""
+
+    def generation_ms(self, reply: Reply) -> int:
+        """How long the engine takes for `reply`; tools come on top."""
+        return generation_ms_of(reply, self.prefill_ms, self.kernel_ms, self.quantum)
+
+
+class GameFlags(Section):
+    """Rules on which sources or tastes differ."""
+
+    sheriff: Annotated[Literal["binary", "typed"], IDENTITY] = "binary"
+    """What the sheriff learns: suspicious or not, or of which kind."""
+    haunt_pool: Annotated[Literal["guilty_or_abstain", "guilty"], IDENTITY] = "guilty_or_abstain"
+    """Whom a lynched jester may haunt: who voted guilty or abstained, or only who voted guilty."""
+    mafia_parity: Annotated[bool, IDENTITY] = False
+    """Whether the mafia wins as soon as it is half of the living."""
+    sk_blocked: Annotated[Literal["both", "blocker"], IDENTITY] = "both"
+    """What a blocked serial killer does: kill the blocker and the chosen target, or stay home and kill the blocker."""
+    spy: Annotated[Literal["bug", "ears"], IDENTITY] = "bug"
+    """What a spy has: a bug on one player a night, or the mafia's chat and all whispers."""
+    retri: Annotated[Literal["raise", "revive"], IDENTITY] = "raise"
+    """What a retributionist does: have each of the dead act once more, or bring one back for good."""
+    mafioso_control: Annotated[Literal["order", "control"], IDENTITY] = "order"
+    """What a controlled mafioso follows: the godfather's order, or the witch."""
+    amnesiac: Annotated[Literal["any_free", "no_unique_town"], IDENTITY] = "any_free"
+    """What an amnesiac may remember: any role that is not unique and held, or no unique role of the town either."""
+    janitor_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many bodies a janitor can clean."""
+    forger_uses: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 3
+    """How many wills a forger can forge."""
+
+
+class GameCalendar(Section):
+    """How many rounds each phase lasts, and how players take turns."""
+
+    greeting_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 1
+    """Rounds of talk on the first day, which has no trial."""
+    discussion_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
+    """Rounds of talk at the start of each later day."""
+    vote_rounds: Annotated[int, IDENTITY, Field(ge=1, le=20)] = 3
+    """Rounds in which the living may nominate."""
+    night_chat_rounds: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
+    """Rounds of talk among those who know each other, each night."""
+    trials_per_day: Annotated[int, IDENTITY, Field(ge=1, le=20)] = 3
+    """The most trials of one day."""
+    max_days: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 15
+    """The day after which the game ends whatever its state."""
+    completion_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """The game ends with the round in which its replies have cost more tokens than this; null: no such end."""
+    discussion_mode: Annotated[
+        Literal["random", "seat_order", "simultaneous", "bidding", "information_lag"], IDENTITY
+    ] = "random"
+    """How the players of a discussion take turns."""
+    discussion_floors: Annotated[int, IDENTITY, Field(ge=1, le=200)] = 10
+    """With `bidding`: how often a day the floor is given at most, in place of rounds."""
+    speaking_slots: Annotated[int, IDENTITY, Field(ge=1, le=100)] = 2
+    """With `information_lag`: how many players prepare their words at the same time."""
+
+
+class GameConfig(Section):
+    """A game of Town of Salem."""
+
+    lobby: Annotated[Text | Annotated[Listed[Text], Field(min_length=1, max_length=100)], IDENTITY] = "classic-10"
+    """The role list: the name of a known one, or a list of roles, one for each player."""
+    seats: Annotated[Mapping[Name, Annotated[int, Field(ge=0, le=100)]] | None, IDENTITY] = None
+    """How many of the seats each agent definition fills; null shares them out evenly."""
+    flags: GameFlags = GameFlags()
+    """Rules on which sources or tastes differ."""
+    calendar: GameCalendar = GameCalendar()
+    """How many rounds each phase lasts, and how players take turns."""
+    latency: GameLatency = GameLatency()
+    """With `information_lag`: how long a turn takes."""
+    context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
+    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""

@@ -1,0 +1,85 @@
+"""Regular files, opened without ever waiting.
+
+Opening a FIFO waits until another process opens its other end, and reading a device may never end. Whatever the package
+opens by name is therefore opened here: without waiting, and checked on the open descriptor, so that nothing can take
+its place between the check and the use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_KINDS: Final[Mapping[Callable[[int], bool], str]] = {
+    stat.S_ISFIFO: "a FIFO (named pipe)",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISDIR: "a directory",
+    stat.S_ISLNK: "a symbolic link",
+}
+_REFUSED: Final = frozenset({errno.ENXIO, errno.ELOOP, errno.EISDIR})
+"""What the system says when it cannot open a socket, a FIFO for writing, a link that is not followed, a directory."""
+
+
+class IrregularFileError(OSError):
+    """What stands at a path is not a regular file; `strerror` says what it is."""
+
+    def __init__(self, mode: int) -> None:
+        kind = next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "of an unknown kind")
+        super().__init__(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, not a regular file")
+
+
+def open_regular(path: Path, flags: int, mode: int = 0o644) -> int:
+    """`os.open` of a regular file. Raises OSError; of anything else IrregularFileError, at once."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, mode)
+    except OSError as fault:
+        if fault.errno in _REFUSED:
+            found = _mode_of(path, follows_links=not flags & os.O_NOFOLLOW)
+            if found is not None and not stat.S_ISREG(found):
+                raise IrregularFileError(found) from fault
+        if isinstance(fault, FileNotFoundError) and path.is_symlink():
+            raise FileNotFoundError(errno.ENOENT, "it is a link to a file that is not there") from fault
+        raise
+    except ValueError as fault:  # A name with a character that no path has.
+        raise OSError(errno.EINVAL, str(fault)) from fault
+    try:
+        found = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(found):
+            raise IrregularFileError(found)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: Path, size_bytes_max: int) -> bytes:
+    """The first bytes of a regular file, found through links. Raises OSError, as `open_regular` does."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read(size_bytes_max)
+
+
+def _mode_of(path: Path, *, follows_links: bool) -> int | None:
+    with suppress(OSError):
+        return path.stat(follow_symlinks=follows_links).st_mode
+    return None
+
+
+def obstacle(path: Path) -> str | None:
+    """What part of `path` is something else than a directory, so that none can be there; None when all is well."""
+    for part in (*reversed(path.parents), path):
+        try:
+            found = part.stat().st_mode
+        except FileNotFoundError:
+            return f"{part} is a link to nothing" if part.is_symlink() else None
+        except OSError as fault:
+            return f"{part}: {fault.strerror}" if fault.errno == errno.ELOOP else None
+        if not stat.S_ISDIR(found):
+            return f"{part} is not a directory"
+    return None

@@ -1,0 +1,69 @@
+"""Problems with what the user wrote: gathered, and told all at once in plain words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import NamedTuple
+
+from mac_runner.errors import ConfigError
+from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_LINE_CHARS_MAX, CONFIG_NAMES_MAX, CONFIG_PROBLEMS_MAX
+from mac_runner.printable import printable
+from mac_runner.section import KeyPath
+from mac_runner.types import JsonValue
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: at which path, and what is."""
+
+    path: KeyPath
+    text: str
+
+
+def config_error(lines: Iterable[str]) -> ConfigError:
+    """One error that lists every problem, one a line; of more than fit, the first are taken and no more looked for.
+
+    What the lines quote from the file can neither break a line nor act on a terminal.
+    """
+    taken = [printable(line[:CONFIG_LINE_CHARS_MAX]) for line in islice(lines, CONFIG_PROBLEMS_MAX + 1)]
+    if len(taken) > CONFIG_PROBLEMS_MAX:
+        taken[-1] = "... and more; mend these first"
+    return ConfigError("\n".join(taken))
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as `--set` takes it."""
+    return ".".join(str(part) for part in path)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What is allowed in place of `word`, the nearest first; empty when nothing is."""
+    words = sorted(islice(known, CONFIG_NAMES_MAX))
+    if not words:
+        return ""
+    nearest = get_close_matches(word[:CONFIG_FOUND_CHARS_MAX], words, n=1)
+    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return f"; allowed: {', '.join(words)}{hint}"
+
+
+def found(value: JsonValue) -> str:
+    """What stood there, short and harmless to print."""
+    match value:
+        case None:
+            return "found nothing"
+        case dict():
+            return "found a mapping"
+        case list():
+            return "found a list" if value else "found an empty list"
+        case str():
+            return f"found the text {clipped(value)}"
+        case _:
+            return f"found {clipped(value)}"
+
+
+def clipped(value: JsonValue) -> str:
+    """A scalar as YAML would have it, on one line, cut short."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= CONFIG_FOUND_CHARS_MAX else f"{text[:CONFIG_FOUND_CHARS_MAX]}..."

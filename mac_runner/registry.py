@@ -1,0 +1,110 @@
+"""The environments and backends there are, and what each says of itself.
+
+An environment or a backend is one package. It names itself in a line below and describes itself in its `SPEC`: its
+settings, which become a section of the experiment file, and how it is built. A spec is light. What it needs, such as
+an HTTP client or torch, is imported by the functions that it names, when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from mac_runner.problems import Problem
+from mac_runner.section import Section
+from mac_runner.types import JsonObject
+
+if TYPE_CHECKING:
+    from mac_runner.backends.base import Backend, BackendRequest
+    from mac_runner.clock import Clock
+    from mac_runner.config import Experiment
+    from mac_runner.environments.base import Environment
+
+ENVIRONMENTS: Final[Mapping[str, str]] = {
+    "town_of_salem": "mac_runner.environments.town_of_salem",
+    "discussion": "mac_runner.environments.discussion",
+    "echo": "mac_runner.environments.echo",
+}
+"""The package of each environment, in the order of their sections in an experiment."""
+
+BACKENDS: Final[Mapping[str, str]] = {
+    "scripted": "mac_runner.backends.scripted",
+    "vllm": "mac_runner.backends.vllm",
+    "ollama": "mac_runner.backends.ollama",
+    "openai": "mac_runner.backends.openai",
+    "nano": "mac_runner.backends.nano",
+}
+"""The package of each backend, in the order of the sections of a model definition."""
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSpec(Generic[S]):
+    """A kind of conversation."""
+
+    section: str
+    """The key of its section in an experiment file."""
+    settings: type[S]
+    """That section."""
+    description: str
+    """What the section is, for editors."""
+    build: Callable[[Experiment], Environment]
+    """Sets the environment up. Raises ConfigError for what it cannot play."""
+    needs: str = ""
+    """What the section must say; empty where all of it has defaults and it may be left out."""
+    check: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
+    """The rules between fields that an experiment breaks."""
+    materials: Callable[[S, Path, dict[str, object]], S] = lambda settings, _base, _cache: settings
+    """The section with all it reads from files, named relative to a directory. Raises MaterialError and ConfigError.
+
+    What is read may be kept in the cache, which the combinations of a grid share.
+    """
+    material: Callable[[S, int], JsonObject | None] = lambda _settings, _index: None
+    """What conversation number `index` is about (`Task.material`)."""
+    needs_files: Callable[[S], bool] = lambda _settings: False
+    """Whether `material` comes from files that a run directory does not hold."""
+    converters: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = field(default_factory=dict)
+    """For `mac-run format`: by format, the question file that the files of a public benchmark amount to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec(Generic[S]):
+    """A kind of engine."""
+
+    settings: type[S]
+    """The section `<name>_config` of a model definition."""
+    build: Callable[[BackendRequest[S]], Backend]
+    """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
+    variants: Callable[[S], Iterable[tuple[str, S]]]
+    """The settings for each address by itself, with a description; `doctor` examines one after the other."""
+    packages: tuple[str, ...] = ()
+    """Distributions that it needs, for `doctor` to list."""
+    holds_memory: bool = False
+    """Whether its models take this machine's memory while they are up; a grid then runs such engines in phases."""
+    can_pull: bool = False
+    """Whether it can fetch a model that it does not have (`--pull`)."""
+    is_probed: bool = True
+    """Whether `doctor` asks it for a token."""
+    connections: Callable[[S], int] = lambda _settings: 0
+    """How many connections it holds at once; each takes a file descriptor."""
+    policy: Callable[[S], str | None] = lambda _settings: None
+    """The scripted player that answers in its place, if one does."""
+    local: Callable[[Clock], Awaitable[str]] | None = None
+    """Describes the server that it would find on this machine, for `doctor` without an experiment."""
+
+
+@cache
+def environment_specs() -> Mapping[str, EnvironmentSpec[Any]]:
+    """Every environment by its name."""
+    return {name: import_module(package).SPEC for name, package in ENVIRONMENTS.items()}
+
+
+@cache
+def backend_specs() -> Mapping[str, BackendSpec[Any]]:
+    """Every backend by its name."""
+    return {name: import_module(package).SPEC for name, package in BACKENDS.items()}

@@ -1,0 +1,247 @@
+"""One request, from its departure to the event it ends in.
+
+The shell around `engine_policy.next_step`: it sends, records, and decides nothing. A reply waits for its turn in the
+event loop; from there on nothing is awaited, and it is journaled and applied in one go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mac_runner.backends.base import Backend
+from mac_runner.clock import Clock
+from mac_runner.errors import BackendError, ConversationError, EngineDeadError, TransientBackendError, Verdict
+from mac_runner.scheduler.conversation import LiveConversation
+from mac_runner.scheduler.engine_policy import (
+    EngineState,
+    Fail,
+    GiveUpEngine,
+    RequestState,
+    is_poison,
+    next_step,
+    poison_reason,
+)
+from mac_runner.scheduler.engines import generate
+from mac_runner.scheduler.interfaces import RunLog, Work
+from mac_runner.scheduler.metrics import Accounting, Progress
+from mac_runner.scheduler.state import Answered, Broken, Depart, Faulted
+from mac_runner.types import JsonObject, RecordedReply, Reply, Request, Timing, Turn
+
+LOOP_PASS_S_MAX: Final = 0.05
+"""How long replies that arrive together may hold the event loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What all parts of one run share."""
+
+    work: Work
+    backends: Mapping[str, Backend]
+    """The engines by name."""
+    log: RunLog
+    """The log of the run as a whole."""
+    concurrency: int | None
+    clock: Clock
+    stop: asyncio.Event
+    progress: Progress
+
+    @property
+    def admits_by_tokens(self) -> bool:
+        """Whether an engine of the run admits by tokens; known once all have started."""
+        return any(backend.token_budget is not None for backend in self.backends.values())
+
+
+class LoopFairness:
+    """Spreads a burst of replies over several passes of the event loop.
+
+    Engines answer in bursts: one step of a batch can end a hundred replies. asyncio runs everything that is ready
+    before it looks at timers, signals and the status view.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pass_over_at_s: float | None = None
+
+    async def turn(self) -> None:
+        """Return at once, or in a later pass of the loop when this one has taken LOOP_PASS_S_MAX."""
+        while not self._has_time():
+            await self._clock.sleep(0)
+
+    def _has_time(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        if self._pass_over_at_s is None:
+            self._pass_over_at_s = now_s + LOOP_PASS_S_MAX
+            asyncio.get_running_loop().call_soon(self._begin_pass)
+        return now_s < self._pass_over_at_s
+
+    def _begin_pass(self) -> None:
+        self._pass_over_at_s = None
+
+
+class AttemptRunner:
+    """Sends requests, and turns what comes back into an Answered, a Faulted or a Broken."""
+
+    def __init__(self, run: RunContext, accounting: Accounting, fairness: LoopFairness) -> None:
+        self._run = run
+        self._clock = run.clock
+        self._accounting = accounting
+        self._fairness = fairness
+        self._engines: dict[str, EngineState] = {}
+
+    async def carry_out(self, live: LiveConversation, depart: Depart) -> Answered | Faulted | Broken:
+        """Send the request of a departure and take in the answer. Raises what ends the whole run.
+
+        Neither waiting for the disk nor waiting for a slot is charged to the request's deadline.
+        """
+        turn, departed_at_s = depart.turn, self._clock.monotonic_s()
+        await live.source.recorder.flow()
+        if not live.wants(turn):  # The conversation failed meanwhile.
+            return Faulted(depart.conversation, turn, None)
+        if is_poison(live.source.recorder.deaths(live.task).get(turn.key, 0)):
+            live.fail(turn, poison_reason(turn))
+            return Faulted(depart.conversation, turn, None)
+        try:
+            request = live.request(turn)
+        except ConversationError as fault:
+            live.fail(turn, str(fault))
+            return Faulted(depart.conversation, turn, None)
+        self._charge(live, depart, request, departed_at_s)
+        return await self._send(live, depart, request)
+
+    def _charge(self, live: LiveConversation, depart: Depart, request: Request, departed_at_s: float) -> None:
+        """Begin a sending: put off the request's deadline by what it waited for the disk and for its slot."""
+        key, sent_at_s = depart.turn.key, self._clock.monotonic_s()
+        state = live.requests.get(key)
+        if state is None:
+            answers = self._engine_of(live, depart.turn).answers
+            state = live.requests[key] = RequestState(request.request_id, departed_at_s, answers_before=answers)
+        state.charged_from_s += sent_at_s - departed_at_s
+        if depart.sending > 1:
+            state.charged_from_s += depart.waited_s
+        state.sending, state.sent_at_s = depart.sending, sent_at_s
+
+    async def _send(self, live: LiveConversation, depart: Depart, request: Request) -> Answered | Faulted | Broken:
+        turn, engine, state = depart.turn, live.source.engines[depart.turn.model], live.requests[depart.turn.key]
+        deadline_at_s = state.charged_from_s + live.source.retry.request_deadline_s
+        fields: JsonObject = {
+            "prompt_chars": request.prompt.size_chars,
+            "seed": request.sampling.seed,
+            "sending": depart.sending,
+        }
+        self._accounting.departed(engine, state.sent_at_s)
+        live.source.recorder.event("EVENT_INFER_START", _subject(live, turn) | fields)
+        try:
+            backend = self._run.backends[engine]
+            reply = await generate(backend, request, deadline_s=deadline_at_s - state.sent_at_s)
+        except BackendError as fault:
+            self._accounting.landed(engine, self._clock.monotonic_s(), None)
+            if fault.verdict is Verdict.FAIL_RUN:
+                fault.model = engine
+                raise
+            return self._faulted(live, depart, fault)
+        state.is_answered = True
+        try:
+            await self._fairness.turn()
+        except asyncio.CancelledError:
+            self._answered(live, depart, request, reply)  # The run ends; a reply that arrived is kept.
+            raise
+        return self._answered(live, depart, request, reply)
+
+    def _faulted(self, live: LiveConversation, depart: Depart, fault: BackendError) -> Faulted:
+        turn, state, recorder = depart.turn, live.requests[depart.turn.key], live.source.recorder
+        is_death = isinstance(fault, TransientBackendError) and fault.is_engine_death
+        engine = live.source.engines[turn.model]
+        step = next_step(
+            turn,
+            state,
+            fault,
+            self._engine_of(live, turn),
+            name=engine,
+            conversation=depart.conversation,
+            retry=live.source.retry,
+            now_s=self._clock.monotonic_s(),
+            deaths=self.record_death(live, turn) if is_death else 0,
+            is_wanted=live.wants(turn),
+        )
+        if isinstance(step, GiveUpEngine):
+            raise EngineDeadError(step.reason) from fault
+        delay_s = None if isinstance(step, Fail) else step.delay_s
+        fields: JsonObject = {"sending": depart.sending, "error": state.faults[-1], "delay_s": delay_s}
+        recorder.event("EVENT_GIVE_UP" if delay_s is None else "EVENT_RETRY", _subject(live, turn) | fields)
+        is_busy = isinstance(fault, TransientBackendError) and fault.is_busy
+        if isinstance(step, Fail):
+            live.fail(turn, step.reason)
+            return Faulted(depart.conversation, turn, None, is_turned_away=is_busy)
+        return Faulted(depart.conversation, turn, step.delay_s, step.is_suspect, is_busy)
+
+    def record_death(self, live: LiveConversation, turn: Turn) -> int:
+        """Record that an engine died while it worked on `turn`; how often that has happened.
+
+        In a run that is being stopped, the engine may have been stopped as well: no death is recorded.
+        """
+        if self._run.stop.is_set():
+            return 0
+        recorder = live.source.recorder
+        recorder.death(live.task, turn.key)
+        deaths = recorder.deaths(live.task)[turn.key]
+        recorder.event("EVENT_ENGINE_DEATH", _subject(live, turn) | {"deaths": deaths})
+        return deaths
+
+    def _engine_of(self, live: LiveConversation, turn: Turn) -> EngineState:
+        name = live.source.engines[turn.model]
+        if name not in self._engines:
+            self._engines[name] = EngineState.of(self._run.backends[name].capacity)
+        return self._engines[name]
+
+    def _answered(
+        self, live: LiveConversation, depart: Depart, request: Request, reply: Reply
+    ) -> Answered | Faulted | Broken:
+        turn, now_s, state = depart.turn, self._clock.monotonic_s(), live.requests.pop(depart.turn.key)
+        took_s = now_s - state.sent_at_s
+        self._accounting.landed(live.source.engines[turn.model], now_s, reply.tokens)
+        self._engine_of(live, turn).answered()
+        self._run.progress.turns += 1
+        live.answered += 1
+        timing = Timing(queue_s=round(depart.waited_s, 6), generate_s=round(took_s, 6), faults=tuple(state.faults))
+        recorded = RecordedReply(turn_key=turn.key, prompt_sha256=request.prompt.sha256, reply=reply.timed(timing))
+        # Before its event, so that no event names a reply that a kill has lost.
+        is_wanted = self._journal(live, turn, recorded)
+        fields: JsonObject = {
+            "tokens_out": reply.tokens.completion,
+            "latency_ms": round(1000 * took_s, 3),
+            "finish_reason": str(reply.finish_reason),
+            "is_dropped": not is_wanted,
+        }
+        live.source.recorder.event("EVENT_INFER_DONE", _subject(live, turn) | fields)
+        return self._apply(live, turn, recorded)
+
+    def _journal(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> bool:
+        """Journal a reply, unless its conversation failed before this turn; whether it was journaled."""
+        if is_wanted := live.wants(turn):
+            live.source.recorder.reply(live.task, recorded)
+        return is_wanted
+
+    def _apply(self, live: LiveConversation, turn: Turn, recorded: RecordedReply) -> Answered | Faulted | Broken:
+        """Apply a reply that is journaled, unless the conversation failed before this turn.
+
+        A reply that is too late for a failed conversation appears in the event log alone (`is_dropped`): whether it
+        arrives depends on what else ran, and the transcript may not.
+        """
+        if live.wants(turn):
+            live.receive(turn, recorded)
+        if not live.wants(turn):
+            return Faulted(live.number, turn, None)
+        try:
+            now = live.turns()
+        except ConversationError as fault:
+            live.break_down(str(fault))
+            return Broken(live.number, turn)
+        return Answered(live.number, turn, now.turns, now.rounds_completed, now.needs)
+
+
+def _subject(live: LiveConversation, turn: Turn) -> JsonObject:
+    """The fields by which every event names its turn."""
+    return {"task": live.task.task_id, "agent": turn.agent, "turn": turn.key, "model": turn.model, "gpu": None}

@@ -1,0 +1,104 @@
+"""The transcript of an ended conversation, made again from its recorded replies without any engine.
+
+It goes the way a resume goes, so it is byte for byte the one that was published, provided that all its replies are
+there. Whoever asks compares the digests: this makes no promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mac_runner.environments.base import Environment
+from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, StoreError
+from mac_runner.scheduler.conversation import LiveConversation
+from mac_runner.scheduler.engine_policy import RetryPolicy
+from mac_runner.scheduler.interfaces import Source
+from mac_runner.store import build_transcript
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject, RecordedReply, Task
+
+
+class _Unrecorded:
+    """Takes everything and keeps nothing: what is made again was recorded the first time."""
+
+    failure: StoreError | None = None
+    written = 0
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        pass
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        pass
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        pass
+
+    def reply(self, task: Task, recorded: RecordedReply) -> None:
+        pass
+
+    def death(self, task: Task, turn_key: str) -> None:
+        pass
+
+    def deaths(self, task: Task) -> Mapping[str, int]:
+        return {}
+
+    def publish(self, task: Task, transcript: JsonObject) -> None:
+        pass
+
+    async def flow(self) -> None:
+        pass
+
+
+class Restoration:
+    """Makes transcripts of one experiment again. Its models are those that `models` names."""
+
+    def __init__(
+        self, environment: Environment, *, environment_name: str, experiment_name: str, models: Sequence[str]
+    ) -> None:
+        self._source = Source(
+            environment=environment,
+            environment_name=environment_name,
+            experiment_name=experiment_name,
+            engines={name: name for name in models},
+            recorder=_Unrecorded(),
+            retry=RetryPolicy(),
+        )
+
+    def __call__(self, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject | None:
+        """The transcript of a conversation that ended as its index row says; None when the replies make none."""
+        try:
+            live = self.opened(task, replies)
+            _end(live, row)
+            ending = live.settle()
+            return build_transcript(
+                experiment_name=self._source.experiment_name,
+                environment=self._source.environment_name,
+                task=task,
+                outcome=ending.outcome,
+                record=ending.record,
+                fingerprint=ending.fingerprint,
+                turns=live.records,
+                failure=live.failure,
+                timing=entry(row, "timing", dict),
+            )
+        except (ConfigError, ConversationError, RunDirectoryError, ValueError):
+            return None
+
+    def opened(self, task: Task, replies: Sequence[RecordedReply]) -> LiveConversation:
+        """A conversation as a resume finds it. Raises RunDirectoryError where this version renders other prompts."""
+        live = LiveConversation(0, self._source, task, 0.0)
+        live.open(replies)
+        return live
+
+
+def _end(live: LiveConversation, row: JsonObject) -> None:
+    """Have a conversation fail that failed for want of an answer: of that the replies tell nothing, the row does."""
+    failure = row.get("failure")
+    if failure is None or live.failure is not None:
+        return
+    live.failure = str(failure)
+    # Its transcript has the turns before the one that it failed on, which are the first ones in canonical order.
+    ordered = sorted(record.turn.canonical for record in live.records)
+    turns = entry(entry(row, "counts", dict), "turns", int)
+    if turns < len(ordered):
+        live.failed_at = ordered[turns]

@@ -1,0 +1,144 @@
+"""A section of an experiment file: the base of its models, and the field types that they share.
+
+Every field has one of two classes, beside its type (`Annotated[int, IDENTITY]`). A changed IDENTITY field changes what
+the results mean, so a run directory cannot go on with it. A RUNTIME field decides only how fast and where the same
+results are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Where a value stands in the file: keys and list indices from the top."""
+
+T = TypeVar("T")
+Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
+"""A YAML list, kept as a tuple: the container is converted, its elements are as strict as everything else."""
+
+ADDRESS: Final = "address"
+"""The type of pydantic's error for a URL at which no server can be."""
+
+
+def flaw_of(url: str) -> str | None:
+    """What keeps `url`, which begins with http:// or https://, from being a base URL; None when nothing does."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        if host is not None and ":" not in host:
+            host.encode("idna")  # What is looked up; a label may be neither empty nor longer than 63 characters.
+    except ValueError as fault:
+        return str(fault)
+    if not url.isprintable() or any(char.isspace() for char in url) or "\\" in url:
+        return "it holds characters that no address has"
+    if not host:
+        return "it names no host"
+    if port == 0:
+        return "there is no port 0"
+    return "a base URL ends with its path" if "?" in url or "#" in url else None
+
+
+def _sound(url: str) -> str:
+    if (flaw := flaw_of(url)) is not None:
+        raise PydanticCustomError(ADDRESS, "{flaw}", {"flaw": flaw})
+    return url
+
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
+URL_PATTERN: Final = r"^https?://[^\s@]+$"
+DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
+VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PATTERN_WORDS: Final[Mapping[str, str]] = {
+    NAME_PATTERN: "1 to 80 letters, digits, '.', '_' or '-', beginning with a letter or a digit",
+    URL_PATTERN: "a URL that begins with http:// or https:// and holds no password",
+    DIGEST_PATTERN: "a SHA-256 in 64 small hexadecimal digits",
+    VARIABLE_PATTERN: "the name of an environment variable, never the key itself",
+}
+Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_sound)]
+VariableName: TypeAlias = Annotated[str, Field(pattern=VARIABLE_PATTERN)]
+
+
+class Bearing(StrEnum):
+    """How a field bears on the identity of a run."""
+
+    IDENTITY = "identity"
+    RUNTIME = "runtime"
+
+
+IDENTITY: Final[Literal[Bearing.IDENTITY]] = Bearing.IDENTITY
+RUNTIME: Final[Literal[Bearing.RUNTIME]] = Bearing.RUNTIME
+
+
+class Section(BaseModel):
+    """A mapping of the file: frozen, no unknown keys, and no value of another type taken for the right one."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+
+class Place(NamedTuple):
+    """What stands at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
+
+    section: type[Section] | None
+    field: FieldInfo | None
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section a field holds, whether one, an optional one, a list or a mapping of them; None for a leaf."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := section_of(part)) is not None), None)
+
+
+def is_collection(annotation: object) -> bool:
+    """Whether a field holds many sections, each under its name or index."""
+    return get_origin(annotation) in (tuple, Mapping)
+
+
+def place_at(root: type[Section], path: KeyPath) -> Place:
+    """What stands at `path` below `root`."""
+    section: type[Section] | None = root
+    parts = iter(path)
+    for part in parts:
+        field = None if section is None else section.model_fields.get(str(part))
+        if field is None:
+            return Place(None, None)
+        section = section_of(field.annotation)
+        if section is None:
+            return Place(None, field)
+        if is_collection(field.annotation) and next(parts, None) is None:
+            return Place(None, None)
+    return Place(section, None)
+
+
+def bearing_of(root: type[Section], path: KeyPath) -> Bearing:
+    """The class of the field at `path`; what is not a leaf field (a whole section, an unknown key) is identity."""
+    field = place_at(root, path).field
+    return next((mark for mark in (field.metadata if field else ()) if isinstance(mark, Bearing)), IDENTITY)
+
+
+def leaf_fields(root: type[Section], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
+    """Every leaf field below `root`; `*` stands for the name or index of an entry of a collection."""
+    for name, field in root.model_fields.items():
+        section = section_of(field.annotation)
+        if section is None:
+            yield (*prefix, name), field
+        else:
+            star = ("*",) if is_collection(field.annotation) else ()
+            yield from leaf_fields(section, (*prefix, name, *star))

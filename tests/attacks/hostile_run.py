@@ -1,0 +1,244 @@
+"""One small run against a hostile server, and what must hold of it, whatever the server does.
+
+It ends orderly, in good time and in little memory; its key is nowhere to be found; what it recorded is in order; and
+once the server is well, the run goes on to the same transcripts as if nothing had ever been wrong.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import yaml
+
+from mac_runner.cli.exits import Exit
+from mac_runner.types import JsonObject
+from tests.attacks.canary import leaked_in
+from tests.attacks.hostile_server import MODEL, Hostility, Schedule, ollama_server, openai_server
+from tests.attacks.invocation import Ended, mac_run, shortened
+from tests.attacks.modes import MODES, WIRE, Fate, Mode
+from tests.cli.lab import RunDir
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+KEY: Final = "xk-Zq7Wv9Jp3Gf5Ty2Ub8Nd"
+KEY_VARIABLE: Final = "HOSTILE_KEY"
+CONVERSATIONS: Final = 6
+ROUNDS: Final = 2
+RUN: Final = "runs/talk"
+_HEALS_MAX: Final = 4
+
+CODES: Final[dict[Schedule, dict[Fate, frozenset[Exit]]]] = {
+    Schedule.NOW_AND_THEN: {
+        Fate.TAKEN: frozenset({Exit.OK}),
+        Fate.RETRIED: frozenset({Exit.OK}),
+        Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
+        Fate.FAILED: frozenset({Exit.FAILURES}),
+    },
+    Schedule.FOR_GOOD: {
+        Fate.TAKEN: frozenset({Exit.OK}),
+        Fate.RETRIED: frozenset({Exit.INTERRUPTED}),
+        Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
+        Fate.FAILED: frozenset({Exit.FAILURES, Exit.INTERRUPTED}),
+    },
+    Schedule.BESIDE: {
+        Fate.TAKEN: frozenset({Exit.OK}),
+        Fate.RETRIED: frozenset({Exit.OK}),
+        Fate.WORDS: frozenset({Exit.OK, Exit.FAILURES}),
+        Fate.FAILED: frozenset({Exit.OK, Exit.FAILURES}),
+    },
+    Schedule.FROM_THE_START: {
+        Fate.RETRIED: frozenset({Exit.INTERRUPTED}),
+        Fate.FAILED: frozenset({Exit.BAD_INPUT, Exit.INTERRUPTED, Exit.FAILURES}),
+    },
+}
+"""How a run may end; where nothing is said, in any way but a failure of the store or a bug."""
+_ANY: Final = frozenset({Exit.OK, Exit.FAILURES, Exit.BAD_INPUT, Exit.INTERRUPTED})
+# A server that never answers is waited for no longer than a test can wait.
+_PACE: Final = {
+    "ENDPOINT_REST_S": 0.02,
+    "ENDPOINT_REST_S_MAX": 0.1,
+    "ENDPOINT_PAUSE_S_MAX": 0.05,
+    "RETRY_AFTER_S_MAX": 0.05,
+    "REST_S": 0.02,
+}
+_IMPATIENCE: Final = {"ENGINE_SILENCE_S_MAX": 0.5, "ENGINE_BUSY_S_MAX": 0.5, "OLLAMA_ANSWER_S_MAX": 2.0}
+_SLOW: Final = {"CANARY_S_MAX": 0.4, "OLLAMA_ANSWER_S_MAX": 0.4, "OLLAMA_LOOK_INTERVAL_S": 0.2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A mode, when it strikes, and in which protocol: `chat`, `completions` or `ollama`."""
+
+    name: str
+    schedule: Schedule
+    shape: str = "chat"
+
+    def __str__(self) -> str:
+        return f"{self.shape}, {self.schedule.value}: {self.name}"
+
+    @property
+    def mode(self) -> Mode:
+        """What the server does."""
+        return MODES[self.name]
+
+    @property
+    def fate(self) -> Fate:
+        """What becomes of a request that the server is hostile to."""
+        return (self.shape == "ollama" and self.mode.ollama) or self.mode.fate
+
+    @property
+    def codes(self) -> frozenset[Exit]:
+        """How the run may end."""
+        return _ANY if self.shape == "ollama" else CODES[self.schedule].get(self.fate, _ANY)
+
+
+CASES: Final = (
+    *(Case(name=name, schedule=schedule) for schedule in Schedule for name in MODES),
+    *(Case(name=name, schedule=Schedule.NOW_AND_THEN, shape="completions") for name in MODES),
+    *(
+        Case(name=name, schedule=schedule, shape="ollama")
+        for schedule in Schedule
+        for name in WIRE
+        if schedule is not Schedule.BESIDE
+    ),
+)
+
+
+def play(seed: int) -> str:
+    """Play the case of this number; the cases begin again with other dice when all have been played."""
+    case = CASES[seed % len(CASES)]
+    hits = play_case(case, Random(seed))
+    return f"{case}: {hits} hits"
+
+
+def play_case(case: Case, dice: Random) -> int:
+    """Play a case; how many requests the server was hostile to. Raises AssertionError when something does not hold."""
+    expected = undisturbed(case.shape)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory()))
+        trap = stack.enter_context(in_a_thread(OpenaiServer(keeps=False)))
+        hostility = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=dice, trap=trap.url)
+        open_server = ollama_server if case.shape == "ollama" else openai_server
+        url = stack.enter_context(open_server(hostility))
+        urls = [url]
+        if case.schedule is Schedule.BESIDE:
+            calm = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=dice, is_over=True)
+            urls.append(stack.enter_context(openai_server(calm)))
+        write(directory, urls, case)
+        words = case_words(case, directory, hostility)
+        assert hostility.hits, "it was hostile to nobody"
+        assert (trap.requests, trap.pages) == (0, []), "a redirect was followed"
+        check_whole(directory, expected, is_other=case.fate in (Fate.WORDS, Fate.ANY))
+        check_key(directory, words)
+    return hostility.hits
+
+
+def case_words(case: Case, directory: Path, hostility: Hostility) -> str:
+    """Run, and run again with the server well, until all is done; whatever was printed."""
+    is_impatient = case.schedule in (Schedule.FOR_GOOD, Schedule.FROM_THE_START)
+    bounds = _PACE | (_IMPATIENCE if is_impatient else {}) | (_SLOW if case.mode.is_slow else {})
+    with shortened(bounds):
+        first = run(directory, "talk.yaml")
+    assert first.code in case.codes, f"code {first.code} where {sorted(case.codes)} may be: {first}"
+    check_said(first)
+    if (directory / RUN / "task_manifest.json").exists():
+        checked = run(directory, "verify", RUN)
+        assert checked.code == Exit.OK, checked
+    hostility.is_over = True
+    return first.out + first.err + heal(directory, first)
+
+
+def heal(directory: Path, last: Ended) -> str:
+    """Go on with the server well: the same command, or a retry of what failed; whatever was printed."""
+    words = ""
+    for _ in range(_HEALS_MAX):
+        if last.code == Exit.OK:
+            return words
+        last = run(directory, *(("retry", RUN) if last.code == Exit.FAILURES else ("talk.yaml",)))
+        words += last.out + last.err
+    raise AssertionError(f"it does not come to its end with a server that is well: {last}")
+
+
+def run(directory: Path, *args: str) -> Ended:
+    """A command line with the key in its environment."""
+    return mac_run(*args, directory=directory, environ={KEY_VARIABLE: KEY, "OLLAMA_API_KEY": KEY})
+
+
+def check_said(ended: Ended) -> None:
+    """Whatever did not end well is explained, and each line fits on a screen."""
+    assert ended.code == Exit.OK or ended.err.strip(), "not a word of why"
+    assert all(len(line) < 4_000 for line in ended.err.splitlines()), f"a line without end: {ended}"
+
+
+def check_whole(directory: Path, expected: dict[str, bytes], *, is_other: bool) -> None:
+    """All is there once, in order, and as without the server's doings, unless it said other words."""
+    checked = run(directory, "verify", RUN)
+    assert checked.code == Exit.OK, checked
+    found = RunDir(path=directory / RUN)
+    assert len(found.index) == CONVERSATIONS
+    assert found.statuses == {"finished": CONVERSATIONS}
+    transcripts = found.transcripts
+    assert transcripts.keys() == expected.keys()
+    changed = [name for name in expected if transcripts[name] != expected[name]]
+    assert is_other or not changed, f"other transcripts than without the server's doings: {', '.join(changed)}"
+
+
+def check_key(directory: Path, words: str) -> None:
+    """The key stands in nothing that was printed or written."""
+    places = {"what was printed": words.encode()}
+    places |= {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    leaks = [f"{name}: {found!r}" for name, data in places.items() if (found := leaked_in(data, KEY))]
+    assert not leaks, f"the key leaks: {'; '.join(leaks)}"
+
+
+def write(directory: Path, urls: list[str], case: Case) -> None:
+    """The experiment of a case: a few short discussions."""
+    section: JsonObject
+    if case.shape == "ollama":
+        section = {"backend": "ollama", "ollama_config": {"model": MODEL, "host": urls[0], "max_in_flight": 4}}
+    else:
+        config: JsonObject = {
+            "model": MODEL,
+            "base_urls": [*urls],
+            "endpoint": case.shape,
+            "api_key_env": KEY_VARIABLE,
+            "max_in_flight": 4,
+            "timeout_s": 0.4 if case.mode.is_slow else 20.0,
+        }
+        section = {"backend": "openai", "openai_config": config}
+    # Ollama has no time limit of its own: a request that never ends is given up at its deadline, and fails.
+    deadline_s = 1.5 if case.shape == "ollama" and case.mode.is_slow else 20.0
+    experiment: JsonObject = {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "seed": 5,
+        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": ROUNDS},
+        "retry_config": {
+            "backoff_s": 0.01,
+            "backoff_s_max": 0.05,
+            "max_attempts": 8,
+            "request_deadline_s": deadline_s,
+        },
+        "model_definitions": {"stub": section},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b")],
+    }
+    (directory / "talk.yaml").write_text(yaml.safe_dump(experiment))
+
+
+@cache
+def undisturbed(shape: str) -> dict[str, bytes]:
+    """The transcripts of a run whose server is well."""
+    case = Case(name="closes before a byte", schedule=Schedule.NOW_AND_THEN, shape=shape)
+    hostility = Hostility(mode=case.mode, schedule=case.schedule, key=KEY, dice=Random(0), is_over=True)
+    open_server = ollama_server if shape == "ollama" else openai_server
+    with TemporaryDirectory() as name, open_server(hostility) as url:
+        write(Path(name), [url], case)
+        ended = run(Path(name), "talk.yaml")
+        assert ended.code == Exit.OK, ended
+        return RunDir(path=Path(name, RUN)).transcripts

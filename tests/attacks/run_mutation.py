@@ -1,0 +1,160 @@
+"""One file of a run directory is damaged; every verb then either works, or says what is wrong, and nothing is made up.
+
+No verb ends in a traceback or without end. What `verify` finds in order claims what it claimed before. The run then
+goes on to the same results, or says what keeps it; with the file put back it goes on in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import stat
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from mac_runner.cli.exits import Exit
+from tests.attacks.invocation import Ended, mac_run
+from tests.attacks.mutation import Mutation, mutate, put_back, remove
+from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, outcome
+
+DEADLINE_S: Final = 10.0
+_AGAIN: Final = re.compile(r"(?:run|running) (?:it|the experiment|the same command) again")
+_REMOVE: Final = re.compile(r"(?:re)?move (?:it|them)\b")
+"""How a message names its remedy."""
+
+
+def play(seed: int) -> str:
+    """Damage a file as the dice of `seed` say; what was done, and what came of it."""
+    dice = Random(seed)
+    name = list(SCENES)[seed % len(SCENES)]
+    scene = SCENES[name]()
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "scene"
+        shutil.copytree(scene.path, path)
+        mutation = mutate(path, dice, scene.names)
+        try:
+            ending = Trial(name, scene, path, mutation).play()
+        except AssertionError as fault:
+            raise AssertionError(f"{name}, {mutation}: {fault}") from None
+    return f"{name}, {mutation}: {ending}"
+
+
+class Trial:
+    """A damaged working directory, and the verbs that are tried on it."""
+
+    def __init__(self, name: str, scene: Scene, path: Path, mutation: Mutation) -> None:
+        self.name = name
+        self.scene = scene
+        self.path = path
+        self.mutation = mutation
+        self.result = path / (MERGED if name == "shards" else RUN)
+
+    def play(self) -> str:
+        """Read, go on, and put back; how it was mended."""
+        self.read()
+        before = tree(self.path)
+        ended = self.run(*self.scene.ends)
+        assert ended.code == Exit.OK or ended.err.strip(), f"it does not say why: {ended}"
+        if ended.code == Exit.BAD_INPUT:
+            changed = sorted(name for name in before if tree(self.path).get(name) != before[name])
+            assert not changed, f"refused, and yet it changed {changed}"
+        if self.is_well(ended):
+            return "went on by itself"
+        said = self.told(ended)
+        if _AGAIN.search(said):
+            again = self.remedy(said)
+            if self.is_well(again):
+                return "went on when its remedy was tried"
+            named = [line for line in self.told(again).splitlines() if _AGAIN.search(line)]
+            assert not named, f"a remedy that was tried and did nothing: {named}"
+        return self.mend(ended)
+
+    def told(self, ended: Ended) -> str:
+        """What is wrong, in the words of the verb that did not end well, or of `verify`."""
+        if ended.code not in (Exit.OK, Exit.FAILURES):
+            return ended.err
+        return self.run("verify", str(self.result)).out
+
+    def remedy(self, said: str) -> Ended:
+        """Do as the words say: remove what they name, and run the experiment again; of shards, merge anew."""
+        for name in self.mutation.paths:
+            if any(_REMOVE.search(line) and Path(name).name in line for line in said.splitlines()):
+                remove(self.path / name)
+        again = [self.run(*args) for args in self.scene.again]
+        if self.name == "shards":
+            shutil.rmtree(self.result, ignore_errors=True)
+            again.append(self.run(*self.scene.ends))
+        return again[-1]
+
+    def is_well(self, ended: Ended) -> bool:
+        """Whether it has ended, and `verify` finds nothing; the result is then the right one."""
+        if ended.code != Exit.OK or self.run("verify", str(self.result)).code != Exit.OK:
+            return False
+        self.check_result("went on")
+        return True
+
+    def read(self) -> None:
+        """Try every verb that only reads."""
+        before = tree(self.path)
+        for args in self.scene.reads:
+            ended = self.run(*args)
+            # A file that the system will not open is named.
+            is_named = any(Path(name).name in ended.err for name in self.mutation.paths)
+            assert ended.code != Exit.STORAGE_FAILED or is_named, ended
+            assert ended.code != Exit.BAD_INPUT or ended.err.strip(), ended
+            if args[0] == "verify" and ended.code == Exit.OK:
+                claimed, was = facts(self.path / args[1]), facts(self.scene.path / args[1])
+                assert not (found := differing(claimed, was)), f"verify finds nothing wrong with {found}"
+        assert tree(self.path) == before, "a verb that reads has written"
+
+    def mend(self, ended: Ended) -> str:
+        """Put the file back, and go on."""
+        if self.name == "shards":
+            shutil.rmtree(self.result, ignore_errors=True)
+        put_back(self.path, self.scene.path, self.mutation.paths)
+        for args in (self.scene.ends, *self.scene.again, *((self.scene.ends,) if self.name == "shards" else ())):
+            if self.name == "shards":
+                shutil.rmtree(self.result, ignore_errors=True)
+            again = self.run(*args)
+            assert again.code == Exit.OK, f"the file is back, and yet: {again}"
+        checked = self.run("verify", str(self.result))
+        assert checked.code == Exit.OK, f"the file is back, and yet: {checked}"
+        self.check_result("was mended")
+        return f"code {ended.code} until the file was back"
+
+    def check_result(self, how: str) -> None:
+        """It is the result that there would have been without the damage."""
+        expected = outcome(self.name)
+        found = differing(facts(self.result), expected)
+        assert not found, f"it {how}, and is silently other in {found}"
+
+    def run(self, *args: str) -> Ended:
+        """A verb in the damaged directory."""
+        return mac_run(*args, directory=self.path, deadline_s=DEADLINE_S)
+
+
+def differing(found: Facts, expected: Facts) -> str:
+    """The facts that are not as they should be; empty where all are. Events may be missing, and none made up."""
+    keys = sorted(key for key in {*found, *expected} if not _agree(key, found.get(key), expected.get(key)))
+    return "; ".join(f"{key}: {str(found.get(key))[:300]} for {str(expected.get(key))[:300]}" for key in keys)
+
+
+def _agree(key: str, found: object, expected: object) -> bool:
+    if key.endswith("events") and isinstance(found, frozenset) and isinstance(expected, frozenset):
+        return found <= expected
+    return found == expected
+
+
+def tree(path: Path) -> dict[str, str]:
+    """Every name below `path` with what it is and holds; nothing is opened that is no file."""
+    return {str(below.relative_to(path)): _digest(below) for below in sorted(path.rglob("*"))}
+
+
+def _digest(path: Path) -> str:
+    mode = path.lstat().st_mode
+    if stat.S_ISREG(mode):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"link to {path.readlink()}" if stat.S_ISLNK(mode) else f"type {stat.S_IFMT(mode):o}"

@@ -1,0 +1,105 @@
+"""Secrets are searched for wherever they must not be: in prompts of others, in other conversations, in any file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import yaml
+
+from mac_runner.cli.exits import Exit
+from mac_runner.types import JsonObject
+from tests.attacks.canary import leaked_in
+from tests.attacks.canary_game import play
+from tests.attacks.invocation import mac_run
+from tests.attacks.tally import Tally
+from tests.sim.behaviour import Behaviour, Received, Say, failure
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.seeds import told
+
+FIRST, PLAYS = 1_000, 60
+CONVERSATIONS, ROUNDS = 40, 4
+KEY = "xk-Rw4Ms7Lc2Hn9Ek5Pd8Vt"
+_MARK = re.compile(r"mark(\d+)mark")
+
+
+def test_no_prompt_of_a_seat_holds_what_it_may_not_know(tally: Tally) -> None:
+    prompts, faults = 0, list[str]()
+    for seed in range(FIRST, FIRST + PLAYS):
+        try:
+            with told("canary", seed):
+                prompts += play(seed)
+        except AssertionError as fault:
+            faults.append(str(fault))
+
+    tally(f"canaries: seeds {FIRST} to {FIRST + PLAYS - 1}, {prompts} prompts searched", len(faults))
+    assert not faults, "\n".join(faults)
+
+
+class Marking:
+    """Says something of its own each time, and notes to which conversation; repeats the key in its errors."""
+
+    def __init__(self) -> None:
+        self.dice = Random(7)
+        self.said: dict[str, str] = {}
+
+    def __call__(self, received: Received) -> Behaviour:
+        if received.is_canary:
+            return Say()
+        if self.dice.random() < 0.2:
+            return failure(self.dice.choice([429, 500, 503]), json.dumps(received.headers))
+        number = str(len(self.said))
+        self.said[number] = conversation_of(received)
+        return Say(f"mark{number}mark")
+
+
+def conversation_of(received: Received) -> str:
+    return received.headers["x-request-id"].split("/")[0]
+
+
+def test_words_of_a_conversation_come_into_no_other_and_the_key_into_nothing(tmp_path: Path, tally: Tally) -> None:
+    marking = Marking()
+    with in_a_thread(OpenaiServer(script=marking)) as server:
+        (tmp_path / "talk.yaml").write_text(yaml.safe_dump(talk(server.url)))
+        ended = mac_run("talk.yaml", directory=tmp_path, environ={"CANARY_KEY": KEY})
+        prompts = [received for received in server.received if not received.is_canary]
+
+    assert ended.code == Exit.OK, ended
+    strange = [
+        f"{conversation_of(received)} reads what was said in {marking.said[mark]}"
+        for received in prompts
+        for mark in _MARK.findall(received.body.decode())
+        if marking.said[mark] != conversation_of(received)
+    ]
+    read = {mark for received in prompts for mark in _MARK.findall(received.body.decode())}
+    places = {"what was printed": (ended.out + ended.err).encode()}
+    places |= {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    places |= {f"prompt {number}": received.body for number, received in enumerate(prompts)}
+    leaks = [f"{name}: {found!r}" for name, data in places.items() if (found := leaked_in(data, KEY))]
+
+    tally(f"canaries: {len(prompts)} prompts of {CONVERSATIONS} conversations, {len(places)} places", len(leaks))
+    assert not strange
+    assert not leaks
+    # Nothing was found, and not because nothing was there to be found.
+    assert len(read) > CONVERSATIONS
+    assert {received.headers["authorization"] for received in prompts} == {f"Bearer {KEY}"}
+
+
+def talk(url: str) -> JsonObject:
+    config: JsonObject = {"model": "stub", "base_urls": [url], "api_key_env": "CANARY_KEY", "max_in_flight": 16}
+    return {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": CONVERSATIONS},
+        "discussion": {"topics": ["Bridge or ferry?"], "max_rounds": ROUNDS},
+        "retry_config": {"backoff_s": 0.01, "backoff_s_max": 0.05, "max_attempts": 20},
+        "model_definitions": {"stub": {"backend": "openai", "openai_config": config}},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "stub"} for name in ("a", "b", "c")],
+    }
+
+
+def test_search_finds_a_part_of_a_secret_in_either_case_and_no_short_one() -> None:
+    assert leaked_in(b"it was " + KEY[3:12].swapcase().encode() + b".", KEY) == KEY[3:12].lower()
+    assert leaked_in(f"{KEY[:4]} {KEY[4:8]}".encode(), KEY) == ""

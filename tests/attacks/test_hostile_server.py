@@ -1,0 +1,70 @@
+"""Whatever a server does, a run ends orderly, tells no key, and is whole once the server is well again."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+
+import pytest
+
+from mac_runner.backends.openai.backend import OpenaiBackend
+from mac_runner.types import Reply
+from tests.attacks.hostile_run import CASES, play
+from tests.attacks.hostile_server import Schedule
+from tests.attacks.modes import MODES, http
+from tests.attacks.tally import Tally
+from tests.backends.openai.asking import run
+from tests.sim.behaviour import Raw, Say, completion
+from tests.sim.openai_server import OpenaiServer
+from tests.sim.requests import request
+from tests.sim.seeds import told
+
+PARTS = 2
+EVERY = 16
+"""Of the cases that are not each mode once, so manieth is played by day, and the rest at night."""
+BY_DAY = [
+    number
+    for number, case in enumerate(CASES)
+    if (case.schedule, case.shape) == (Schedule.NOW_AND_THEN, "chat") or number % EVERY == 5
+]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_run_against_a_hostile_server_ends_orderly_and_whole(part: int, tally: Tally) -> None:
+    played, faults, hits = Counter[str](), list[str](), 0
+    for seed in BY_DAY[part::PARTS]:
+        try:
+            with told("hostile", seed):
+                hits += int(re.findall(r"(\d+) hits", play(seed))[0])
+        except AssertionError as fault:
+            faults.append(str(fault))
+        played[f"{CASES[seed].shape} {CASES[seed].schedule.value}"] += 1
+
+    tally(f"hostile server, part {part + 1} of {PARTS}: {dict(played)}, {hits} hits", len(faults))
+    assert not faults, "\n".join(faults)
+
+
+def test_every_mode_is_played_by_day() -> None:
+    assert len(MODES) >= 46
+    assert {CASES[seed].name for seed in BY_DAY} == set(MODES)
+
+
+def test_answer_that_came_to_an_idle_connection_is_given_to_no_request() -> None:
+    """A server that speaks out of turn would otherwise answer each request with the reply to another."""
+    replies: list[Reply] = []
+
+    async def program(backend: OpenaiBackend) -> None:
+        for number in range(3):
+            replies.append(await backend.generate(request(conversation=f"task {number}")))
+            await asyncio.sleep(0.1)  # The stray answer comes while nothing is on its way.
+
+    stray = http(b'{"choices": [{"message": {"content": "stray"}, "finish_reason": "stop"}]}')
+    server = OpenaiServer(
+        script=lambda received: Raw(
+            (http(completion(Say(f"reply {received.number}"), received)), stray), interval_s=0.01
+        )
+    )
+    run(program, server)
+
+    assert [reply.text for reply in replies] == ["reply 0", "reply 1", "reply 2"]

@@ -1,0 +1,344 @@
+"""A key is shown nowhere: never more than four of its characters in a row, however a server repeats it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+import time
+import tracemalloc
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from ollama import ChatResponse, ProgressResponse, ResponseError
+
+from mac_runner.backends.complaint import complaint_of
+from mac_runner.backends.foreign import clipped
+from mac_runner.backends.ollama.pulling import follow_pull
+from mac_runner.backends.ollama.verdicts import refusal, verdicts
+from mac_runner.backends.ollama.wording import reply_of
+from mac_runner.backends.openai.answer import Answer, model_names, read_answer
+from mac_runner.backends.openai.decoding import unpacked
+from mac_runner.backends.openai.faults import SendingError
+from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.clock import SystemClock
+from mac_runner.errors import MacRunnerError, TransientBackendError
+from mac_runner.limits import ENGINE_ERROR_CHARS_MAX, KEY_CHARS_MAX
+from mac_runner.types import JsonValue
+from tests.sim.leaks import leak_in
+from tests.sim.requests import request
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PRINTABLE: Final = string.ascii_letters + string.digits + string.punctuation.replace("*", "")
+
+
+def random_key(chars: str, size: int, prefix: str = "sk-") -> str:
+    chance = random.Random(size)
+    return prefix + "".join(chance.choice(chars) for _ in range(size - len(prefix)))
+
+
+KEYS: Final = {
+    "short": random_key(string.ascii_letters + string.digits, 20),
+    "long": random_key(string.ascii_letters + string.digits + "-_", 164, "sk-proj-"),
+    "base64": random_key(string.ascii_letters + string.digits + "+/", 48, "") + "==",
+    "odd": random_key(PRINTABLE, 40),
+}
+
+
+def _each(form: str) -> Callable[[str], str]:
+    return lambda key: "".join(form.format(ord(char)) for char in key)
+
+
+def _in_json(key: str) -> str:
+    return json.dumps(key)[1:-1]
+
+
+ENCODINGS: Final[dict[str, Callable[[str], str]]] = {
+    "plain": lambda key: key,
+    "upper case": str.upper,
+    "lower case": str.lower,
+    "other case": str.swapcase,
+    "JSON": _in_json,
+    "JSON in JSON": lambda key: _in_json(_in_json(key)),
+    "JSON with slashes escaped": lambda key: _in_json(key).replace("/", "\\/"),
+    "JSON, all escaped": _each("\\u{:04x}"),
+    "JSON, all escaped in capitals": _each("\\u{:04X}"),
+    "JSON, all escaped twice": _each("\\\\u{:04x}"),
+    "JSON, signs escaped": lambda key: "".join(char if char.isalnum() else f"\\u{ord(char):04X}" for char in key),
+    "x escapes": _each("\\x{:02x}"),
+    "bytes of Python": lambda key: repr(key.encode())[2:-1],
+    "HTML, decimal": _each("&#{};"),
+    "HTML, hexadecimal": _each("&#x{:X};"),
+    "HTML, with zeros": _each("&#{:05};"),
+    "HTML, twice": _each("&amp;#{};"),
+    "HTML, signs by name": lambda key: key.replace("&", "&amp;").replace("-", "&hyphen;").replace("+", "&plus;"),
+    "percent": lambda key: quote(key, safe=""),
+    "percent, all": _each("%{:02x}"),
+    "percent, all, twice": _each("%25{:02X}"),
+    "percent in JSON": lambda key: "".join(f"\\u0025{ord(char):02x}" for char in key),
+    "percent in JSON in HTML": lambda key: "".join(f"&#92;u0025{ord(char):02x}" for char in key),
+    "base64": lambda key: b64encode(f"Bearer {key}".encode()).decode(),
+    "base64, one on": lambda key: b64encode(f" Bearer {key}".encode()).decode(),
+    "base64, two on": lambda key: urlsafe_b64encode(f"  Bearer {key}".encode()).decode(),
+    "base64 in JSON": lambda key: _each("\\u{:04x}")(b64encode(key.encode()).decode()),
+    "hexadecimal": lambda key: key.encode().hex(),
+    "hexadecimal in capitals": lambda key: key.encode().hex().upper(),
+    "UTF-16": lambda key: key.encode("utf-16-le").decode("latin-1"),
+    "zero widths": "\u200b".join,
+    "masked by the server": lambda key: f"{key[:8]}{'*' * 9}{key[-4:]}",
+    "half of it": lambda key: key[: len(key) // 2],
+    "its end": lambda key: key[7:],
+}
+
+
+def test_key_is_redacted_at_every_offset_in_every_encoding_and_case() -> None:
+    """Whatever is left out of a quotation, and wherever it is cut. A blank is left out, a letter is not."""
+    leaks = []
+    tried = 0
+    for kind, key in KEYS.items():
+        redactor = Redactor(key)
+        for name, encode in ENCODINGS.items():
+            echo = encode(key)
+            for gap in " .":
+                for before in (*range(45), *range(110, 165)):
+                    tried += 1
+                    text = redactor.quoted(f"{gap * before}{echo}, or not", 40)
+                    if (leak := leak_in(text, key)) is not None:
+                        leaks.append((kind, name, gap, before, leak, text))
+
+    assert not leaks[:5], f"{len(leaks)} of {tried}"
+
+
+def test_any_piece_of_the_key_is_redacted_in_any_encoding() -> None:
+    """Whatever a server leaves out before and behind it."""
+    key = KEYS["short"]
+    redactor = Redactor(key)
+    leaks = []
+    for name, encode in ENCODINGS.items():
+        echo = encode(key)
+        for size in (*range(5, 16), 24, 36, 48):
+            for start in range(len(echo) - size + 1):
+                text = redactor.quoted(f"({echo[start : start + size]})")
+                if (leak := leak_in(text, key)) is not None:
+                    leaks.append((name, echo[start : start + size], leak, text))
+
+    assert not leaks[:5], len(leaks)
+
+
+def test_key_is_redacted_wherever_a_quotation_of_full_length_ends() -> None:
+    key = KEYS["short"]
+    redactor = Redactor(key)
+    for before in range(4 * ENGINE_ERROR_CHARS_MAX + len(key)):
+        for gap in " .":
+            assert leak_in(redactor.quoted(f"{gap * before}{key} or not"), key) is None, (gap, before)
+
+
+@example(key="00000000", text=[("\x90", "half of it")])
+@given(
+    key=st.text(PRINTABLE, min_size=8, max_size=60),
+    text=st.lists(st.tuples(st.text(max_size=9), st.sampled_from(sorted(ENCODINGS))), max_size=4),
+)
+@settings(max_examples=300)
+def test_any_key_is_redacted_in_any_text(key: str, text: list[tuple[str, str]]) -> None:
+    said = "".join(before + ENCODINGS[name](key) for before, name in text)
+    shown = Redactor(key).quoted(said)
+    folded = key.lower()
+
+    assert not [start for start in range(len(key) - 4) if folded[start : start + 5] in shown.lower()]
+
+
+def test_reader_sees_the_key_in_every_encoding() -> None:
+    """What is not redacted does leak, or else the tests above would show nothing."""
+    unseen = [
+        (kind, name)
+        for kind, key in KEYS.items()
+        for name, encode in ENCODINGS.items()
+        if leak_in(Redactor(None).quoted(f"Bearer {encode(key)}, or not", 2000), key) is None
+    ]
+
+    assert unseen == []
+
+
+def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
+    """Each place where the words of a server enter an error or a reply."""
+    page = echo.encode()
+
+    def answer(body: bytes | JsonValue, status: int = 200, location: str | None = None) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return Answer(status=status, body=data, location=location)
+
+    def read(given: Answer) -> Callable[[Redactor], object]:
+        return lambda redactor: read_answer(given, has_tokens=False, now=NOW, redactor=redactor)
+
+    def chosen(**choice: JsonValue) -> Callable[[Redactor], object]:
+        return read(answer({"choices": [choice]}))
+
+    def ollama(response: dict[str, object]) -> Callable[[Redactor], object]:
+        parsed = ChatResponse.model_validate(response)
+        return lambda redactor: reply_of(parsed, request(), context_tokens=None, redactor=redactor)
+
+    def raising(error: Exception) -> Callable[[Redactor], object]:
+        def ask(redactor: Redactor) -> None:
+            with verdicts("http://h", redactor):
+                raise error
+
+        return ask
+
+    def unforeseen(redactor: Redactor) -> None:
+        with redacting(redactor):
+            raise LookupError(echo)
+
+    def pulled(redactor: Redactor) -> list[str]:
+        lines: list[str] = []
+
+        async def progress() -> AsyncIterator[ProgressResponse]:
+            for status in (echo, "success"):
+                yield ProgressResponse(status=status, total=5, completed=1)
+
+        follow = follow_pull("m", progress(), host="h", redactor=redactor, clock=SystemClock(), say=lines.append)
+        asyncio.run(follow)
+        return lines
+
+    return {
+        "a page in place of a reply": read(answer(page)),
+        "a stream in place of a reply": read(answer(b"data: {" + page)),
+        "a page with an error": read(answer(page, 502)),
+        "the message of an error": read(answer({"error": {"message": echo}}, 400)),
+        "the message of an error inside": read(answer({"error": {"message": echo}})),
+        "an error that is one text": read(answer({"error": echo}, 400)),
+        "an error that is a list": read(answer({"error": [echo]}, 400)),
+        "details": read(answer({"detail": [{"input": echo}]}, 422)),
+        "a redirect": read(answer(b"", 307, f"http://h/{echo}")),
+        "a reason to end": chosen(message={"content": "x"}, finish_reason=echo),
+        "a part of a reply": chosen(message={"content": [{"type": echo}]}, finish_reason="stop"),
+        "a part of a thought": chosen(
+            message={"content": [{"type": "thinking", "thinking": [{"type": echo}]}]}, finish_reason="stop"
+        ),
+        "an encoding": lambda redactor: unpacked(b"x", echo, redactor),
+        "a page in place of models": lambda redactor: model_names(answer(page), NOW, redactor),
+        "Ollama's error": lambda redactor: refusal(400, complaint_of(page, redactor), "http://h"),
+        "Ollama's error in a stream": raising(ResponseError(echo)),
+        "a status line": raising(httpx.RemoteProtocolError(f"illegal status line: {page!r}")),
+        "a malformed answer of Ollama": raising(KeyError(echo)),
+        "Ollama's reason to end": ollama({"message": {"role": "assistant"}, "done": True, "done_reason": echo}),
+        "the progress of a pull": pulled,
+        "an error that no one foresaw": unforeseen,
+    }
+
+
+def _shown(ask: Callable[[Redactor], object], redactor: Redactor) -> str:
+    try:
+        return str(ask(redactor))
+    except (SendingError, MacRunnerError, RuntimeError) as error:
+        return str(error)
+
+
+def test_key_is_redacted_in_all_that_a_server_can_say_at_every_offset() -> None:
+    key = KEYS["odd"]
+    redactor = Redactor(key)
+    leaks = []
+    for name in ("plain", "upper case", "JSON", "percent, all", "HTML, decimal", "base64"):
+        echo = ENCODINGS[name](key)
+        for before in range(0, ENGINE_ERROR_CHARS_MAX + 10, 3):
+            for place, ask in _said_by_a_server("." * before + echo).items():
+                if (leak := leak_in(_shown(ask, redactor), key)) is not None:
+                    leaks.append((place, name, before, leak))
+
+    assert not leaks[:5], len(leaks)
+
+
+def test_reply_that_repeats_the_key_is_redacted() -> None:
+    """Also where the reply ends in the middle of it."""
+    for kind, key in KEYS.items():
+        redactor = Redactor(key)
+        for name in sorted(set(ENCODINGS) - {"masked by the server", "its end", "zero widths", "base64 in JSON"}):
+            echo = ENCODINGS[name](key)
+            for text in (echo, f"Bearer {echo}", f"I was sent \u2018{echo}\u2019, and {echo} again."):
+                assert leak_in(redactor.reply(text), key) is None, (kind, name, text)
+        for size in range(21, len(key)):
+            assert leak_in(redactor.reply(f"Bearer {key[:size]}"), key) is None, (kind, size)
+
+
+def test_reply_that_does_not_repeat_the_key_is_left_alone() -> None:
+    words = (
+        "Anything but the task-private, \\frac{1}{2} of 50%41 &amp; the rest: sk-proj-, none, EMPTY, ollama, dummy, x."
+    )
+    placeholders = ("x", "none", "EMPTY", "ollama", "dummy", "anything", "Whatever", "not-needed", "private", "no-key")
+    keys = [*KEYS.values(), *placeholders]
+    for key in keys:
+        assert Redactor(key).reply(words) is words, key
+        assert Redactor(key).reply("\u00e9" + words) == "\u00e9" + words, key
+
+
+@pytest.mark.parametrize("key", ["x", "none", "EMPTY", "ollama", "dummy"])
+def test_placeholder_is_redacted_as_a_word_of_its_own(key: str) -> None:
+    redactor = Redactor(key)
+
+    for before in (*range(45), *range(150, 165)):
+        shown = redactor.quoted(f"{'.' * before} Bearer {key.upper()}, {key.lower()}%2c &quot;{key}&quot;", 40)
+        assert key.lower() not in shown.lower()
+    told = "llama3 ollamas emptying dummys nonesuch ax"
+    assert redactor.quoted(told) == told
+
+
+def test_short_key_that_is_no_word_is_redacted_by_its_runs() -> None:
+    assert Redactor("a1b2c3").quoted("they sent a1b2c, or XA1B2C3X") == "they sent ***, or X***X"
+
+
+def test_what_an_engine_says_is_quoted_as_it_is_without_a_key() -> None:
+    for text in ("", "no\x1b[2J", "x" * 5000, " " * 5000 + "x", "one\n two"):
+        assert Redactor(None).quoted(text) == clipped(text)
+        assert Redactor(KEYS["short"]).quoted(text) == clipped(text)
+
+
+def test_error_keeps_all_but_its_causes() -> None:
+    error = TransientBackendError("busy", retry_after_s=3.0, is_busy=True)
+    with pytest.raises(TransientBackendError) as caught, redacting(Redactor("k" * 20)):
+        raise error from ValueError("k" * 20)
+
+    assert caught.value is error
+    assert (str(error), error.retry_after_s, error.is_busy, error.__cause__) == ("busy", 3.0, True, None)
+    assert error.__suppress_context__
+
+
+def test_error_of_plain_python_that_is_known_to_pass_does() -> None:
+    for error in (ConnectionError("gone"), TimeoutError(), MemoryError()):
+        with pytest.raises(type(error)) as caught, redacting(Redactor("k" * 20)):
+            raise error
+        assert caught.value is error
+
+
+def test_longest_key_costs_time_and_memory_in_proportion() -> None:
+    """Twenty quotations, each as long as they are looked at and full of pieces of the key."""
+    key = random_key(PRINTABLE, KEY_CHARS_MAX)
+    pieces = " ".join(key[start : start + 40] for start in range(0, KEY_CHARS_MAX, 80))
+    tracemalloc.start()
+    began_at_s = time.process_time()
+    redactor = Redactor(key)
+    for _ in range(20):
+        redactor.quoted(pieces)
+        redactor.reply(pieces)
+    took_s = time.process_time() - began_at_s
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < 20e6
+    assert took_s < 20
+
+
+@pytest.mark.parametrize("text", ["\\", "%25", "%", "&amp;", "&", "\\u00", "k", "kK%6b", "&#0000000", "\x00"])
+def test_no_text_takes_more_time_than_its_length(text: str) -> None:
+    redactor = Redactor("k" * 100)
+    began_at_s = time.process_time()
+    redactor.quoted(text * 1_000_000)
+    redactor.reply(text * 1_000_000)
+
+    assert time.process_time() - began_at_s < 5

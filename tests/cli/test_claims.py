@@ -1,0 +1,322 @@
+"""Whatever a run directory claims is derived again by `verify`: any of it altered is found, and told with its place."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from mac_runner.cli.grid.tables import check_tables
+from mac_runner.cli.results import summary_of
+from mac_runner.store import VerifyReport, read_grid, verify_run
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment
+
+
+def checked(run: Path) -> VerifyReport:
+    """What is found in a run directory, its transcripts taken for what they are."""
+    return verify_run(run, rebuild=lambda transcript: transcript, summarise=summary_of)
+
+
+def checked_tables(directory: Path) -> VerifyReport:
+    grid = read_grid(directory)
+    assert grid is not None
+    return check_tables(directory, grid)
+
+
+def alterations(value: JsonValue, path: str = "") -> Iterator[tuple[str, Callable[[JsonValue], JsonValue]]]:
+    """For each leaf of a JSON value its key path, and what alters that leaf alone."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            for where, alter in alterations(inner, key if not path else f"{path}.{key}"):
+                yield where, lambda whole, k=key, a=alter: {**whole, k: a(whole[k])}  # type: ignore[misc]
+    elif isinstance(value, list) and value:
+        for place, inner in enumerate(value):
+            for where, alter in alterations(inner, f"{path}[{place}]"):
+                yield (
+                    where,
+                    lambda whole, p=place, a=alter: [*whole[:p], a(whole[p]), *whole[p + 1 :]],  # type: ignore[misc]
+                )
+    else:
+        yield path, altered
+
+
+def altered(value: JsonValue) -> JsonValue:
+    match value:
+        case bool() | None:
+            return "other"
+        case int() | float():
+            return value + 1
+        case str():
+            return f"{value}x"
+        case _:
+            return ["other"]
+
+
+def encoded(value: JsonValue) -> str:
+    return json.dumps(value, indent=2)
+
+
+@pytest.fixture
+def grid(lab: Lab, at_once: AtOnce) -> Path:
+    """A grid of two combinations, played to its end."""
+    file = lab.write({**experiment(conversations=2), "_grid": {"sweep": {"seed": [1, 2]}}})
+    assert at_once(file, "--quiet").returncode == Exit.OK
+    return lab.run_dir().path
+
+
+def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(finished: Lab) -> None:
+    path = finished.run_dir().path / "summary.json"
+    summary = json.loads(path.read_bytes())
+    assert checked(path.parent).findings == ()
+
+    missed, tried = [], 0
+    for where, alter in alterations(summary):
+        path.write_text(encoded(alter(summary)))
+        tried += 1
+        texts = [finding.text for finding in checked(path.parent).findings]
+        # Which sessions it tells of decides what all else should be.
+        if not any(text.startswith(f"summary.json: {where} is ") and ", expected " in text for text in texts):
+            missed.append((where, texts))
+    assert tried > 90
+    assert missed == []
+
+
+def test_key_taken_from_a_summary_or_put_into_it_is_found(finished: Lab) -> None:
+    path = finished.run_dir().path / "summary.json"
+    summary = json.loads(path.read_bytes())
+    path.write_text(encoded({**{key: value for key, value in summary.items() if key != "turns"}, "extra": 1}))
+
+    texts = [finding.text for finding in checked(path.parent).findings]
+
+    assert [text.split(";")[0] for text in texts] == [
+        f"summary.json: turns is missing, expected {summary['turns']}",
+        "summary.json: extra is 1, expected missing",
+    ]
+
+
+def test_altered_summary_is_damage_to_the_command_and_written_anew_as_it_says(finished: Lab, at_once: AtOnce) -> None:
+    path = finished.run_dir().path / "summary.json"
+    whole = path.read_bytes()
+    summary = json.loads(whole)
+    path.write_text(encoded({**summary, "turns": 1}))
+
+    told = at_once("verify", "runs/small")
+    path.unlink()
+    again = at_once("small.yaml", "--quiet")
+
+    assert told.returncode == Exit.FAILURES
+    line = f"- mismatched: summary.json: turns is 1, expected {summary['turns']}; remove it and run the same command"
+    assert line in told.stdout
+    assert again.returncode == Exit.OK
+    assert json.loads(path.read_bytes())["turns"] == summary["turns"]
+    assert at_once("verify", "runs/small").returncode == Exit.OK
+
+
+def test_summary_of_an_earlier_session_is_right_where_the_later_ones_were_killed(
+    finished: Lab, at_once: AtOnce
+) -> None:
+    """Whatever they ended, and however many more they planned."""
+    path = finished.run_dir().path
+    earlier = (path / "summary.json").read_bytes()
+    assert at_once("small.yaml", "--quiet", "--set", "conversation_config.conversations=4").returncode == Exit.OK
+    (path / "summary.json").write_bytes(earlier)
+
+    found = checked(path)
+    (path / "summary.json").write_bytes(earlier.replace(b'"finished": 2', b'"finished": 4', 1))
+    wrong = checked(path)
+
+    assert found.findings == ()
+    assert found.notes == ("summary.json was written by session 1 of 2: the later ones did not end",)
+    assert wrong.findings[0].text.startswith("summary.json: conversations.finished is 4, expected 2")
+
+
+def test_any_status_count_and_index_of_the_manifest_altered_is_found(finished: Lab) -> None:
+    path = finished.run_dir().path / "task_manifest.json"
+    manifest = json.loads(path.read_bytes())
+
+    missed = []
+    for where, alter in alterations(manifest):
+        if where.startswith("counts") or where.endswith(("status", "index", "task_id")):
+            path.write_text(encoded(alter(manifest)))
+            if not any("task_manifest.json" in finding.text for finding in checked(path.parent).findings):
+                missed.append(where)
+    assert missed == []
+
+
+def test_what_the_event_log_and_the_journal_both_tell_is_compared(finished: Lab) -> None:
+    path = finished.run_dir().path / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    def first(name: str) -> int:
+        return next(place for place, line in enumerate(lines) if name.encode() in line)
+
+    def with_line(place: int, line: bytes) -> bytes:
+        return b"".join([*lines[:place], line, *lines[place + 1 :]])
+
+    def edited(name: str, **fields: JsonValue) -> bytes:
+        place = first(name)
+        return with_line(place, json.dumps({**json.loads(lines[place]), **fields}).encode() + b"\n")
+
+    done, ended = "EVENT_INFER_DONE", "EVENT_CONVERSATION_DONE"
+    start = lines[first("EVENT_INFER_START")]
+    wrong = {
+        "tokens_out 99999": edited(done, tokens_out=99999),
+        'finish_reason "lengt"': edited(done, finish_reason="lengt"),
+        "the journal has no such reply": edited(done, turn="99/Nobody/0/0"),
+        "no such ending": edited(ended, task="small-000077"),
+        "turns 1,": edited(ended, turns=1).replace(b"}", b" }"),
+        'status "failed"': edited(ended, status="failed"),
+        "'elapsed_s' should be a number": edited(done, elapsed_s="now"),
+        "'EVENT_PARTY' is none that a run writes": edited(done, event="EVENT_PARTY"),
+        "it is no event": with_line(5, lines[5].replace(b'":', b'"', 1)),
+        "line at offset 0: it is no event": with_line(0, lines[0][:40] + b"\n"),
+        "offset 0: it is no event": with_line(0, lines[0].replace(b"EVENT", b"E\xffENT", 1)),
+        "no such reply": with_line(first(done), start + lines[first(done)].replace(b"small-000000", b"small-000009")),
+    }
+    legal = {
+        "missing lines": b"".join(lines[::3]),
+        "a torn end": b"".join(lines)[:-30],
+        "zeros of a power cut": b"".join(lines[:-3]) + b"\0" * 700 + b"\n" + lines[-1],
+        "no log": b"",
+    }
+
+    assert checked(path.parent).findings == ()
+    missed = []
+    for text, data in wrong.items():
+        path.write_bytes(data)
+        found = [finding.text for finding in checked(path.parent).findings]
+        if not any(text.rstrip(",") in line and line.startswith("events.jsonl: the line at offset") for line in found):
+            missed.append((text, found))
+    assert missed == []
+    for name, data in legal.items():
+        path.write_bytes(data)
+        assert checked(path.parent).findings == (), name
+
+
+def test_number_altered_in_the_summary_of_a_combination_does_not_reach_the_table(grid: Path, at_once: AtOnce) -> None:
+    table = (grid / "grid.csv").read_bytes()
+    slug = next(grid.glob("seed-1*"))
+    summary = RunDir(path=slug).summary
+    conversations: JsonObject = {"planned": 2, "finished": 77, "failed": 0}
+    (slug / "summary.json").write_text(encoded({**summary, "conversations": conversations}))
+
+    told = at_once("verify", "runs/small")
+    (grid / "grid.csv").unlink()
+    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+
+    assert told.returncode == Exit.FAILURES
+    assert "- mismatched: summary.json: conversations.finished is 77, expected 2" in told.stdout
+    assert "the tables are what the combinations make of them" in told.stdout
+    assert (grid / "grid.csv").read_bytes() == table
+
+
+def test_any_cell_of_a_table_altered_is_found_with_its_line_and_column(grid: Path) -> None:
+    path = grid / "grid.csv"
+    whole = path.read_bytes()
+    rows = [*csv.reader(io.StringIO(whole.decode(), newline=""))]
+    assert checked_tables(grid).findings == ()
+
+    missed = []
+    for line in range(1, len(rows)):
+        for place, name in enumerate(rows[0]):
+            changed = [list(row) for row in rows]
+            changed[line][place] += "1"
+            out = io.StringIO()
+            csv.writer(out, lineterminator="\r\n").writerows(changed)
+            path.write_text(out.getvalue(), newline="")
+            texts = [finding.text for finding in checked_tables(grid).findings]
+            if not any(text.startswith(f"grid.csv: line {line + 1}, column {name}: is ") for text in texts):
+                missed.append((line, name, texts))
+    assert missed == []
+    for data in (b"", b"\xff", whole.split(b"\r\n")[0], whole + whole.split(b"\r\n")[1]):
+        path.write_bytes(data)
+        assert not checked_tables(grid).ok, data
+    path.unlink()
+    assert "grid.csv is not there; the grid's own command writes it anew" in str(checked_tables(grid).findings)
+
+
+def test_identity_of_a_combination_altered_in_the_list_of_the_grid_is_found(grid: Path) -> None:
+    path = grid / "grid.yaml"
+    known = read_grid(grid)
+    assert known is not None
+    identity = known.entries[0].identity
+    altered_identity = identity[:-1] + ("0" if identity[-1] != "0" else "1")
+    path.write_text(path.read_text().replace(identity, altered_identity))
+
+    (finding,) = checked_tables(grid).findings
+    assert f"is '{altered_identity}', expected '{identity}'" in finding.text
+
+
+def test_any_value_of_the_summary_of_a_grid_altered_is_found(grid: Path) -> None:
+    path = grid / "summary.json"
+    summary = json.loads(path.read_bytes())
+
+    missed = []
+    for where, alter in alterations(summary):
+        path.write_text(encoded(alter(summary)))
+        texts = [finding.text for finding in checked_tables(grid).findings]
+        if not any(text.startswith("summary.json: ") and " is " in text for text in texts):
+            missed.append(where)
+    assert missed == []
+
+
+def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = grid / "grid.parquet"
+    table = parquet.read_table(path)
+    place = table.column_names.index("turns")
+    parquet.write_table(table.set_column(place, "turns", pyarrow.array([1, 2])), path)
+    altered_cells = [finding.text for finding in checked_tables(grid).findings]
+    path.write_bytes(b"PAR1")
+
+    turns = table.column("turns").to_pylist()
+    assert altered_cells[0].startswith(f"grid.parquet: line 2, column turns: is '1', expected '{turns[0]}'")
+    assert len(altered_cells) == 2
+    assert "grid.parquet cannot be read" in checked_tables(grid).findings[0].text
+
+
+def test_tables_are_right_as_of_when_they_were_written(grid: Path, at_once: AtOnce, tmp_path: Path) -> None:
+    """A combination that was played on by itself, or a session that was killed before its tables, is no damage."""
+    kept = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
+    shutil.copytree(grid, tmp_path / "alone")
+    more = ("--set", "conversation_config.conversations=3")
+    slug = next((tmp_path / "alone").glob("seed-1*"))
+    alone = at_once(str(slug / "experiment.yaml"), "--out", str(slug), *more, "--quiet")
+    assert at_once("small.yaml", *more, "--quiet").returncode == Exit.OK
+    assert checked_tables(grid).findings == ()
+    for name, data in kept.items():
+        (grid / name).write_bytes(data)
+
+    killed, played_on = checked_tables(grid), checked_tables(tmp_path / "alone")
+    (tmp_path / "alone/grid.csv").write_bytes(kept["grid.csv"].replace(b",2,", b",3,", 1))
+    wrong = checked_tables(tmp_path / "alone")
+
+    assert alone.returncode == Exit.OK, alone.stderr
+    assert (killed.findings, played_on.findings) == ((), ())
+    assert killed.notes == (
+        "the tables are of session 1: the later ones did not end; the grid's own command writes it anew",
+    )
+    assert played_on.notes == (
+        "1 combinations of small were played since the tables were written; the grid's own command writes it anew",
+    )
+    assert wrong.findings[0].text.startswith("grid.csv: line 2, column ")
+
+
+def test_tables_of_a_version_without_formats_are_said_not_to_be_judged(grid: Path) -> None:
+    summary = json.loads((grid / "summary.json").read_bytes())
+    del summary["format"]
+    (grid / "summary.json").write_text(encoded(summary))
+    (grid / "grid.csv").write_bytes(b"combination,cached_tokens\r\n")
+
+    found = checked_tables(grid)
+
+    assert found.findings == ()
+    assert "written by an earlier version and are not judged" in found.notes[0]

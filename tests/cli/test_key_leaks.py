@@ -1,0 +1,176 @@
+"""A key that a server repeats stands in no output and in no file, whatever the server does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+import traceback
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+
+from mac_runner.backends.ollama.survey import survey
+from mac_runner.cli.exits import Exit
+from mac_runner.clock import SystemClock
+from mac_runner.errors import MacRunnerError
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import AtOnce, Lab
+from tests.sim.echoing import HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer, serving
+from tests.sim.leaks import leak_in
+
+VARIABLES: Final = {"openai": "STUB_KEY", "ollama": "OLLAMA_API_KEY"}
+TRICKS: Final = {"openai": OPENAI, "ollama": OLLAMA}
+
+
+_NO_DIGITS: Final = "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
+ALPHANUMERIC: Final = string.ascii_letters + string.digits
+
+
+def random_key(seed: int, chars: str, size: int) -> str:
+    """Every second character is one that no number and no digest has, so that none of those shows the key by chance."""
+    chance = random.Random(seed)
+    return "".join(chance.choice(chars if number % 2 else _NO_DIGITS) for number in range(size))
+
+
+KEYS: Final = (
+    "sk-" + random_key(1, ALPHANUMERIC, 48),
+    random_key(2, ALPHANUMERIC + "+/=-_.~", 30),
+    random_key(3, ALPHANUMERIC + string.punctuation.replace("*", ""), 164),
+    random_key(4, ALPHANUMERIC, 12),
+    random_key(5, ALPHANUMERIC, 5_000),
+)
+
+
+def model(backend: str, host: str) -> JsonObject:
+    """A definition of the model `stub` at `host`."""
+    section: dict[str, JsonValue] = {"model": "stub"}
+    if backend == "openai":
+        section |= {"base_urls": [f"{host}/v1"], "api_key_env": VARIABLES["openai"]}
+    else:
+        section |= {"host": host, "max_in_flight": 16}
+    return {"backend": backend, f"{backend}_config": section}
+
+
+def talk(name: str, *models: JsonObject, conversations: int = 1) -> JsonObject:
+    """A discussion of two agents of the first model, and one of each other model."""
+    agents = ["m0", "m0", *(f"m{number}" for number in range(1, len(models)))]
+    return {
+        "experiment_metadata": {"experiment_name": name},
+        "conversation_config": {"environment": "discussion", "conversations": conversations},
+        "discussion": {"topics": ["Bridge or ferry?"]},
+        "retry_config": {"backoff_s": 0.01, "backoff_s_max": 0.02, "max_attempts": 2},
+        "model_definitions": {f"m{number}": definition for number, definition in enumerate(models)},
+        "agent_definitions": [
+            {"agent_id": f"a{number}", "role": "participant", "model": agent} for number, agent in enumerate(agents)
+        ],
+    }
+
+
+def leaks(key: str, ended: CompletedProcess[str], path: Path) -> list[str]:
+    """Where the key is shown: in what a process printed, or in a file below `path`."""
+    texts = {"stdout": ended.stdout, "stderr": ended.stderr}
+    texts |= {
+        str(file.relative_to(path)): file.read_bytes().decode("latin-1") for file in path.rglob("*") if file.is_file()
+    }
+    return [f"{name} shows {leak!r}" for name, text in texts.items() if (leak := leak_in(text, key)) is not None]
+
+
+@pytest.mark.parametrize("backend", VARIABLES)
+def test_key_that_a_server_repeats_in_a_run_is_shown_nowhere(
+    backend: str, lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trick at many offsets; the first run in a process of its own, whose streams nobody else has a hand in."""
+    found: list[str] = []
+    for number, key in enumerate(KEYS[::2]):
+        monkeypatch.setenv(VARIABLES[backend], key)
+        with serving(EchoingServer(TRICKS[backend])) as server:
+            file = lab.write(talk(f"talk{number}", model(backend, server.host), conversations=30))
+            ended = at_once(file) if number else lab.run(file)
+        assert set(server.played) == set(TRICKS[backend])
+        assert ended.returncode == Exit.FAILURES, ended.stderr
+        assert "***" in (lab.run_dir(f"talk{number}").path / "events.jsonl").read_text()
+        found += [f"key {number}: {leak}" for leak in leaks(key, ended, lab.path)]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("backend", VARIABLES)
+def test_key_that_a_server_repeats_is_shown_by_no_doctor(
+    backend: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trick at the first reply, and every third from the first answer on."""
+    key = KEYS[1]
+    monkeypatch.setenv(VARIABLES[backend], key)
+    with serving(EchoingServer(TRICKS[backend])) as server:
+        count = len(server.tricks)
+        places = (*(f"reply-{trick}" for trick in range(count)), *(f"any-{trick}" for trick in range(0, count, 3)))
+        hosts = [f"{server.host}/{place}" for place in places]
+        ended = lab.run("doctor", lab.write(talk("talk", *(model(backend, host) for host in hosts))))
+
+    assert ended.returncode == Exit.FAILURES, ended.stderr
+    assert ended.stdout.count("PROBLEM: ") > count
+    assert leaks(key, ended, lab.path) == []
+
+
+def _names(place: str) -> Trick:
+    return lambda echo: answer({place: [{"id": echo, "name": echo, "model": echo}]})
+
+
+def _pull(last: str) -> Trick:
+    """A pull that tells of its steps, a line each."""
+    return lambda echo: answer(f'{{"status": "{quote(echo)}"}}\n{{"{last}": "{quote(echo)}"}}\n'.encode())
+
+
+AT_THE_START: Final[dict[str, tuple[tuple[str, Trick], ...]]] = {
+    "openai": (("/models", _names("data")), ("/models", lambda echo: answer({"data": [{"id": [echo]}]}))),
+    "ollama": (
+        ("/api/version", lambda echo: answer({"version": f"0.1.0-{echo}"})),
+        ("/api/version", lambda echo: answer({"version": {echo: echo}})),
+        ("/api/show", lambda echo: answer({"error": f"model '{echo}' not found"}, "404 Not Found")),
+        ("/api/show", lambda echo: answer({"error": echo}, "400 Bad")),
+        ("/api/ps", lambda echo: answer({"models": echo})),
+        ("/api/ps", lambda echo: answer({"models": [{"model": echo, "context_length": echo}]})),
+        ("/api/pull", _pull("error")),
+        ("/api/pull", _pull("status")),
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", VARIABLES)
+def test_key_that_a_server_repeats_at_the_start_is_shown_nowhere(
+    backend: str, lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    for key in KEYS[1:3]:
+        monkeypatch.setenv(VARIABLES[backend], key)
+        for number, (place, trick) in enumerate(AT_THE_START[backend]):
+            missing = {"/api/show": lambda _: answer({"error": "no"}, "404 Not Found")}
+            tricks = {place: trick} | (missing if place == "/api/pull" else {})
+            with serving(EchoingServer(TRICKS[backend], tricks)) as server:
+                file = lab.write(talk(f"talk{number}", model(backend, server.host)))
+                ended = at_once(file, *(["--pull"] if place == "/api/pull" else []))
+            assert server.played[place]
+            found += [f"{place}, {number}: {leak}" for leak in leaks(key, ended, lab.path)]
+
+    assert found == []
+
+
+def test_key_that_ollama_repeats_is_in_no_survey(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, found = KEYS[1], []
+    monkeypatch.setenv(VARIABLES["ollama"], key)
+    tricks = {**HTTP, "names": _names("models"), "version": lambda echo: answer({"version": echo, "models": []})}
+    for name, trick in tricks.items():
+        place = "/api/version" if name == "version" else "/api/tags"
+        with serving(EchoingServer(HTTP, {place: trick})) as server:
+            try:
+                told = str(asyncio.run(survey(server.host, SystemClock())))
+            except MacRunnerError as error:
+                told = "".join(traceback.format_exception(error))
+        assert server.played
+        found += [f"{name}: {leak}"] if (leak := leak_in(told, key)) is not None else []
+
+    assert found == []

@@ -1,0 +1,161 @@
+"""Signals at any moment, and any number of them: the exit code is ours, from the imports to the last moment."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from mac_runner.cli.exits import Exit
+from tests.cli.lab import PATIENCE_S, Lab, ended, environ, experiment, scripted, wait_for
+from tests.faults.tier import SCALE
+
+MOMENTS = 30 * SCALE
+AT_ONCE = 6
+"""Processes side by side: one waits while another one works."""
+KINDS = (signal.SIGINT, signal.SIGTERM)
+
+# Says when the entry point has begun: what comes before that is Python's own start. An interrupt may come between two
+# steps of Python's own import, which then leaves the file of a module to the garbage collector.
+BEGUN = """
+import sys
+import warnings
+warnings.simplefilter("ignore", ResourceWarning)
+class Told:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mac_runner.cli.commands":
+            sys.meta_path.remove(self)
+            print("begun", flush=True)
+sys.meta_path.insert(0, Told())
+from mac_runner.cli import main
+main()
+"""
+# The same for the end: the last of its exit functions but for ours, which comes after it.
+ENDING = """
+import atexit, sys, time
+from mac_runner.cli import entry
+take_over = entry.take_over_signals
+def told():
+    take_over()
+    atexit.register(lambda: print("ending", flush=True))
+entry.take_over_signals = told
+entry.main()
+"""
+
+
+def moments(latest_s: float) -> list[float]:
+    return [latest_s * number / MOMENTS for number in range(MOMENTS)]
+
+
+def failures(cases: Iterable[tuple[object, ...]], play: Callable[..., str]) -> list[str]:
+    """What `play` says of the cases in which something is wrong."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return [told for told in threads.map(lambda case: play(*case), cases) if told]
+
+
+@pytest.fixture
+def labs(tmp_path: Path) -> Iterator[Callable[[], Lab]]:
+    """Working directories, one for each process."""
+    made: list[Lab] = []
+    numbers = count()
+
+    def make() -> Lab:
+        new = Lab(path=tmp_path / f"lab-{next(numbers)}")
+        new.path.mkdir()
+        made.append(new)
+        return new
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_second_signal_at_any_moment_after_the_first_ends_with_the_code_of_a_stop(labs: Callable[[], Lab]) -> None:
+    """The run winds down for some tenths of a second after the first one, and the interpreter for some more."""
+
+    def play(first: signal.Signals, second: signal.Signals, after_s: float) -> str:
+        lab = labs()
+        process = lab.start(lab.write(experiment(conversations=9, models={"m": scripted(latency_ms=50)})), "--quiet")
+        wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_START")), "a request in flight")
+        process.send_signal(first)
+        time.sleep(after_s)
+        process.send_signal(second)
+        code, _, err = ended(process)
+        is_right = code == Exit.INTERRUPTED and "Traceback" not in err and "ignored" not in err
+        return "" if is_right else f"{first.name}, {second.name} {after_s:.3f} s later: {code} {err}"
+
+    pairs = [(KINDS[number % 2], KINDS[number // 2 % 2]) for number in range(2 * MOMENTS)]
+    cases = [(*pair, after_s) for pair, after_s in zip(pairs, sorted(2 * moments(0.6)), strict=True)]
+
+    assert failures(cases, play) == []
+
+
+def test_volleys_of_signals_end_with_the_code_of_a_stop(labs: Callable[[], Lab]) -> None:
+    def play(number: signal.Signals, pause_s: float) -> str:
+        lab = labs()
+        process = lab.start(lab.write(experiment(conversations=9, models={"m": scripted(latency_ms=50)})), "--quiet")
+        wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_START")), "a request in flight")
+        for _ in range(50):
+            process.send_signal(number)
+            time.sleep(pause_s)
+        code, _, err = ended(process)
+        return "" if code == Exit.INTERRUPTED and "Traceback" not in err else f"{number.name} {pause_s} {code} {err}"
+
+    cases = [(number, pause_s) for number in KINDS for pause_s in (0.0, 0.001, 0.004)]
+
+    assert failures(cases, play) == []
+
+
+def test_signal_at_any_moment_of_the_start_ends_with_the_code_of_a_stop(labs: Callable[[], Lab]) -> None:
+    """From the first import of the entry point on, through all the others, to the first requests."""
+
+    def play(number: signal.Signals, after_s: float) -> str:
+        lab = labs()
+        file = lab.write(experiment(conversations=9, models={"m": scripted(latency_ms=400)}))
+        process = lab.start(file, "--quiet", program=(sys.executable, "-c", BEGUN))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(after_s)
+        process.send_signal(number)
+        code, _, err = ended(process)
+        return "" if code == Exit.INTERRUPTED and "Traceback" not in err else f"{number.name} {after_s}: {code} {err}"
+
+    cases = [(KINDS[number % 2], after_s) for number, after_s in enumerate(moments(1.0))]
+
+    assert failures(cases, play) == []
+
+
+def test_signals_while_the_interpreter_ends_change_no_exit_code(lab: Lab) -> None:
+    file = lab.write(experiment(conversations=1))
+    lab.done(file)
+
+    def play(number: signal.Signals, pause_s: float) -> str:
+        process = subprocess.Popen(
+            [sys.executable, "-c", ENDING, file],
+            cwd=lab.path,
+            env=environ(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        while process.stdout.readline() not in {"ending\n", ""}:
+            pass
+        deadline_s = time.monotonic() + PATIENCE_S
+        while process.poll() is None and time.monotonic() < deadline_s:
+            process.send_signal(number)
+            time.sleep(pause_s)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        code = process.returncode
+        return "" if code == Exit.OK and "Traceback" not in err else f"{number.name} {pause_s}: {code} {err}"
+
+    cases = [(KINDS[number % 2], 0.0005 * number) for number in range(MOMENTS // 2)]
+
+    assert failures(cases, play) == []

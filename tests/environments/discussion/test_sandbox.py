@@ -1,0 +1,294 @@
+"""What a template of one's own may print, and what rendering it may cost."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from jinja2.defaults import DEFAULT_NAMESPACE
+from jinja2.filters import FILTERS
+from jinja2.sandbox import SandboxedEnvironment
+
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.reproduction import Recorder, Rendering, check_reproduced
+from mac_runner.environments.discussion.templates import PromptTemplate
+from mac_runner.errors import ConfigError, ConversationError
+from tests.environments.discussion.test_templates import with_template
+
+VALUES: dict[str, object] = {"question": "Who is late?", "rounds": 3, "choices": ("A. x", "B. y"), "statements": ()}
+
+
+def block(body: str) -> str:
+    return f"{{% block system %}}\n{body}{{% endblock %}}"
+
+
+def rendered(body: str, **values: object) -> str:
+    return PromptTemplate(block(body), source="own.jinja").render("system", {**VALUES, **values})
+
+
+def refusal(body: str) -> str:
+    """What is said of a template before anything runs; empty where nothing is."""
+    try:
+        DiscussionEnvironment(with_template(block(body)))
+    except ConfigError as fault:
+        return str(fault).removeprefix("discussion.prompt.template_file: ")
+    return ""
+
+
+@contextmanager
+def memory_for_no_more_than(num_bytes: int) -> Iterator[None]:
+    """Whatever asks for more meets a MemoryError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+PRINTED = {
+    "{{ others }}": "others is a list: write {{ others | map(attribute='agent') | join(', ') }}",
+    "{{ choices }}": "choices is a list: write {{ choices | join(', ') }}",
+    "{{ others[0] }}": "a record: name a field of it, such as {{ VALUE.agent }}",
+    "{{ others | join }}": "this is a record",
+    "{{ question.upper }}": "question.upper is a method: write {{ question.upper() }}",
+    "{{ others | map(attribute='agent') }}": "this is a list",
+    "{{ choices | batch(2) }}": "this is a list",
+    "{{ choices | reverse }}": "this is a list",
+    "{{ choices | select }}": "this is a list",
+    "{{ {'a': 1}.items() }}": "this is a list",
+    "{{ {'a': 1} }}": "this is a mapping",
+    "{{ range(3) }}": "this is a list",
+    "{{ none }}": "this is none",
+    "{{ range }}": "range is no text",
+    "{% macro m() %}{% endmacro %}{{ m }}": "m is a macro: write {{ m() }}",
+    "{% for x in choices %}{{ loop }}{% endfor %}": "loop is a loop: write {{ loop.index }}",
+    "{{ namespace(x=1) }}": "a namespace",
+    "{{ cycler(1, 2) }}": "a cycler",
+    "{{ joiner() }}": "a joiner",
+    "{{ 'to ' ~ others }}": "others is a list",
+    "{{ 'to ' ~ question.upper }}": "question.upper is a method",
+    "{{ '%s' % question.upper }}": "this is a method",
+    "{{ '%s' | format(others[0]) }}": "this is a record",
+    "{{ '%(a)r' % {'a': others} }}": "this is a list",
+    "{{ '{}'.format(others[0]) }}": "this is a record",
+    "{{ '{0.agent}{0.upper}'.format(others[0]) }}": "has no attribute 'upper'",
+    "{{ '{!r}'.format(question.upper) }}": "this is a method",
+    "{{ '{a}'.format_map({'a': others}) }}": "this is a list",
+    "{{ others | string }}": "this is a list",
+    "{{ question.upper | string }}": "this is a method",
+    "{{ others[0] | upper }}": "this is a record",
+    "{{ question | replace('a', others) }}": "this is a list",
+    "{{ [question.upper, others] | join('/') }}": "this is a method",
+    "{{ others[0] | tojson }}": "not JSON serializable",
+    "{{ question | indent(others) }}": "own.jinja:2: ",
+    "{{ 1 + 1j }}": "own.jinja:2: ",
+    "{{ (-8) ** 0.5 }}": "this is no text: found complex",
+    "{{ choices | random }}": "unknown filter 'random'",
+    "{{ lipsum() }}": "unknown field 'lipsum'",
+    "{{ others | pprint }}": "unknown filter 'pprint'",
+    "{{ ['random'] | map('random') | join }}": "No filter named 'random'",
+    "{{ others | map('pprint') | join }}": "No filter named 'pprint'",
+    "{{ ('a' ~ 'b') is sameas 'ab' }}": "unknown test 'sameas'",
+    "{{ ({'a': 1}.keys() - []) | join }}": "list - list cannot be computed",
+    "{{ question.encode() }}": "access to attribute 'encode'",
+    "{{ question.__hash__() }}": "access to attribute '__hash__'",
+    "{{ question['__class__'] }}": "access to attribute '__class__'",
+    "{{ others | map(attribute='__class__') | join }}": "access to attribute '__class__'",
+    "{{ others | sort }}": "not supported between",
+    "{{ question | truncate(1) }}": "expected length",
+    "{{ cycler() }}": "at least one item",
+    "{{ 1[2:] }}": "not subscriptable",
+    "{% autoescape true %}{% endautoescape %}": "own.jinja:2: ",
+}
+
+
+def test_only_text_and_numbers_are_printed_and_the_refusal_has_the_line_and_what_to_write() -> None:
+    wrong = {body: refusal(body) for body, told in PRINTED.items() if told not in refusal(body)}
+    without_line = {body: refusal(body) for body in PRINTED if not refusal(body).startswith("own.jinja:2: ")}
+
+    assert wrong == {}
+    assert without_line == {}
+
+
+def compiling(body: str) -> str:
+    try:
+        PromptTemplate(block(body))
+    except ConfigError as fault:
+        return str(fault)
+    return ""
+
+
+def test_filters_and_globals_that_are_random_or_print_objects_are_not_known() -> None:
+    unknown = {name for name in FILTERS if f"unknown filter '{name}'" in compiling(f"{{{{ question | {name} }}}}")}
+    foreign = {name for name in DEFAULT_NAMESPACE if f"unknown field '{name}'" in compiling(f"{{{{ {name} }}}}")}
+
+    assert unknown == {
+        *("attr", "e", "escape", "filesizeformat", "forceescape", "pprint", "random", "safe", "striptags", "urlencode"),
+        *("urlize", "wordwrap", "xmlattr"),
+    }
+    assert foreign == {"lipsum"}
+
+
+ALLOWED = {
+    "{{ question }} {{ rounds }} {{ rounds / 2 }} {{ rounds > 2 }}": "Who is late? 3 1.5 True",
+    "{{ choices | join(', ') }} {{ choices | length }} {{ choices[0][3:] }}": "A. x, B. y 2 x",
+    "{% for c in choices %}{{ loop.index }}/{{ loop.length }}{{ c }}{{ loop.cycle('!', '?') }}{% endfor %}": (
+        "1/2A. x!2/2B. y?"
+    ),
+    "{% for c in choices if c != 'A. x' %}{{ c }}{{ loop.last }}{% endfor %}": "B. yTrue",
+    "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k ~ v }}{% endfor %}": "a1b2",
+    "{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}": "3",
+    "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ caller() }}{% endmacro %}{% call m(1) %}x{% endcall %}": "12x",
+    "{{ '%s is %03d' | format('a', 7) }} {{ '%.2f' % 1.5 }} {{ '{:>5}|{b}'.format(1, b='c') }}": (
+        "a is 007 1.50     1|c"
+    ),
+    "{{ question | upper | replace('WHO', 'x') }} {{ question.split(' ') | last }} {{ 'a' * 3 }}": (
+        "x IS LATE? late? aaa"
+    ),
+    "{{ [3, 1, 2] | sort | join }} {{ [1, 2] | sum }} {{ [1, 5] | max }} {{ [1, 2, 3] | batch(2) | first | join }}": (
+        "123 3 5 12"
+    ),
+    "{{ choices | map('lower') | join('/') }} {{ choices | select('in', ['A. x']) | join }}": "a. x/b. y A. x",
+    "{{ {'b': 1, 'a': [1]} | tojson }} {{ 'ab' | center(4) }}|": '{"a": [1], "b": 1}  ab |',
+    "{{ 'a\nb' | indent(2) }}": "a\n  b",
+    "{{ 'x' if rounds == 3 else 'y' }}{{ 2.5 | round | int }}": "x2",
+    "{% set j = joiner('; ') %}{% for c in choices %}{{ j() }}{{ c }}{% endfor %}": "A. x; B. y",
+    "{% filter upper %}a{% endfilter %}{% set t %}b{{ rounds }}{% endset %}{{ t }}": "Ab3",
+    "{% with q = 1 %}{{ q }}{% endwith %}": "1",
+}
+
+
+def test_what_is_pure_renders_as_jinja_renders_it() -> None:
+    found = {}
+    for body in ALLOWED:
+        try:
+            found[body] = rendered(body)
+        except ConversationError as fault:
+            found[body] = str(fault)
+
+    jinja = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    assert found == ALLOWED == {body: jinja.from_string(body).render(VALUES) for body in ALLOWED}
+
+
+def test_what_is_pure_renders_alike_in_a_second_process() -> None:
+    own = block("".join(body for body in ALLOWED))
+    recorder = Recorder(PromptTemplate(own, source="own.jinja"))
+    recorder.render("system", VALUES)
+
+    check_reproduced(own, "own.jinja", recorder.renderings)
+
+
+def test_a_text_that_comes_out_otherwise_in_a_second_process_is_refused() -> None:
+    own = block("{{ question }}")
+
+    with pytest.raises(ConversationError, match=r"^own\.jinja:1: block system: it renders differently"):
+        check_reproduced(own, "own.jinja", [Rendering("system", VALUES, "Who is late? <Line at 0x7f>")])
+
+
+DOUBLED = "{% set ns = namespace(x=SEED) %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
+
+
+def doubled(seed: str, double: str) -> str:
+    return DOUBLED.replace("SEED", seed).replace("DOUBLE", double)
+
+
+GREEDY = [
+    "{{ 2 ** 99999999 }}",
+    "{{ 10 ** (10 ** 10) }}",
+    "{{ 9 ** 9 ** 9 ** 9 ** 9 }}",
+    "{{ 'x' * 10 ** 10 }}",
+    "{{ [1] * 10 ** 9 }}",
+    "{{ 10 ** 9 * (1,) }}",
+    "{{ 0x" + "f" * 60_000 + " }}",
+    "{{ " + "9" * 5_000 + " }}",
+    doubled("'ab'", "ns.x ~ ns.x"),
+    doubled("'ab'", "ns.x + ns.x"),
+    doubled("[1]", "ns.x + ns.x"),
+    doubled("3", "ns.x * ns.x"),
+    doubled("'ab'", "ns.x.replace('a', ns.x)"),
+    doubled("'ab'", "'{0}{0}'.format(ns.x)"),
+    doubled("'ab'", "'%s%s' % (ns.x, ns.x)"),
+    doubled("'ab'", "[ns.x, ns.x] | join"),
+    doubled("[1]", "[ns.x, ns.x]") + "{{ ns.x == 1 }}",
+    doubled("[1]", "[ns.x]") + "{{ ns.x | tojson }}",
+    "{% set ns = namespace(x='ab') %}"
+    "{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+    "{{ 'x'.ljust(10 ** 10) }}",
+    "{{ 'x'.rjust(width=10 ** 10) }}",
+    "{{ 'x'.center(10 ** 10) }}",
+    "{{ 'x'.zfill(10 ** 10) }}",
+    "{{ '\t'.expandtabs(10 ** 9) }}",
+    "{{ 'x' | center(10 ** 10) }}",
+    "{{ 'x' | indent(10 ** 9, first=true) }}",
+    "{{ '%9999999999d' % 1 }}",
+    "{{ '%9999999999d' | format(1) }}",
+    "{{ '%*d' % (10 ** 9, 1) }}",
+    "{{ '{:9999999999}'.format(1) }}",
+    "{{ '{:{w}}'.format(1, w=10 ** 9) }}",
+    "{{ ('a' * 99999).replace('a', 'b' * 99999) }}",
+    "{{ ('a' * 99999) | replace('', 'b' * 99999) }}",
+    "{{ ('b' * 99999).join('a' * 99999) }}",
+    "{{ ('a' * 99999) | join('b' * 99999) }}",
+    "{{ [1] | batch(10 ** 9, 'x') | length }}",
+    "{{ [1] | slice(10 ** 9) | length }}",
+    "{{ range(10 ** 12) | length }}",
+    "{{ [1] | tojson(10 ** 9) }}",
+    "{{ 5 | round(-10 ** 9) }}",
+    "{% filter center(10 ** 9) %}x{% endfilter %}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}{{ range(99999) | list | length }}{% endfor %}",
+    "{% for a in range(99999) %}" + "{% if 1 %}{% endif %}" * 2_500 + "{% endfor %}",
+    "{% macro m() %}{% for a in range(99999) %}{% endfor %}{% endmacro %}"
+    "{% for a in range(99999) %}{% if m() %}{% endif %}{% endfor %}",
+    "{% set b = 'a' * 999999 %}{% for a in range(99999) %}{% if 'b' in b or b is upper %}{% endif %}{% endfor %}",
+    "{% set b = 'a' * 999999 %}{% for a in range(99999) %}{% set c = b[1:] %}{% endfor %}",
+    "{{ ('a b ' * 900000) | title | length }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(f) %}{{ f(f) }}{{ f(f) }}{% endmacro %}{{ m(m) }}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(30) }}",
+    "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{{ " + "(" * 20_000,
+    "{{ " + "not " * 9_000 + "1 }}",
+    "{{ 1" + " + 1" * 9_000 + " }}",
+    "{{ 1" + " | abs" * 9_000 + " }}",
+    "{{ agent" + ".a" * 9_000 + " }}",
+    "{% if 1 %}" * 5_000,
+    "{% if 1 %}a" + "{% elif 1 %}a" * 4_000 + "{% endif %}",
+    "{% for a in [1] %}" * 25 + "{% endfor %}" * 25,
+]
+
+
+def test_a_template_without_measure_is_refused_with_its_line_in_little_memory() -> None:
+    refused = {}
+    with memory_for_no_more_than(512 << 20):
+        for body in GREEDY:
+            refused[body[:80]] = refusal(body)
+
+    assert {body: told for body, told in refused.items() if not told.startswith("own.jinja:2: ")} == {}
+
+
+def test_what_was_fine_at_the_rehearsal_fails_its_conversation_when_it_grows() -> None:
+    body = "x"
+    for name in "abc":
+        body = f"{{% for {name} in statements %}}{body}{{% endfor %}}"
+
+    assert rendered(body, statements=("a", "b")) == "x" * 8
+    with pytest.raises(ConversationError, match=r"^own\.jinja:2: block system: takes more than 10000000 steps"):
+        rendered(body, statements=("a",) * 1_000)
+
+
+def test_a_template_cannot_write_half_of_a_surrogate_pair() -> None:
+    for body in ('{{ "\\ud800" }}', "{{ '%c' % 55296 }}"):
+        assert "surrogates not allowed" in refusal(body)
+
+
+def test_each_rendering_has_the_whole_of_the_measure() -> None:
+    template = PromptTemplate(block("{% for i in range(99999) %}{% endfor %}"), source="own.jinja")
+
+    for _ in range(60):
+        assert template.render("system", VALUES) == ""

@@ -1,0 +1,165 @@
+"""A role from outside the package: registered, played by every kind of player, and gone without a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.lobbies import deal, role_list, roles_of
+from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.roles import (
+    ROLES,
+    Alignment,
+    DayAbility,
+    Level,
+    NightAbility,
+    NightState,
+    Role,
+    Step,
+    register,
+    unregister,
+)
+from mac_runner.environments.town_of_salem.roles.base import others
+from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot, Choice
+from mac_runner.environments.town_of_salem.rules import validate
+from mac_runner.environments.town_of_salem.speech import extract
+from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, Options
+from mac_runner.types import ReceiptKind
+from tests.environments.town_of_salem.table import open_game, play
+
+GAMES = 200
+POISONED = DeathCause("poisoner", "poisoned by a Poisoner", is_visible=True)
+LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard", "jester", "any")
+OPTIONS = Options(discussion_rounds=1, vote_rounds=2, night_chat_rounds=1, max_days=8)
+
+
+def poison(night: NightState, deed: Deed) -> None:
+    night.attack(deed.seat, night.house(deed), Level.POWERFUL, POISONED)
+
+
+def first_in_the_alphabet(bot: Bot, choice: Choice) -> Aim:
+    return Aim(min(bot.others(choice)))
+
+
+POISONER = Role(
+    name="Poisoner",
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    card="Each night poison one player.",
+    goal="See everybody else dead.",
+    group="poisoner",
+    investigator_group=12,
+    short_names=("poi",),
+    attack=Level.POWERFUL,
+    defence=Level.BASIC,
+    causes=(POISONED,),
+    outlasts=lambda other: True,
+    abilities=(
+        NightAbility(
+            verb="poison",
+            help="poison that player",
+            step=Step.ATTACK,
+            effect=poison,
+            aims=others,
+            tactic=first_in_the_alphabet,
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def poisoner() -> Iterator[None]:
+    register(POISONER)
+    yield
+    unregister("poisoner")
+
+
+@pytest.mark.usefixtures("poisoner")
+def test_registered_role_is_played_to_the_end_by_all_players() -> None:
+    seen: Counter[str] = Counter()
+    lobby = role_list(LOBBY)
+    for seed in range(GAMES):
+        game = open_game(deal(lobby, seed), options=OPTIONS, seed=seed)
+        names = [("heuristic", "random")[(seat + seed) % 2] for seat in range(len(lobby))]
+        policies: Mapping[int, Policy] = {seat: POLICIES[name] for seat, name in enumerate(names)}
+        receipts = {record.receipt.kind for record in play(game, policies, seed=seed)}
+        assert receipts <= {ReceiptKind.ACT, ReceiptKind.OBSERVATION}
+        assert game.outcome is not None
+        validate(game.state)
+        for event in game.log.events:
+            if event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "poison":
+                seen["poison"] += 1
+            elif event.kind is EventKind.DEATH and event.data["causes"] == ["poisoner"]:
+                seen["dead"] += 1
+            elif event.kind is EventKind.RESULT and event.data["finding"] == "a Poisoner":
+                seen["found"] += 1
+        seen["lines"] += sum("poisoned by a Poisoner" in line for line in game.log.public_lines)
+        seen["won"] += bool(game.state.result and "poisoner" in game.state.result.winners)
+
+    assert seen["poison"] > GAMES
+    assert seen["lines"] >= seen["dead"] > GAMES
+    assert min(seen["found"], seen["won"]) > 0
+
+
+def test_registered_role_is_everywhere_until_it_is_unregistered() -> None:
+    def everywhere() -> list[bool]:
+        claims = extract("I am the Poi.", ("Abel",))
+        return [
+            "poison" in ACTS,
+            "poisoner" in roles_of("any"),
+            "poisoner" in roles_of("neutral killing"),
+            "Poisoner" in system_text(("investigator", "sheriff", "godfather"), Options()),
+            bool(claims) and claims[0].roles == ("Poisoner",),
+        ]
+
+    before = dict(ROLES)
+    assert not any(everywhere())
+    register(POISONER)
+    try:
+        assert all(everywhere())
+        assert list(ROLES) == sorted(ROLES)
+    finally:
+        unregister("poisoner")
+    assert not any(everywhere())
+    assert list(ROLES.items()) == list(before.items())
+
+
+def add(role: Role) -> None:
+    register(role)
+    assert "wait" in ACTS
+
+
+def test_role_that_contradicts_another_is_refused() -> None:
+    ability = POISONER.abilities[0]
+    other = DeathCause("mafia", "killed by somebody")
+    wrong = {
+        "there is a role 'doctor' already": replace(POISONER, name="Doctor"),
+        "<heal> of Poisoner differs from that of Doctor": replace(POISONER, abilities=(replace(ability, verb="heal"),)),
+        "the cause of death 'mafia' of Poisoner differs from that of": replace(POISONER, causes=(other,)),
+        "an ability of a role is called like an act of everybody: vote": replace(
+            POISONER,
+            abilities=(DayAbility(verb="vote", help="vote", effect=lambda state, player, targets: None),),  # type: ignore[arg-type,return-value]
+        ),
+    }
+    for message, role in wrong.items():
+        try:
+            with pytest.raises(ValueError, match=message):
+                add(role)
+        finally:
+            if ROLES.get("poisoner") is role:
+                unregister("poisoner")
+    assert "poisoner" not in ROLES
+
+
+def test_cause_that_its_role_does_not_name_is_refused() -> None:
+    night = NightState(open_game(("sheriff", "godfather", "doctor")).state, ROLES)
+
+    with pytest.raises(LookupError, match="Sheriff has no cause of death 'poisoner'"):
+        night.attack(0, 1, Level.BASIC, POISONED)

@@ -1,0 +1,435 @@
+"""What follows a fault: a test for each row of the table in `engine_policy`, and its parts one by one."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mac_runner.config import RetryConfig
+from mac_runner.errors import BackendError, RequestRefusedError, RequestTimeoutError, TransientBackendError
+from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.scheduler import RetryPolicy
+from mac_runner.scheduler.engine_policy import (
+    ANSWERS_TO_GROW,
+    ENGINE_BUSY_S_MAX,
+    ENGINE_DEATHS_PER_TURN_MAX,
+    ENGINE_SILENCE_S_MAX,
+    ENGINE_SUSPECT_CONVERSATIONS_MIN,
+    REFUSALS_TO_SHRINK,
+    REST_S,
+    RETRIES_MIN,
+    RETRIES_PER_SLOT,
+    ConcurrencyLimit,
+    EngineState,
+    Fail,
+    GiveUpEngine,
+    NextStep,
+    RequestState,
+    Retry,
+    jitter,
+    next_step,
+)
+from mac_runner.types import Turn
+
+FAULT = TransientBackendError("connection reset")
+BUSY = TransientBackendError("429", is_busy=True)
+DEATH = TransientBackendError("engine died", is_engine_death=True)
+UNREACHABLE = TransientBackendError("no route", is_unreachable=True)
+POLICY = RetryPolicy(max_attempts=3, backoff_s=1.0, backoff_s_max=8.0, request_deadline_s=100.0)
+TURN = Turn(round=0, agent="ann", model="m", place=0)
+LIMIT = 64
+
+
+def request(sending: int = 1, **state: float) -> RequestState:
+    """A request that was sent so often, the first time at 0 s."""
+    return RequestState("task/0/ann/0/0", 0.0, sending=sending, **state)  # type: ignore[arg-type]
+
+
+def step(
+    fault: BackendError,
+    *,
+    sent: RequestState | None = None,
+    engine: EngineState | None = None,
+    now_s: float = 1.0,
+    deaths: int = 0,
+    is_wanted: bool = True,
+) -> NextStep:
+    """What follows a fault of the first sending to an engine without a past, unless said otherwise."""
+    return next_step(
+        TURN,
+        sent or request(),
+        fault,
+        engine or EngineState.of(4),
+        name="m",
+        conversation=7,
+        retry=POLICY,
+        now_s=now_s,
+        deaths=deaths,
+        is_wanted=is_wanted,
+    )
+
+
+def test_row_1_a_turn_that_engines_died_on_too_often_is_poison() -> None:
+    found = step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX)
+
+    assert isinstance(found, Fail)
+    assert "is poison: the engine of model m died 3 times" in found.reason
+    assert step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX - 1)[1:] == (True,), "a suspect is tried once more, alone"
+    assert step(DEATH, deaths=ENGINE_DEATHS_PER_TURN_MAX - 2)[1:] == (False,)
+
+
+def test_row_2_a_turn_that_is_not_wanted_is_not_sent_again_and_costs_the_engine_nothing() -> None:
+    engine = EngineState.of(4)
+
+    assert isinstance(step(FAULT, engine=engine, is_wanted=False), Fail)
+    assert engine == EngineState.of(4)
+
+
+def test_row_3_a_refusal_and_the_end_of_its_own_time_fail_a_request_and_cost_the_engine_nothing() -> None:
+    for fault in (RequestRefusedError("400"), RequestTimeoutError("too late")):
+        engine = EngineState.of(4)
+
+        assert step(fault, engine=engine) == Fail(f"turn 0/ann/0/0 got no answer: {type(fault).__name__}: {fault}")
+        assert engine == EngineState.of(4)
+
+
+def test_row_4_an_engine_that_was_silent_for_too_long_is_given_up() -> None:
+    engine = EngineState.of(4)
+    engine.faulted(1, 0.0, is_unreachable=True)
+
+    found = step(FAULT, engine=engine, now_s=ENGINE_SILENCE_S_MAX)
+
+    assert isinstance(found, GiveUpEngine)
+    assert "no request for a while; the last fault: TransientBackendError: connection reset; " in found.reason
+    assert found.reason.endswith("run the same command again")
+
+
+def test_row_5_the_conversation_does_not_pay_for_an_engine_under_suspicion() -> None:
+    engine, sent = EngineState.of(4), request(sending=3)
+    engine.faulted(1, 0.0, is_unreachable=True)
+
+    assert step(FAULT, sent=sent, engine=engine, now_s=10.0) == Retry(POLICY.backoff_s_max)
+    assert sent.charged_from_s == 10.0 + POLICY.backoff_s_max
+
+
+def test_row_6_a_request_without_attempts_or_time_left_fails() -> None:
+    for sent, now_s in ((request(sending=3), 1.0), (request(), 99.9)):
+        assert step(FAULT, sent=sent, now_s=now_s) == Fail(
+            "turn 0/ann/0/0 got no answer: TransientBackendError: connection reset"
+        )
+    engine = EngineState.of(4)
+    engine.answered()
+    engine.faulted(1, 0.0, is_unreachable=True)
+    assert isinstance(step(FAULT, sent=request(sending=3), engine=engine), Fail), "the engine answered meanwhile"
+
+
+def test_row_7_a_busy_engine_is_asked_when_it_allows_and_without_the_budget() -> None:
+    engine = EngineState.of(4)
+    engine.spent = engine.retries_max * 5
+    named = TransientBackendError("429", is_busy=True, retry_after_s=2.0)
+
+    found = step(named, sent=request(sending=9), engine=engine)
+
+    assert isinstance(found, Retry)
+    assert 2.0 <= found.delay_s <= 2.2
+    assert isinstance(step(BUSY, sent=request(sending=9), engine=engine), Retry), "no attempt is used up"
+
+
+def test_rows_8_and_9_a_retry_is_paid_from_the_budget_and_waits_the_longest_pause_without_one() -> None:
+    engine = EngineState.of(4)
+    paid = step(FAULT, engine=engine)
+    assert isinstance(paid, Retry)
+    assert paid.delay_s < POLICY.backoff_s
+    assert engine.spent > 0
+    engine.spent = engine.retries_max * 5
+
+    assert step(FAULT, engine=engine) == Retry(POLICY.backoff_s_max)
+
+
+def test_a_death_forgives_the_sendings_before_it() -> None:
+    sent = request(sending=9, turned_away=2)
+
+    assert isinstance(step(DEATH, sent=sent, now_s=99.9, deaths=1), Retry)
+    assert (sent.forgiven, sent.turned_away, sent.charged_from_s) == (8, 0, 99.9)
+
+
+def test_sendings_that_were_turned_away_use_no_attempt() -> None:
+    sent = request(sending=5)
+    for sending in range(1, 5):
+        sent.sending = sending
+        assert isinstance(step(UNREACHABLE, sent=sent), Retry)
+    sent.sending = 6
+
+    assert isinstance(step(FAULT, sent=sent), Retry)
+
+
+def test_pauses_double_up_to_their_bound() -> None:
+    policy = RetryPolicy(max_attempts=9, backoff_s=1.0, backoff_s_max=6.0)
+    pauses = [policy.pause_s(FAULT, sending=attempt, elapsed_s=0.0, jitter=0.0) for attempt in range(1, 6)]
+
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+@given(attempt=st.integers(1, 5000), draw=st.floats(0, 1, exclude_max=True), elapsed=st.floats(0, 1e4))
+def test_every_decision_is_within_the_bounds(attempt: int, draw: float, elapsed: float) -> None:
+    policy = RetryPolicy(max_attempts=4000)
+    pause = policy.pause_s(FAULT, sending=attempt, elapsed_s=elapsed, jitter=draw)
+
+    if attempt >= policy.max_attempts:
+        assert pause is None
+    if pause is not None:
+        assert 0 <= pause <= policy.backoff_s_max
+        assert elapsed + pause < policy.request_deadline_s
+
+
+def test_gives_up_after_the_last_attempt_and_at_the_deadline() -> None:
+    policy = RetryPolicy(max_attempts=3, backoff_s=1.0, request_deadline_s=10.0)
+
+    assert policy.pause_s(FAULT, sending=2, elapsed_s=0.0, jitter=0.5) is not None
+    assert policy.pause_s(FAULT, sending=3, elapsed_s=0.0, jitter=0.5) is None
+    assert policy.pause_s(FAULT, sending=1, elapsed_s=9.6, jitter=0.0) is None
+
+
+def test_being_turned_away_costs_time_and_no_attempt() -> None:
+    policy = RetryPolicy(max_attempts=1, backoff_s=1.0, backoff_s_max=6.0, request_deadline_s=10.0)
+    for fault in (BUSY, UNREACHABLE):
+        pauses = [policy.pause_s(fault, sending=attempt, elapsed_s=0.0, jitter=0.0) for attempt in range(1, 6)]
+
+        assert pauses == [0.5, 1.0, 2.0, 3.0, 3.0], fault
+        assert policy.pause_s(fault, sending=1, elapsed_s=9.6, jitter=0.0) is None
+
+
+def test_refusals_before_take_no_attempt_from_later_sendings() -> None:
+    policy = RetryPolicy(max_attempts=2)
+
+    assert policy.pause_s(FAULT, sending=5, turned_away=4, elapsed_s=0.0, jitter=0.0) is not None
+    assert policy.pause_s(FAULT, sending=6, turned_away=4, elapsed_s=0.0, jitter=0.0) is None
+
+
+def test_busy_engine_that_says_how_soon_is_asked_that_soon_each_time() -> None:
+    policy = RetryPolicy(backoff_s=1.0, backoff_s_max=30.0)
+    busy = TransientBackendError("429", retry_after_s=2.0, is_busy=True)
+
+    assert [policy.pause_s(busy, sending=sending, elapsed_s=0.0, jitter=0.0) for sending in (1, 5, 50)] == [2.0] * 3
+
+
+def test_retry_after_is_respected_up_to_its_bound() -> None:
+    cases = [
+        (20.0, 20.0),
+        (1e9, RETRY_AFTER_S_MAX),
+        (math.inf, RETRY_AFTER_S_MAX),
+        (-1.0, 0.5),
+        (math.nan, 0.5),
+        (0.0, 0.5),
+    ]
+    for asked_s, pause_s in cases:
+        fault = TransientBackendError("busy", retry_after_s=asked_s)
+
+        assert RetryPolicy().pause_s(fault, sending=1, elapsed_s=0.0, jitter=0.0) == pause_s, asked_s
+
+
+def test_retry_after_never_shortens_the_pause_asked_for() -> None:
+    fault = TransientBackendError("busy", retry_after_s=20.0)
+    pause = RetryPolicy().pause_s(fault, sending=1, elapsed_s=0.0, jitter=0.99)
+
+    assert pause is not None
+    assert 20.0 < pause <= 22.0
+
+
+def test_jitter_is_a_function_of_request_and_attempt() -> None:
+    draws = [jitter(f"task/{n}", attempt) for n in range(50) for attempt in range(1, 5)]
+
+    assert draws == [jitter(f"task/{n}", attempt) for n in range(50) for attempt in range(1, 5)]
+    assert len(set(draws)) == len(draws)
+    assert all(0 <= draw < 1 for draw in draws)
+
+
+def test_policy_is_what_the_experiment_asks_for() -> None:
+    config = RetryConfig(max_attempts=7, backoff_s=2.0, backoff_s_max=3.0, request_deadline_s=4.0)
+
+    assert RetryPolicy.of(config) == RetryPolicy(
+        max_attempts=7, backoff_s=2.0, backoff_s_max=3.0, request_deadline_s=4.0
+    )
+
+
+def test_retries_are_a_fifth_of_the_answers_and_a_few_to_begin_with() -> None:
+    engine = EngineState.of(capacity=1)
+    granted = [engine.spend_retry() for _ in range(15)]
+    for _ in range(10):
+        engine.answered()
+    granted_later = [engine.spend_retry() for _ in range(5)]
+
+    assert granted.count(True) == RETRIES_MIN
+    assert granted_later == [True, True, False, False, False]
+
+
+def test_answers_fill_the_budget_no_further_than_it_goes() -> None:
+    engine = EngineState.of(capacity=100)
+    for _ in range(1000):
+        engine.answered()
+
+    assert [engine.spend_retry() for _ in range(300)].count(True) == RETRIES_PER_SLOT * 100
+
+
+def test_one_conversation_without_luck_says_nothing_about_an_engine_that_can_be_reached() -> None:
+    engine = EngineState.of(capacity=4)
+    for moment in range(1000):
+        engine.faulted(7, float(moment), is_unreachable=False)
+
+    assert not engine.is_suspect
+    assert not engine.is_lost(1000.0)
+
+
+def test_engine_is_lost_when_it_was_silent_to_several_for_long() -> None:
+    engine = EngineState.of(capacity=4)
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        assert not engine.is_suspect
+        engine.faulted(conversation, 10.0, is_unreachable=False)
+
+    assert engine.is_suspect
+    assert not engine.is_lost(10.0 + ENGINE_SILENCE_S_MAX - 1)
+    assert engine.is_lost(10.0 + ENGINE_SILENCE_S_MAX)
+
+
+def test_an_answer_clears_the_engine_of_suspicion() -> None:
+    engine = EngineState.of(capacity=4)
+    engine.faulted(0, 0.0, is_unreachable=True)
+    assert engine.is_lost(ENGINE_SILENCE_S_MAX)
+    engine.answered()
+
+    assert not engine.is_suspect
+    engine.faulted(0, 100.0, is_unreachable=True)
+    assert not engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+
+
+def test_engine_that_says_it_is_busy_is_there_but_may_not_say_so_for_ever() -> None:
+    engine = EngineState.of(capacity=4)
+    lost: list[bool] = []
+    for now_s in range(0, int(ENGINE_BUSY_S_MAX) + 101, 50):
+        for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+            engine.faulted(conversation, float(now_s), is_busy=True)
+        lost.append(engine.is_lost(float(now_s)))
+
+    assert lost == [False] * (len(lost) - 1) + [True]
+
+
+def test_engine_that_was_busy_and_then_fell_silent_is_lost_as_soon_as_any_other() -> None:
+    engine = EngineState.of(capacity=4)
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        engine.faulted(conversation, 0.0)
+        engine.faulted(conversation, 100.0, is_busy=True)
+    engine.faulted(0, 120.0, is_unreachable=True)
+
+    assert not engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX - 1)
+    assert engine.is_lost(100.0 + ENGINE_SILENCE_S_MAX)
+    engine.answered()
+    for conversation in range(ENGINE_SUSPECT_CONVERSATIONS_MIN):
+        engine.faulted(conversation, 1000.0)
+    assert engine.is_lost(1000.0 + ENGINE_SILENCE_S_MAX)
+
+
+def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
+    """Each death is told of by all that were in flight; an answer in between and they count anew."""
+    engine = EngineState.of(capacity=4)
+    lost: list[bool] = []
+    for death in range(1, 6):
+        now_s = 50.0 * death
+        for conversation in range(4):
+            engine.faulted(conversation, now_s, is_unreachable=True)
+            engine.died(now_s - 1.0, now_s)
+        lost.append(engine.is_lost(now_s + 20.0))
+
+    assert lost == [False, False, False, True, True]
+    assert engine.deaths == 5
+    engine.answered()
+    engine.faulted(0, 300.0, is_unreachable=True)
+    engine.died(299.0, 300.0)
+    assert engine.deaths == 1
+    assert not engine.is_lost(300.0)
+
+
+def turned_away(in_flight: int) -> ConcurrencyLimit:
+    """A limit that was just closed to so many requests."""
+    limit = ConcurrencyLimit()
+    refuse(limit, in_flight)
+    return limit
+
+
+def refuse(limit: ConcurrencyLimit, in_flight: int) -> None:
+    for _ in range(REFUSALS_TO_SHRINK):
+        limit.turned_away(in_flight)
+
+
+def answer(limit: ConcurrencyLimit, times: int) -> None:
+    for _ in range(times):
+        limit.answered(limit.within(LIMIT), LIMIT)
+
+
+def test_an_engine_that_turns_nobody_away_is_handed_all_it_may_have() -> None:
+    limit = ConcurrencyLimit()
+    answer(limit, 1_000)
+
+    assert limit.within(LIMIT) == LIMIT
+
+
+def test_an_engine_that_turns_a_request_away_is_handed_what_it_has_and_at_least_one() -> None:
+    for in_flight, size in ((0, 1), (1, 1), (5, 5), (63, 63)):
+        assert turned_away(in_flight).within(LIMIT) == size
+
+
+def test_refusals_that_answers_make_up_for_close_no_limit() -> None:
+    limit = ConcurrencyLimit()
+    for _ in range(100):
+        limit.turned_away(50)
+        answer(limit, 1)
+
+    assert limit.size is None
+
+
+def test_each_few_answers_add_twice_as_much_until_all_is_handed_again() -> None:
+    limit = turned_away(5)
+    sizes = []
+    while limit.size is not None:
+        sizes.append(limit.size)
+        answer(limit, min(limit.size, ANSWERS_TO_GROW))
+
+    assert sizes == [5, 6, 8, 12, 20, 36]
+    assert limit.within(LIMIT) == LIMIT
+
+
+def test_a_small_limit_grows_once_all_of_it_is_answered() -> None:
+    limit = turned_away(1)
+    sizes = []
+    for _ in range(3):
+        sizes.append(limit.within(LIMIT))
+        answer(limit, min(sizes[-1], ANSWERS_TO_GROW))
+
+    assert sizes == [1, 2, 4]
+
+
+def test_after_it_was_wrong_it_grows_by_one_again() -> None:
+    limit = turned_away(5)
+    answer(limit, 5 + 6)
+    refuse(limit, 7)
+    answer(limit, 7)
+
+    assert limit.size == 8
+
+
+def test_a_limit_that_is_not_in_use_does_not_grow() -> None:
+    limit = turned_away(5)
+    for _ in range(100):
+        limit.answered(4, LIMIT)
+
+    assert limit.size == 5
+
+
+def test_an_engine_is_left_alone_for_longer_each_time_and_no_longer_than_the_request_it_turned_away() -> None:
+    limit = ConcurrencyLimit()
+
+    assert [limit.rest_s(3.0) for _ in range(5)] == [REST_S, 2 * REST_S, 4 * REST_S, 3.0, 3.0]
+    assert [limit.rest_s(None) for _ in range(100)][-1] == RETRY_AFTER_S_MAX
+    limit.answered(1, LIMIT)
+    assert limit.rest_s(3.0) == REST_S
