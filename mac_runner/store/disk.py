@@ -29,6 +29,7 @@ from mac_runner.files import IrregularFileError, obstacle, open_regular
 from mac_runner.store.machine import Machine
 
 TEMPORARY_PREFIX = ".tmp-"
+_KEEP_ATTEMPTS = 1_000
 READ_CHUNK_BYTES = 1 << 20
 
 _MACHINE = Machine()
@@ -367,17 +368,26 @@ class Disk:
         """Whether nobody needs a temporary file any more."""
         return not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
 
-    def keep(self, path: Path) -> Path:
-        """Give a file a temporary name beside its own, under which it stays when its own is given to another."""
+    def keep(self, path: Path) -> Path | None:
+        """Give a file a second, temporary name beside its own, so that it stays when its own is given to another.
+
+        Returns None where nothing stands at `path`.
+        """
         kept = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
         with _naming("keep", path):
-            try:
-                self._system.link(path, kept)
-            except OSError as fault:
-                if fault.errno not in _NO_HARD_LINKS:
-                    raise
-                return self._write_temporary(path, self.chunks(path))
-        return kept
+            for _ in range(_KEEP_ATTEMPTS):
+                if not self._system.exists(path):
+                    return None
+                # Linux finds no file to link while a process that a broken lock let in gives the name to another one.
+                with suppress(FileNotFoundError):
+                    try:
+                        self._system.link(path, kept)
+                    except OSError as fault:
+                        if fault.errno not in _NO_HARD_LINKS:
+                            raise
+                        return self._write_temporary(path, self.chunks(path))
+                    return kept
+            raise OSError(errno.EAGAIN, "another process keeps replacing it")
 
     def _unlink(self, path: Path) -> None:
         if self._system.exists(path):

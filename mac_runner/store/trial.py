@@ -108,10 +108,10 @@ class TrialDisk(Disk):
         """Keep what stands at `path` for as long as it may have to come back; or note that nothing does."""
         if self._steps is None:
             return
-        if not self.exists(path):
+        kept = self.keep(path)
+        if kept is None:
             self.note_created(path)
             return
-        kept = self.keep(path)
         self._kept.add(kept)
         self._steps.append(lambda: self._put_back(kept, path))
 

@@ -149,3 +149,23 @@ def test_run_that_was_given_nothing_is_withdrawn_by_an_error_and_stands_without_
     with player.open_toy(run_dir, 2):
         pass
     assert (run_dir / "journal" / "000001.jsonl").exists()
+
+
+def test_file_that_another_process_replaces_at_this_moment_is_kept(tmp_path: Path) -> None:
+    """Linux answers ENOENT to a link whose source loses its name to another file meanwhile."""
+    (tmp_path / "old").write_text("old")
+
+    class Raced(System):
+        left = 3
+
+        def link(self, source: Path, target: Path) -> None:
+            if self.left:
+                self.left -= 1
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            super().link(source, target)
+
+    trial = TrialDisk(Disk(Raced()))
+    trial.write_atomic(tmp_path / "old", [b"new"])
+    assert (tmp_path / "old").read_text() == "new"
+    trial.withdraw()
+    assert tree(tmp_path) == {"old": b"old"}
