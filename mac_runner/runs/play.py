@@ -115,6 +115,8 @@ class Player:
         with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
             session = _Session(self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency)
             is_done = event_loop.run(session.play(phases, engines))
+            # Even a run stopped before its first reply leaves a directory with a summary.
+            opened.is_exhausted = True
         assert opened.summary is not None, "a run that was played is closed with its summary"
         counts = opened.run.counts
         ended = f"{counts.done} of {counts.planned} conversations have ended"

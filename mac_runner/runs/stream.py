@@ -44,6 +44,7 @@ class OpenRun:
     left: int = 0
     """Conversations taken from it that are not over."""
     is_exhausted: bool = False
+    """No more conversations will be taken from it."""
     summary: JsonObject | None = None
     """Set when it is closed."""
 
