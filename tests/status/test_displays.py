@@ -240,14 +240,14 @@ def test_display_whose_stream_is_gone_ends_the_view_and_not_the_run(frame: Statu
 def test_live_view_on_a_narrowed_terminal_erases_the_lines_that_it_wrapped(
     terminal: Terminal, frame: StatusFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((140, 24)))
     display = choose_display(terminal.stream, live=True)
     display.start()
     display.update(frame)
     drawn = terminal.output().decode().count("\n")
     display.update(frame)
     same = terminal.output().count(b"\x1b[1A")
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((60, 24)))
     display.update(frame)
     narrowed = terminal.output().count(b"\x1b[1A")
     display.close()
