@@ -144,19 +144,6 @@ STATUS_MODELS_MAX = 6
 STATUS_RATE_WINDOW_S = 30.0
 STATUS_RATE_SAMPLES_MAX = 60
 
-# reports: how many reasons of failure are listed one by one, and how many task ids each names.
-REPORT_REASONS_MAX = 20
-REPORT_TASK_IDS_MAX = 5
-REPORT_RANKING_N_MIN = 20
-# reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
-REPORT_PARTS_MAX = 12
-REPORT_STRETCHES_MAX = 8
-# reports: what `status` shows of a run on one screen.
-STANDING_MODELS_MAX = 6
-STANDING_FAILURES_MAX = 5
-# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
-REPORT_GRID_ROWS_MAX = 200
-
 # config: what an error about the user's file may print.
 CONFIG_PROBLEMS_MAX = 50
 CONFIG_FOUND_CHARS_MAX = 80

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mac_runner.problems import Problem
+from mac_runner.results import ResultsSpec
 from mac_runner.section import Section
 from mac_runner.types import JsonObject
 
@@ -48,7 +49,7 @@ class EnvironmentSpec(Generic[S]):
     """A kind of conversation."""
 
     section: str
-    """The key of its section in an experiment file."""
+    """The key of its section in an experiment file, and the `kind` of its outcomes."""
     settings: type[S]
     """That section."""
     description: str
@@ -68,6 +69,8 @@ class EnvironmentSpec(Generic[S]):
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
     """Whether `material` comes from files that a run directory does not hold."""
+    results: Callable[[], ResultsSpec] | None = None
+    """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = field(default_factory=dict)
     """For `mac-run format`: by format, the question file that the files of a public benchmark amount to."""
 
@@ -102,6 +105,12 @@ class BackendSpec(Generic[S]):
 def environment_specs() -> Mapping[str, EnvironmentSpec[Any]]:
     """Every environment by its name."""
     return {name: import_module(package).SPEC for name, package in ENVIRONMENTS.items()}
+
+
+@cache
+def results_specs() -> Mapping[str, ResultsSpec]:
+    """How outcomes are counted and shown, by their `kind`."""
+    return {spec.section: spec.results() for spec in environment_specs().values() if spec.results is not None}
 
 
 @cache

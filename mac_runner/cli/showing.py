@@ -7,7 +7,7 @@ from pathlib import Path
 from mac_runner.cli.exits import Exit
 from mac_runner.cli.printing import report, say
 from mac_runner.errors import ConfigError
-from mac_runner.reports import tell_transcript, tell_turns
+from mac_runner.reports import transcript_text, turns_text
 from mac_runner.store import RunContents, in_wall_clock_order, read_run
 from mac_runner.store.advice import repair_advice
 from mac_runner.types import JsonObject
@@ -26,9 +26,9 @@ def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = Fals
         say(f"warning: {flaw}; {repair_advice(directory)}")
     if has_turns:
         answers = list(contents.answers(task_id))
-        text = tell_turns(in_wall_clock_order(transcript, answers), answers)
+        text = turns_text(in_wall_clock_order(transcript, answers), answers)
     else:
-        text = tell_transcript(transcript, seat=seat, has_truth=has_truth)
+        text = transcript_text(transcript, seat=seat, has_truth=has_truth)
     with report() as out:
         out.write(text)
     return Exit.OK

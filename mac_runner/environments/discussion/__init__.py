@@ -15,6 +15,7 @@ from mac_runner.registry import EnvironmentSpec
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
+    from mac_runner.results import ResultsSpec
 
 __all__ = ["SPEC", "DiscussionConfig"]
 
@@ -43,6 +44,12 @@ def _convert(name: str, files: Mapping[str, bytes]) -> bytes:
     return convert(name, files)
 
 
+def _results() -> ResultsSpec:
+    from mac_runner.environments.discussion.tables import RESULTS
+
+    return RESULTS
+
+
 _CONVERTERS: Final[Mapping[str, Callable[[Mapping[str, bytes]], bytes]]] = MappingProxyType(
     {name: partial(_convert, name) for name in ("bbq", "discrim-eval")}
 )
@@ -57,5 +64,6 @@ SPEC = EnvironmentSpec(
     materials=_materials,
     material=lambda settings, index: settings.question_at(index).to_json(),
     needs_files=lambda settings: bool(settings.questions),
+    results=_results,
     converters=_CONVERTERS,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.reports import tell_transcript, tell_turns
+from mac_runner.reports import transcript_text, turns_text
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -79,7 +79,7 @@ def transcript(*claims: JsonObject, **record: JsonValue) -> JsonObject:
 
 
 def test_everything_is_told_with_who_learned_of_it() -> None:
-    assert tell_transcript(transcript()).splitlines() == [
+    assert transcript_text(transcript()).splitlines() == [
         "game-1 (finished)",
         "",
         "Day 1, greeting",
@@ -95,7 +95,7 @@ def test_everything_is_told_with_who_learned_of_it() -> None:
 
 
 def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
-    told = tell_transcript(transcript(), seat="Bob")
+    told = transcript_text(transcript(), seat="Bob")
 
     assert "game-1 (finished), as Bob saw it" in told
     assert "You are the Doctor. [only you]" in told
@@ -104,13 +104,13 @@ def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
 
 def test_seat_is_not_told_who_else_learned_of_what_it_heard() -> None:
     """Speakers of a night chat may go by another name, and others may listen in."""
-    told = tell_transcript(transcript(), seat="Cid")
+    told = transcript_text(transcript(), seat="Cid")
 
     assert "  (mafia chat) Ann: “hm” [you and others]" in told.splitlines()
 
 
 def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
-    told = tell_transcript(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
+    told = transcript_text(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
     lines = told.splitlines()
 
     assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: false"
@@ -157,26 +157,26 @@ def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     ],
 )
 def test_claims_are_told_in_words(said: dict[str, JsonValue], told: str) -> None:
-    assert f"    ~ {told}: false\n" in tell_transcript(transcript(claim(0, "Ann", **said)), has_truth=True)
+    assert f"    ~ {told}: false\n" in transcript_text(transcript(claim(0, "Ann", **said)), has_truth=True)
 
 
 def test_claim_in_a_channel_that_hides_its_speaker_names_them() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
-    assert "    ~ Ann claims to be the Spy: false\n" in tell_transcript(transcript(hidden), has_truth=True)
+    assert "    ~ Ann claims to be the Spy: false\n" in transcript_text(transcript(hidden), has_truth=True)
 
 
 def test_truth_of_what_a_seat_did_not_see_is_told_to_no_seat() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
-    assert "Spy" not in tell_transcript(transcript(hidden), seat="Bob", has_truth=True)
+    assert "Spy" not in transcript_text(transcript(hidden), seat="Bob", has_truth=True)
 
 
 def test_turn_is_told_in_one_line_of_bounded_length() -> None:
     talk = transcript()
     receipt: JsonObject = {"kind": "observation", "detail": "x" * 5_000}
     talk["turns"] = [{"turn": "0/Ann/0/0", "receipt": receipt}]
-    (line,) = tell_turns(talk, []).splitlines()
+    (line,) = turns_text(talk, []).splitlines()
 
     assert line.endswith(f"observation: {'x' * 100}…")
 
@@ -185,15 +185,15 @@ def test_truth_of_a_conversation_that_has_none_is_refused() -> None:
     talk = transcript()
     talk["record"] = {"events": EVENTS}
 
-    with pytest.raises(ConfigError, match="--truth: only the record of a game tells what was true"):
-        tell_transcript(talk, has_truth=True)
+    with pytest.raises(ConfigError, match="--truth: the record of this conversation does not hold what was true"):
+        transcript_text(talk, has_truth=True)
 
 
 def test_record_of_another_form_is_an_error_of_the_run_directory() -> None:
-    with pytest.raises(RunDirectoryError, match="not one this version wrote"):
-        tell_transcript(transcript(nights="?"), has_truth=True)
+    with pytest.raises(RunDirectoryError, match="the nights of the record: Expected `array`, got `str`; check"):
+        transcript_text(transcript(nights="?"), has_truth=True)
 
 
 def test_nobody_of_that_name_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match="--seat: nobody called 'Zoe' took part; there were: Ann, Bob, Cid"):
-        tell_transcript(transcript(), seat="Zoe")
+    with pytest.raises(ConfigError, match="--seat: no agent 'Zoe' took part; there were: Ann, Bob, Cid"):
+        transcript_text(transcript(), seat="Zoe")

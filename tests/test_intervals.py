@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.reports import wilson
-from mac_runner.reports.intervals import matched_difference
+from mac_runner.intervals import matched_difference, wilson
 
 cases = st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.limits import STANDING_FAILURES_MAX, STANDING_MODELS_MAX
 from mac_runner.plan import Shard
-from mac_runner.reports import standing_json, tell_standing
+from mac_runner.reports import status_json, status_text
+from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
 from mac_runner.store import SessionStanding, Standing
 from mac_runner.store.owner import Owner
 from mac_runner.types import JsonObject, JsonValue
@@ -63,7 +63,7 @@ def standing(
 def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
     failed = (make_row(7, failure="turn 3/Ann/0/0 got no answer: refused"),)
 
-    assert tell_standing(standing_json(standing(finished=39, failures=failed), NOW)) == (
+    assert status_text(status_json(standing(finished=39, failures=failed), NOW)) == (
         "experiment      demo, shard 2/8: running\n"
         "at work         pid 4242 on node17 since 2025-01-01T00:00:00.000Z; last sign of life 0:00:03 ago\n"
         "                mac-run demo.yaml\n"
@@ -79,8 +79,8 @@ def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
 def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
     account: JsonObject = {"requests": 9, "faults": 0, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
 
-    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in tell_standing(
-        standing_json(standing(models={"m": account}), NOW)
+    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in status_text(
+        status_json(standing(models={"m": account}), NOW)
     )
 
 
@@ -98,44 +98,42 @@ def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
 def test_state_follows_the_owner_and_what_is_left(
     owner: Owner | None, alive: bool | None, finished: int, state: str
 ) -> None:
-    assert standing_json(standing(owner=owner, alive=alive, finished=finished), NOW)["state"] == state
+    assert status_json(standing(owner=owner, alive=alive, finished=finished), NOW)["state"] == state
 
 
 def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
     """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are."""
-    assert standing_json(standing(), NOW)["eta_s"] == 40.0
+    assert status_json(standing(), NOW)["eta_s"] == 40.0
 
 
 def test_nothing_is_promised_where_nobody_works() -> None:
-    assert standing_json(standing(alive=False), NOW)["eta_s"] is None
+    assert status_json(standing(alive=False), NOW)["eta_s"] is None
 
 
 @pytest.mark.parametrize("sign", [None, "", "yesterday", "2025-01-01"])
 def test_sign_of_life_that_cannot_be_read_is_unknown(sign: str | None) -> None:
-    assert "last sign of life unknown" in tell_standing(standing_json(standing(sign=sign), NOW))
+    assert "last sign of life unknown" in status_text(status_json(standing(sign=sign), NOW))
 
 
 def test_writers_clock_ahead_of_the_readers_is_no_negative_age() -> None:
-    assert "last sign of life 0:00:00 ago" in tell_standing(
-        standing_json(standing(sign="2025-01-02T00:00:00.000Z"), NOW)
-    )
+    assert "last sign of life 0:00:00 ago" in status_text(status_json(standing(sign="2025-01-02T00:00:00.000Z"), NOW))
 
 
 def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
-    told = standing_json(standing(), NOW)
+    told = status_json(standing(), NOW)
     session = told["session"]
     assert isinstance(session, dict)
 
-    text = tell_standing({**told, "session": {**session, "played_s": None, "turns": 0}})
+    text = status_text({**told, "session": {**session, "played_s": None, "turns": 0}})
 
     assert "last session    40 conversations; its time and turns were not noted yet\n" in text
 
 
 def test_screen_is_bounded(make_row: Make) -> None:
-    models: dict[str, JsonValue] = {f"m{n}": {"requests": n} for n in range(STANDING_MODELS_MAX + 2)}
-    failures = tuple(make_row(n, failure=f"reason {'x' * n}") for n in range(STANDING_FAILURES_MAX + 3))
+    models: dict[str, JsonValue] = {f"m{n}": {"requests": n} for n in range(MODELS_MAX + 2)}
+    failures = tuple(make_row(n, failure=f"reason {'x' * n}") for n in range(FAILURES_MAX + 3))
 
-    text = tell_standing(standing_json(standing(models=models, failures=failures), NOW))
+    text = status_text(status_json(standing(models=models, failures=failures), NOW))
 
     assert "and 2 more models" in text
     assert "and 3 more reasons" in text
@@ -143,7 +141,7 @@ def test_screen_is_bounded(make_row: Make) -> None:
 
 
 def test_names_that_would_act_on_a_terminal_are_shown_as_text() -> None:
-    told = standing_json(standing(), NOW)
-    text = tell_standing({**told, "experiment_name": "\x1b[2Jdemo"})
+    told = status_json(standing(), NOW)
+    text = status_text({**told, "experiment_name": "\x1b[2Jdemo"})
 
     assert "\x1b" not in text
