@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec
@@ -44,6 +44,15 @@ BACKENDS: Final[Mapping[str, str]] = {
 S = TypeVar("S", bound=Section)
 
 
+class Converter(NamedTuple):
+    """How the release files of a public benchmark become a file of questions, for `mac-run format`."""
+
+    files: str
+    """Which files it takes, in words."""
+    convert: Callable[[Mapping[str, bytes]], bytes]
+    """From the files by name. Raises ConfigError naming every bad line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec(Generic[S]):
     """A kind of conversation."""
@@ -71,8 +80,8 @@ class EnvironmentSpec(Generic[S]):
     """Whether `material` comes from files that a run directory does not hold."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
-    converters: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = field(default_factory=dict)
-    """For `mac-run format`: by format, the question file that the files of a public benchmark amount to."""
+    converters: Mapping[str, Converter] = field(default_factory=dict)
+    """By format, what `mac-run format` converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

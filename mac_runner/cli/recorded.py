@@ -49,8 +49,8 @@ def recorded_setup(
 ) -> Setup:
     """The run as it is recorded: all that was ever planned in it, or the tasks called `only`.
 
-    The questions of a discussion whose files are not at hand are those that `material` gives for a task; unless told
-    otherwise, those that its transcripts hold, damaged ones too.
+    Where a task's material comes from files that are not at hand, `material` gives it; by default it comes from the
+    transcripts, damaged ones too.
     """
     loaded = recorded_experiment(contents)
     # What was planned once stays planned, however few are asked for by now.

@@ -16,7 +16,7 @@ from mac_runner.environments.base import Environment, Policy
 from mac_runner.environments.building import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
-from mac_runner.registry import backend_specs
+from mac_runner.registry import backend_specs, environment_specs
 from mac_runner.scheduler import Restoration
 from mac_runner.types import JsonObject
 
@@ -80,7 +80,8 @@ class Setup:
     def _plan(self) -> Plan:
         if (material := self.material) is None:
             return plan_of(self.experiment, self.environment.lineup)
-        plan = plan_of(self.experiment.model_copy(update={"discussion": None}), self.environment.lineup)
+        section = environment_specs()[self.experiment.conversation_config.environment].section
+        plan = plan_of(self.experiment.model_copy(update={section: None}), self.environment.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
     @property

@@ -16,7 +16,7 @@ class RoleSpecificConfig(Section):
     speak_after_within_round: Annotated[Listed[Name], IDENTITY] = ()
     """The agents this one waits for in each round; it sees what they said in it."""
     visible_to: Annotated[Listed[Name] | None, IDENTITY] = None
-    """In a discussion, the only agents who read its words in later rounds; null: whoever the routing lets read."""
+    """The only agents who read its words in later rounds; null: all that the routing lets read."""
 
 
 class AgentDefinition(Section):
@@ -27,7 +27,7 @@ class AgentDefinition(Section):
     role: Annotated[Text, IDENTITY]
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
-    """Who it is in a discussion: a noun such as `economist`, or a description in sentences."""
+    """Who it is: a noun such as `economist`, or a description in sentences."""
     demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
     """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
     if_as_human: Annotated[bool | None, IDENTITY] = None

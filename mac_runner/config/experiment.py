@@ -13,10 +13,11 @@ from pydantic import Field, create_model, model_validator
 from mac_runner.config.agent_definition import AgentDefinition
 from mac_runner.config.model_definition import ModelDefinition
 from mac_runner.errors import ConfigError
-from mac_runner.registry import environment_specs
+from mac_runner.registry import ENVIRONMENTS, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section
 
 DEFAULT_PROFILE: Final = "embedded"
+_ENVIRONMENT: Final = f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}."
 
 S = TypeVar("S", bound=Section)
 
@@ -33,8 +34,7 @@ class ExperimentMetadata(Section):
 class ConversationConfig(Section):
     """What is played, and how often."""
 
-    environment: Annotated[Name, IDENTITY]
-    """The kind of conversation: `town_of_salem`, `discussion`, `echo`."""
+    environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
     conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
     """How many conversations to run; a run can be extended by raising it."""
 

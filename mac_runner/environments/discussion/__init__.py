@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.problems import Problem
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import Converter, EnvironmentSpec
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -50,9 +49,7 @@ def _results() -> ResultsSpec:
     return RESULTS
 
 
-_CONVERTERS: Final[Mapping[str, Callable[[Mapping[str, bytes]], bytes]]] = MappingProxyType(
-    {name: partial(_convert, name) for name in ("bbq", "discrim-eval")}
-)
+_RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
 
 SPEC = EnvironmentSpec(
     section="discussion",
@@ -65,5 +62,5 @@ SPEC = EnvironmentSpec(
     material=lambda settings, index: settings.question_at(index).to_json(),
     needs_files=lambda settings: bool(settings.questions),
     results=_results,
-    converters=_CONVERTERS,
+    converters={name: Converter(files, partial(_convert, name)) for name, files in _RELEASES.items()},
 )
