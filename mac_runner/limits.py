@@ -12,21 +12,8 @@ GRID_COMBINATIONS_MAX = 5_000
 GRID_SLUG_CHARS_MAX = 48
 NAME_CHARS_MAX = 80
 
-# config: what the files may cost that an experiment names, its questions and its template.
+# config: what a file that an experiment names may cost.
 MATERIAL_BYTES_MAX = 256 << 20
-QUESTIONS_MAX = 500_000
-QUESTION_CHARS_MAX = 20_000
-CHOICES_MAX = 26
-TEMPLATE_CHARS_MAX = 65_536
-PROMPT_CHARS_MAX = 4_000_000
-# config: what rendering a template of one's own may cost: steps (a part of the template, or 4 characters), how deep it
-# may nest, and the numbers and widths that it computes with.
-TEMPLATE_STEPS_MAX = 10_000_000
-TEMPLATE_NESTING_MAX = 64
-TEMPLATE_MACRO_DEPTH_MAX = 32
-TEMPLATE_NUMBER_BITS_MAX = 4_096
-TEMPLATE_WIDTH_MAX = 1_000
-TEMPLATE_REHEARSAL_S_MAX = 60.0
 
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
@@ -41,17 +28,6 @@ CONTEXT_PUBLIC_SHARE_MAX = 0.6
 # What is kept of a prompt that an engine found too long, before it is asked again.
 CONTEXT_SHRINK = 0.9
 TOOL_CALLS_PER_TURN_MAX = 3
-
-# discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
-REPLY_OBJECTS_MAX = 200
-REPAIR_CHARS_MAX = 8_192
-REPAIR_BRACKETS_MAX = 64
-REPAIR_LOOKS_MAX = 18_432
-ANSWER_CHARS_MAX = 2_000
-# discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
-# open answer; and what a private channel takes.
-SHORT_ANSWER_CHARS_MAX = 200
-ASIDE_CHARS_MAX = 500
 
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000

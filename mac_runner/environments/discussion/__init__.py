@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.environments.discussion.settings import DiscussionConfig
-from mac_runner.problems import Problem
+from mac_runner.environments.discussion.questions import convert
+from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, with_materials
 from mac_runner.registry import Converter, EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -25,24 +23,6 @@ def _build(experiment: Experiment) -> Environment:
     return DiscussionEnvironment(experiment)
 
 
-def _check(experiment: Experiment, settings: DiscussionConfig) -> Iterable[Problem]:
-    from mac_runner.environments.discussion.consistency import discussion_problems
-
-    return discussion_problems(experiment, settings)
-
-
-def _materials(settings: DiscussionConfig, base: Path, cache: dict[str, object]) -> DiscussionConfig:
-    from mac_runner.environments.discussion.materials import with_materials
-
-    return with_materials(settings, base, cache)
-
-
-def _convert(name: str, files: Mapping[str, bytes]) -> bytes:
-    from mac_runner.environments.discussion.formats import convert
-
-    return convert(name, files)
-
-
 def _results() -> ResultsSpec:
     from mac_runner.environments.discussion.tables import RESULTS
 
@@ -57,10 +37,10 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `discussion`.",
     build=_build,
     needs="questions or topics",
-    check=_check,
-    materials=_materials,
+    check=rule_problems,
+    materials=with_materials,
     material=lambda settings, index: settings.question_at(index).to_json(),
     needs_files=lambda settings: bool(settings.questions),
     results=_results,
-    converters={name: Converter(files, partial(_convert, name)) for name, files in _RELEASES.items()},
+    converters={name: Converter(files, partial(convert, name)) for name, files in _RELEASES.items()},
 )

@@ -8,9 +8,9 @@ import pytest
 
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Conversation
+from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.players import POLICIES
 from mac_runner.environments.replay import replay
 from mac_runner.plan import plan_tasks
 from mac_runner.types import ReceiptKind, RecordedReply, Reply, Turn, stable_hash

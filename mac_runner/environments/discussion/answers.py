@@ -1,7 +1,7 @@
 """The fields of a reply: a JSON object, alone, in a fence or in prose, mended where it is broken; or plain words.
 
-What cannot be told apart is not guessed: two objects that answer differently are a Problem, and so is the value at
-which a reply was cut off. The reply itself stays as it is in the transcript.
+What is ambiguous is not guessed: two objects that answer differently are a Problem, and so is the value at which a
+reply was cut off. The reply itself stays as it is in the transcript.
 """
 
 from __future__ import annotations
@@ -10,22 +10,48 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Self, SupportsIndex
 
 from json_repair import repair_json
 
-from mac_runner.environments.discussion.answers.problems import Cause, Problem
 from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.limits import (
-    ANSWER_CHARS_MAX,
-    REPAIR_BRACKETS_MAX,
-    REPAIR_CHARS_MAX,
-    REPAIR_LOOKS_MAX,
-    REPLY_CHARS_MAX,
-    REPLY_OBJECTS_MAX,
-)
+from mac_runner.limits import REPLY_CHARS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+
+
+class Cause(StrEnum):
+    """What was wrong with a reply. A thought may have been left open by its writer, or by the limit on tokens."""
+
+    EMPTY = "empty"
+    OPEN_THOUGHT = "open_thought"
+    CUT_OFF_THOUGHT = "cut_off_thought"
+    CUT_OFF = "cut_off"
+    NO_OBJECT = "no_object"
+    MISSING = "missing"
+    AMBIGUOUS = "ambiguous"
+    NEGATED = "negated"
+    UNMATCHED = "unmatched"
+    NO_CHALLENGE = "no_challenge"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a reply, or a part of it, says nothing that can be used."""
+
+    cause: Cause
+    reason: str
+
+
+ANSWER_CHARS_MAX: Final = 2_000
+SHORT_ANSWER_CHARS_MAX: Final = 200
+"""Up to this a reply without an object is an answer by itself, and the index keeps an open answer."""
+_OBJECTS_MAX: Final = 200
+_REPAIR_CHARS_MAX: Final = 8_192
+_REPAIR_BRACKETS_MAX: Final = 64
+_REPAIR_LOOKS_MAX: Final = 18_432
+"""How often the library may look into the text that it mends."""
 
 _FENCE: Final = re.compile(r"```[ \t]*(?:[A-Za-z0-9_-]*)[ \t]*\r?\n?(.*?)(?:```|\Z)", re.DOTALL)
 _KEY_MARKS: Final = re.compile(r"[\s_*.\-]+")
@@ -79,7 +105,7 @@ def _whole_objects(text: str) -> Iterator[JsonObject]:
     """The JSON objects that stand in the text as they should be, not those inside one of them."""
     decoder = json.JSONDecoder(object_pairs_hook=_merged, strict=False)
     start, found = text.find("{"), 0
-    while start >= 0 and found < REPLY_OBJECTS_MAX:
+    while start >= 0 and found < _OBJECTS_MAX:
         found += 1
         try:
             value, end = decoder.raw_decode(text, start)
@@ -108,9 +134,9 @@ def _mended(text: str) -> JsonObject:
     if start < 0:
         return {}
     end = body.rfind("}")
-    broken = body[start : end + 1 if end > start else len(body)][:REPAIR_CHARS_MAX]
+    broken = body[start : end + 1 if end > start else len(body)][:_REPAIR_CHARS_MAX]
     # A fault inside a fault costs the library its time over again, and no reply is nested for a purpose.
-    if broken.count("{") + broken.count("[") > REPAIR_BRACKETS_MAX:
+    if broken.count("{") + broken.count("[") > _REPAIR_BRACKETS_MAX:
         return {}
     try:
         value = repair_json(_Metered(broken), return_objects=True, skip_json_loads=True)
@@ -137,7 +163,7 @@ class _Metered(str):
 
     def __getitem__(self, place: SupportsIndex | slice) -> str:
         self._looks[0] += 1
-        if self._looks[0] > REPAIR_LOOKS_MAX:
+        if self._looks[0] > _REPAIR_LOOKS_MAX:
             raise _TooLongError
         found = super().__getitem__(place)
         return type(self)(found, self._looks) if isinstance(place, slice) else found

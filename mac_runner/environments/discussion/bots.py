@@ -1,22 +1,24 @@
-"""A discussant with a stance of its own that others can sway; it answers in the schema its role is asked for.
+"""Scripted discussants, each a policy from what a seat knows to a reply.
 
-In the first round a participant draws an answer. Later it looks at what it has read of the others: the more of them
-hold another answer, the likelier it takes that over, and it heeds identities unequally. It is no model of anything; it
-makes numbers that differ.
+`discussant` has a stance of its own that others can sway. In the first round a participant draws an answer. Later, the
+more of those it has read hold another answer, the likelier it takes that over, and it heeds identities unequally. It is
+not a model of anything; it makes numbers that differ. `clumsy` says the same with the manners of a small model: fences,
+prose, labels for texts, and now and then no answer. It shows what becomes of such replies.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
+from mac_runner.environments.base import Policy
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.roles import CONTINUE
-from mac_runner.environments.discussion.stopping import majority
-from mac_runner.environments.discussion.table import Statement
+from mac_runner.environments.discussion.state import Statement, majority
 from mac_runner.types import stable_hash
 
 FIRM: Final = 0.4
@@ -119,3 +121,27 @@ def _options(question: Question) -> list[str]:
 
 def _text(question: Question, answer: str) -> str:
     return question.choice(answer).text if question.choices else answer
+
+
+def clumsy(view: object, random: Random) -> str:
+    """What `discussant` would say, said badly."""
+    assert isinstance(view, DiscussionView)
+    reply = discussant(view, random)
+    said = json.loads(reply)
+    match random.randrange(10):
+        case 0:
+            return f"Sure! Here is my reply:\n```json\n{reply}\n```\nI hope this helps."
+        case 1:
+            return f"<think>Let me see.</think>{reply[:-1]},}}"
+        case 2:
+            return "\n".join(f"{name.capitalize()}: {text}" for name, text in said.items())
+        case 3:
+            return json.dumps({**said, view.fields[0]: "", view.fields[-1]: "I am not sure about any of it."})
+        case 4:
+            return ""
+        case _:
+            return reply
+
+
+POLICIES: Final[Mapping[str, Policy]] = {"discussant": discussant, "clumsy": clumsy}
+"""Every scripted discussant by the name that an experiment calls it."""

@@ -1,9 +1,9 @@
-"""Which choice an answer names, if it names exactly one.
+"""The choice that an answer names, if it names exactly one; and the labels under which choices are listed.
 
 Tried in this order: the very text of a choice; its words; its label; one choice mentioned in a sentence; words that
 only one choice has; and a misspelt choice, which has to be near enough and clearly nearer than any other. Nothing is
 ever matched across a negation: `Not guilty` is not `Guilty`, and neither is `anything but guilty`. What names two
-choices, or none, is a Problem, to be put right by who wrote it: a wrong guess would be a wrong result.
+choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Final
 
 from rapidfuzz.distance import OSA
 
-from mac_runner.environments.discussion.answers.labels import labels
-from mac_runner.environments.discussion.answers.problems import Cause, Problem
-from mac_runner.environments.discussion.answers.words import (
+from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, Cause, Problem
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.settings import ChoiceFormat
+from mac_runner.environments.discussion.words import (
     EXCEPTIONS,
     NEGATIONS,
     are_opposed,
@@ -27,10 +28,41 @@ from mac_runner.environments.discussion.answers.words import (
     telling,
     words,
 )
-from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.environments.markup import defuse
-from mac_runner.limits import ANSWER_CHARS_MAX
+
+_ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}
+_ROMAN: Final = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+
+
+def labels(choice_format: ChoiceFormat, count: int) -> tuple[str, ...]:
+    """The labels of `count` choices; empty texts where the format has none."""
+    match choice_format.partition("_")[0]:
+        case "letters":
+            return tuple(chr(ord("A") + i) for i in range(count))
+        case "numerals":
+            return tuple(str(i + 1) for i in range(count))
+        case "roman":
+            return tuple(_roman(i + 1) for i in range(count))
+        case _:
+            return ("",) * count
+
+
+def listed(choice_format: ChoiceFormat, choices: Sequence[Choice]) -> tuple[str, ...]:
+    """The choices as lines of a prompt."""
+    end = _ENDS.get(choice_format.partition("_")[2], "")
+    heads = [f"{label}{end} " if label else "" for label in labels(choice_format, len(choices))]
+    if choice_format == "bullet":
+        heads = ["- "] * len(choices)
+    return tuple(f"{head}{choice.text}" for head, choice in zip(heads, choices, strict=True))
+
+
+def _roman(number: int) -> str:
+    digits = ""
+    for value, digit in _ROMAN:
+        count, number = divmod(number, value)
+        digits += digit * count
+    return digits
+
 
 WORD_LIKENESS_MIN: Final = 0.75
 """A misspelt word is at least this like the right one: `Wong` may be `Wang`, `man` is not `woman`."""
