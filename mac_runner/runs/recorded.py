@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mac_runner.config import Loaded, recorded
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.building import build_environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan

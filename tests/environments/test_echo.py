@@ -7,8 +7,8 @@ import pytest
 
 from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Conversation
-from mac_runner.environments.building import build_environment
 from mac_runner.environments.echo import EchoConfig
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError

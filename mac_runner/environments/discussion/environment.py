@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment
-from mac_runner.environments.base import Policy
+from mac_runner.environments.base import Policy, gated
 from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
@@ -18,7 +18,6 @@ from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
 from mac_runner.environments.discussion.templates import PromptTemplate, Recorder, check_reproduced
-from mac_runner.environments.gating import gated
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
 from mac_runner.types import Reply, Task
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from mac_runner.config import Experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError
