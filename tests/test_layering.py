@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "reports": {"store"},
     "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
+    "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }
