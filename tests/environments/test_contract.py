@@ -12,7 +12,7 @@ from mac_runner.config import Experiment, load_experiment
 from mac_runner.environments.echo import EchoConversation
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Turn
-from tests.environments.discussion.table import agent, talk
+from tests.environments.discussion.table import everything
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHORT = ("game.calendar.max_days=3",)
@@ -48,23 +48,11 @@ class TestDiscussion(EnvironmentContract):
     """Every role, a private channel, and replies without use among the others."""
 
     policy = "clumsy"
+    conversations = 6
     template: str | None = None
 
     def experiment(self) -> Experiment:
-        return talk(
-            agent("ann", persona="economist", demographics={"age": "elderly"}),
-            agent("bob", visible_to=["ann"]),
-            agent("cat", if_as_human=True),
-            agent("dev", "devils_advocate", after=("ann", "bob")),
-            agent("mod", "moderator", after=("ann", "bob", "cat", "dev")),
-            agent("jud", "judge", after=("ann", "bob", "cat")),
-            max_rounds=4,
-            routing_strategy={"history_rounds": None, "channels": {"duo": ["ann", "jud"]}},
-            identity_reveal_config={"persona": True, "presence_mode": "as_declared"},
-            stopping={"on_consensus": True, "stable_rounds": 2},
-            prompt={} if self.template is None else {"template": self.template},
-            max_retries=2,
-        )
+        return everything() if self.template is None else everything(template=self.template)
 
 
 class TestDiscussionWithATemplate(TestDiscussion):
