@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mac_runner.config import Loaded, recorded
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.building import build_environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan
@@ -52,8 +52,8 @@ def recorded_setup(
 ) -> Setup:
     """The run as recorded: everything ever planned in it, or the tasks with the ids `only`.
 
-    Where an experiment reads questions from files, `material` gives the question of a task; by default its transcript
-    does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
+    Where the tasks of an experiment take their material from files, `material` gives that of a task; by default its
+    transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
     # What was planned once stays planned, even if the last command asked for fewer.
