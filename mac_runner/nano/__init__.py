@@ -36,13 +36,17 @@ may differ between machines, between versions of torch, and between numbers of t
 
 from __future__ import annotations
 
-# First, for it decides how torch is loaded.
-from mac_runner.nano import threads as _threads  # noqa: F401
+# First, because it decides how torch is loaded.
+from mac_runner.nano.cpu import threads as _threads  # noqa: F401
+
+# isort: split
 from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
-from mac_runner.nano.attention import KVStore, make_kv_store
+from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch, make_kv_store
+from mac_runner.nano.cache import CacheAllocation, PagedKVCache, RadixKVCache, compute_block_hash
+from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
-from mac_runner.nano.engine import EngineState, InferenceEngine
+from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine
 from mac_runner.nano.errors import (
     ConfigError,
     ConstraintError,
@@ -61,27 +65,12 @@ from mac_runner.nano.errors import (
     UnknownArchitectureError,
     WrongShapeError,
 )
-from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
 from mac_runner.nano.model import Model, build_model, model_forward
-from mac_runner.nano.outputs import (
-    CacheAllocation,
-    Delta,
-    EngineStats,
-    SchedulerOutput,
-    TokenLogprob,
-    TrainingSample,
-    VersionSpan,
-)
-from mac_runner.nano.paged import PagedKVCache, compute_block_hash
-from mac_runner.nano.radix import RadixKVCache
-from mac_runner.nano.recommended import recommended_sampling
 from mac_runner.nano.sampler import sample_with_logprobs
-from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.scheduler import schedule
-from mac_runner.nano.sequence import Sequence
-from mac_runner.nano.stopping import StopChecker
+from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
+from mac_runner.nano.scheduler import SchedulerOutput, schedule
+from mac_runner.nano.sequence import Delta, Sequence, StopChecker, TokenLogprob, TrainingSample, VersionSpan
 from mac_runner.nano.tokenizer import Tokenizer, load_tokenizer
-from mac_runner.nano.weights import StateDict, read_state_dict
 
 __all__ = [
     "AsyncEngine",

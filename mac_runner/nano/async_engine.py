@@ -15,13 +15,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import EngineState, InferenceEngine, PauseMode
+from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine, PauseMode, Prompt
 from mac_runner.nano.errors import EngineStoppedError
-from mac_runner.nano.intake import Prompt
-from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.weights import StateDict
+from mac_runner.nano.sequence import Delta, TrainingSample
 
 Result = TypeVar("Result")
 

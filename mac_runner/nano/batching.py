@@ -14,14 +14,13 @@ from dataclasses import replace
 
 import torch
 
+from mac_runner.nano.attention import ForwardBatch, Piece, make_batch
+from mac_runner.nano.cache import KVCache
 from mac_runner.nano.config import SchedulerConfig
 from mac_runner.nano.errors import NonFiniteLogitsError, RequestError
-from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
-from mac_runner.nano.kv_cache import KVCache
-from mac_runner.nano.outputs import Delta, FinishReason, SchedulerOutput
 from mac_runner.nano.sampler import Choice, Row, choose
-from mac_runner.nano.scheduler import schedule
-from mac_runner.nano.sequence import Sequence
+from mac_runner.nano.scheduler import SchedulerOutput, schedule
+from mac_runner.nano.sequence import Delta, FinishReason, Sequence
 from mac_runner.nano.tokenizer import Tokenizer
 
 Forward = Callable[[ForwardBatch], torch.Tensor]

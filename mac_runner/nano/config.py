@@ -1,20 +1,43 @@
-"""What an engine is told once, when it is made. Frozen, and checked as it is built."""
+"""Whether a setting is of the kind it should be, before it is compared with anything.
+
+~~~~
+What an engine is told once, when it is made. Frozen, and checked as it is built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from numbers import Integral, Real
 from typing import Literal
 
-from mac_runner.nano.checks import is_number, is_whole
 from mac_runner.nano.errors import ConfigError
+
+
+def is_whole(value: object) -> bool:
+    """Whether it counts something: an int or an integer of numpy's, and no boolean."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether it measures something: whole or not, NaN included, and no boolean."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def are_texts(value: object) -> bool:
+    """Whether it is a tuple of texts, none of them empty."""
+    return isinstance(value, tuple) and all(isinstance(each, str) and each != "" for each in value)
+
+
+def are_token_ids(value: object) -> bool:
+    """Whether it is a set of whole numbers that cannot be changed."""
+    return isinstance(value, frozenset) and all(map(is_whole, value))
+
 
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
 THREADS_MAX = 512
 """Of one process. More are a slip, for no machine has as many cores, and each takes memory of its own."""
-
 _COUNTS: dict[str, float] = {
     "block_size": inf,
     "max_batch_size": inf,

@@ -1,4 +1,10 @@
-"""The engine: one model, served to many requests at once.
+"""What the engine hands back. Immutable, and free of tensors: it can be kept, sent and pickled.
+
+~~~~
+From a request to the sequences that answer it: what can be wrong with it is found here, before it is queued.
+
+~~~~
+The engine: one model, served to many requests at once.
 
 It owns what has to be given back, the weights and the memory of the KV cache, and the requests under way.
 Single-threaded: all calls come from one thread. `AsyncEngine` is the front for many callers.
@@ -7,29 +13,175 @@ Single-threaded: all calls come from one thread. `AsyncEngine` is the front for 
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 from types import TracebackType
 from typing import Literal, Self
 
 from mac_runner.nano.architecture import read_model_config
+from mac_runner.nano.attention import Piece, make_batch
 from mac_runner.nano.batching import ContinuousBatch
+from mac_runner.nano.cache import blocks_for, make_cache
+from mac_runner.nano.checkpoint import StateDict, find_model, read_state_dict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.errors import ConfigError, EngineStoppedError, InvalidRequestError, ModelError, QueueFullError
-from mac_runner.nano.forward_batch import Piece, make_batch
-from mac_runner.nano.hub import find_model
-from mac_runner.nano.intake import Intake, PreparedRequest, Prompt
-from mac_runner.nano.kv_cache import KVCache
-from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
-from mac_runner.nano.paged import PagedKVCache
+from mac_runner.nano.constraints import Grammar, GrammarCompiler
+from mac_runner.nano.cpu.threads import ThreadPin
+from mac_runner.nano.errors import (
+    ConfigError,
+    EngineStoppedError,
+    InvalidRequestError,
+    ModelError,
+    PromptTooLongError,
+    QueueFullError,
+)
 from mac_runner.nano.parallel.runner import make_runner
-from mac_runner.nano.radix import RadixKVCache
-from mac_runner.nano.runner import Prepared
+from mac_runner.nano.runner import Prepared, WeightSync
 from mac_runner.nano.sampler import Row, choose
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.threads import ThreadPin
-from mac_runner.nano.tokenizer import load_tokenizer
-from mac_runner.nano.weight_sync import WeightSync
-from mac_runner.nano.weights import StateDict, read_state_dict
+from mac_runner.nano.sequence import Delta, Sequence, StopChecker, TrainingSample
+from mac_runner.nano.tokenizer import TextStream, Tokenizer, load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """How busy the engine is, and what it has done since it began."""
+
+    num_waiting: int
+    num_running: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_steps: int
+    num_prompt_tokens: int
+    num_cached_prompt_tokens: int
+    num_completion_tokens: int
+    num_preemptions: int
+    weight_version: int
+
+
+Prompt = str | Ordered[int]
+SAMPLES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """A request that can be served: tokens, how many there may be in the end, and the grammar to follow."""
+
+    tokens: Ordered[int]
+    params: SamplingParams
+    num_samples: int
+    num_tokens_max: int
+    grammar: Grammar | None
+    is_streamed: bool
+
+
+class Intake:
+    """Checks requests, and numbers the sequences it makes of them."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer | None,
+        *,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        max_model_len: int,
+        num_blocks: int,
+    ) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._max_model_len = max_model_len
+        self._num_blocks = num_blocks
+        self._compiler = GrammarCompiler(tokenizer, eos_token_ids)
+        self._num_requests = 0
+        self._num_sequences = 0
+
+    def prepare(self, prompt: Prompt, params: SamplingParams, num_samples: int, is_streamed: bool) -> PreparedRequest:
+        """Everything about a request that takes time or can be wrong. Any thread may call it. Raises RequestError."""
+        tokens = self._tokens(prompt)
+        if not 1 <= num_samples <= SAMPLES_MAX:
+            raise InvalidRequestError(f"{num_samples} samples of a prompt; from 1 to {SAMPLES_MAX} can be had")
+        num_tokens_max = self._limit(len(tokens), params)
+        if params.stop and self._tokenizer is None:
+            raise InvalidRequestError(
+                "stop texts need a tokenizer, and this model has no tokenizer.json: use stop_token_ids"
+            )
+        return PreparedRequest(
+            tokens=tokens,
+            params=params,
+            num_samples=num_samples,
+            num_tokens_max=num_tokens_max,
+            grammar=self._compiler.compile(params),
+            is_streamed=is_streamed,
+        )
+
+    def sequences(self, request: PreparedRequest) -> list[Sequence]:
+        """The sequences of a new request, all of one `request_id`."""
+        request_id, self._num_requests = self._num_requests, self._num_requests + 1
+        first, self._num_sequences = self._num_sequences, self._num_sequences + request.num_samples
+        return [self._sequence(request, first + index, request_id, index) for index in range(request.num_samples)]
+
+    def _sequence(self, request: PreparedRequest, seq_id: int, request_id: int, index: int) -> Sequence:
+        return Sequence(
+            seq_id=seq_id,
+            request_id=request_id,
+            sample_index=index,
+            tokens=list(request.tokens),
+            num_prompt_tokens=len(request.tokens),
+            num_tokens_max=request.num_tokens_max,
+            params=request.params,
+            random=Random(self._seed(request.params, request_id, index)),  # noqa: S311  No secret hangs on it.
+            stopping=self._stopping(request),
+            constraint=request.grammar.constraint() if request.grammar is not None else None,
+            is_streamed=request.is_streamed,
+        )
+
+    def _tokens(self, prompt: Prompt) -> Ordered[int]:
+        tokens = self._encoded(prompt) if isinstance(prompt, str) else prompt
+        if not isinstance(tokens, Ordered):
+            raise InvalidRequestError(f"the prompt is of type {type(prompt).__name__}: give a text or a list of tokens")
+        if not tokens:
+            raise InvalidRequestError("the prompt is empty: give it at least one token")
+        for token_id in tokens:
+            if type(token_id) is not int or not 0 <= token_id < self._vocab_size:
+                raise InvalidRequestError(
+                    f"token {token_id!r} in the prompt; the model knows 0 to {self._vocab_size - 1}"
+                )
+        return tokens
+
+    def _encoded(self, text: str) -> Ordered[int]:
+        if self._tokenizer is None:
+            raise InvalidRequestError("a text prompt needs a tokenizer, and this model has no tokenizer.json")
+        return self._tokenizer.encode(text)
+
+    def _limit(self, num_tokens: int, params: SamplingParams) -> int:
+        if num_tokens >= self._max_model_len:
+            raise PromptTooLongError(
+                f"the prompt has {num_tokens} tokens; the model's window of {self._max_model_len} must hold one more"
+            )
+        most = min(num_tokens + params.max_tokens, self._max_model_len)
+        if blocks_for(most, self._config.block_size) > self._num_blocks:
+            room = self._num_blocks * self._config.block_size
+            raise PromptTooLongError(
+                f"{most} tokens do not fit a KV cache of {room}: lower max_tokens or give it more memory"
+            )
+        return most
+
+    def _seed(self, params: SamplingParams, request_id: int, index: int) -> str:
+        """What a sample's numbers follow from; text, for then they are the same in every version of Python."""
+        if params.seed is not None:
+            return f"{params.seed}/{index}"
+        return f"{self._config.seed}/{request_id}/{index}"
+
+    def _stopping(self, request: PreparedRequest) -> StopChecker:
+        """Text is made token by token only for those who look at it."""
+        wanted = self._tokenizer if request.params.stop or request.is_streamed else None
+        stream = TextStream(wanted) if wanted is not None else None
+        return StopChecker(params=request.params, eos_token_ids=self._eos_token_ids, stream=stream)
+
 
 PauseMode = Literal["abort", "wait", "keep"]
 
@@ -307,9 +459,3 @@ class InferenceEngine:
 
 def _samples(deltas: list[Delta]) -> list[TrainingSample]:
     return [delta.sample for delta in deltas if delta.sample is not None]
-
-
-def make_cache(config: EngineConfig, num_blocks: int) -> KVCache:
-    """The prefix cache that a configuration asks for."""
-    kind = PagedKVCache if config.cache_type == "paged" else RadixKVCache
-    return kind(num_blocks, config.block_size)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mac_runner.nano.outputs import TokenLogprob
-from mac_runner.nano.row_kernels import argmax_and_logsumexp
+from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp
 from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.sequence import TokenLogprob
 
 _LIKELY = 1024
 """So many of the likeliest tokens nearly always hold what `top_p` keeps; all are sorted only if they do not."""

@@ -1,4 +1,11 @@
-"""What is asked of one request: how tokens are chosen, and when to stop. Frozen, and checked as it is built."""
+"""What is asked of one request: how tokens are chosen, and when to stop. Frozen, and checked as it is built.
+
+~~~~
+How a model's makers recommend to choose its tokens: the sampling settings of its `generation_config.json`.
+
+What serves a model begins from these where a request leaves a setting open, as other servers do. `InferenceEngine`
+itself does not look at them: it does what it is told.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any
 
-from mac_runner.nano.checks import are_texts, are_token_ids, is_number, is_whole
-from mac_runner.nano.errors import InvalidRequestError
+from mac_runner.nano.checkpoint import read_json
+from mac_runner.nano.config import are_texts, are_token_ids, is_number, is_whole
+from mac_runner.nano.errors import InvalidRequestError, ModelError
 
 LOGPROBS_MAX = 100
 STOPS_MAX = 64
@@ -124,3 +133,36 @@ def _dumped(schema: Mapping[str, object]) -> str:
         return json.dumps(schema)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error
+
+
+GENERATION_FILE = "generation_config.json"
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+
+
+def recommended_sampling(directory: Path, base: SamplingParams | None = None) -> SamplingParams:
+    """`base` with what the model in `directory` recommends; raises ModelError where that makes no sense."""
+    base, path = base or SamplingParams(), directory / GENERATION_FILE
+    said = read_json(path)
+    numbers = {name: _number(said, name, getattr(base, name), path) for name in _NUMBERS}
+    top_k = said.get("top_k")
+    if top_k is not None and (not isinstance(top_k, int) or isinstance(top_k, bool)):
+        raise ModelError(f"{path}: top_k is {top_k!r}, and should be a whole number")
+    try:
+        return SamplingParams(
+            temperature=numbers["temperature"],
+            top_p=numbers["top_p"],
+            min_p=numbers["min_p"],
+            repetition_penalty=numbers["repetition_penalty"],
+            top_k=base.top_k if top_k is None else max(top_k, 0),
+        )
+    except InvalidRequestError as error:
+        raise ModelError(f"{path} recommends what cannot be: {error}") from error
+
+
+def _number(said: dict[str, object], name: str, default: float, path: Path) -> float:
+    value = said.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ModelError(f"{path}: {name} is {value!r}, and should be a number")
+    return float(value)

@@ -1,4 +1,7 @@
-"""What the next step computes: a pure function of who waits, who runs and what the cache has.
+"""What the engine hands back. Immutable, and free of tensors: it can be kept, sent and pickled.
+
+~~~~
+What the next step computes: a pure function of who waits, who runs and what the cache has.
 
 There is one rule. Of each sequence `num_computed_tokens` chases `num_tokens`, under one budget of tokens for the
 step; those that run come first, and of those the ones that lack a single token. Prompts in pieces, prefixes found in
@@ -10,11 +13,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from mac_runner.nano.cache import CacheView, blocks_for
 from mac_runner.nano.config import SchedulerConfig
-from mac_runner.nano.kv_cache import CacheView, blocks_for
-from mac_runner.nano.outputs import SchedulerOutput, Work
+
+
+class Work(NamedTuple):
+    """So many tokens of this sequence are computed in this step."""
+
+    seq_id: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOutput:
+    """What one step does."""
+
+    work: tuple[Work, ...] = ()
+    admitted_seqs: tuple[int, ...] = ()
+    preempted_seqs: tuple[int, ...] = ()
+    prefill_seqs: tuple[int, ...] = ()
+    decode_seqs: tuple[int, ...] = ()
+
 
 PASSED_OVER_MAX = 16
 """How many that wait for what others compute are looked at in a step; it bounds the step's cost."""

@@ -15,6 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
+from mac_runner.nano.checkpoint import read_json
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
 Variables = Mapping[str, object]
@@ -151,19 +152,6 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except ValueError as error:
         raise ModelError(f"{path} is no text in UTF-8: {error}") from error
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """The object in a JSON file; empty if there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} holds no JSON object")
-    return content
 
 
 def _read_template(directory: Path, settings: Mapping[str, object]) -> str | None:

@@ -33,14 +33,13 @@ from mac_runner.nano import (
     TrainingSample,
 )
 from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.forward_batch import ForwardBatch, Span
-from mac_runner.nano.linear import can_pack
+from mac_runner.nano.attention import ForwardBatch, Span
+from mac_runner.nano.checkpoint import read_state_dict
+from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel import group, ranks
-from mac_runner.nano.parallel.group import has_ordered_memory
+from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
-from mac_runner.nano.parallel.shard import Shard
 from mac_runner.nano.runner import ModelRunner, Prepared
-from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 
 CPU = torch.device("cpu")
@@ -467,7 +466,7 @@ WAITING_PROGRAM = """
 import sys, time
 from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams
 from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.forward_batch import Piece, make_batch
+from mac_runner.nano.attention import Piece, make_batch
 engine = InferenceEngine(EngineConfig(model_path=sys.argv[1], tensor_parallel_size=2, num_threads=1, num_blocks=100))
 engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2))
 engine._runner._ranks.tell(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))

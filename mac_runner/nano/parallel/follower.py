@@ -18,10 +18,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from threading import Event, Lock, Thread
 
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.parallel.group import GatherMemory, MemoryGroup, TorchGroup, join_store
-from mac_runner.nano.parallel.messages import (
+from mac_runner.nano.parallel.group import GatherMemory, MemoryGroup, Shard, TorchGroup, join_store
+from mac_runner.nano.parallel.ranks import (
     Action,
     Begin,
     Build,
@@ -30,13 +31,11 @@ from mac_runner.nano.parallel.messages import (
     Install,
     Join,
     OpenStore,
+    Parcel,
     Plain,
     Stop,
 )
-from mac_runner.nano.parallel.parcel import Parcel
-from mac_runner.nano.parallel.shard import Shard
 from mac_runner.nano.runner import ModelRunner, Prepared
-from mac_runner.nano.threads import ThreadPin
 
 _LOOK_S = 1.0
 """How often it is made sure that rank 0 is there, should its end not be told: a child of its own may hold the pipe."""

@@ -1,4 +1,14 @@
-"""The other ranks as rank 0 sees them: processes that are started, told, watched and ended.
+"""A state dict in memory that processes share: written once by rank 0, and mapped by every rank that builds from it.
+
+~~~~
+What rank 0 tells the others, and what they answer. Plain, and in order: every rank does the same in the same order.
+
+A `ForwardBatch` is told as it is and not answered, for the gathers answer it. Everything else is an `Order` with a
+number, answered by `Done` with that number when it has been done; `Stop` is answered by the end of the process.
+
+
+~~~~
+The other ranks as rank 0 sees them: processes that are started, told, watched and ended.
 
 Each is a fresh interpreter, tied to this process twice. Over a pair of sockets it is told what to do and answers; from
 its standard input nothing ever comes, but its end tells a rank that this process is gone, however it went. A thread
@@ -8,6 +18,7 @@ it was and of what it died. No port, no file and no memory has a name, so engine
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import signal
@@ -15,17 +26,149 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from threading import Condition, Event, Lock, Thread
+from typing import NamedTuple
 
+import torch
+
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import StateDict
+from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.parallel.messages import Action, Done, Failed, Order, Stop
+from mac_runner.nano.parallel.group import GatherMemory, anonymous_memory
+
+_ALIGNMENT_BYTES = 64
+
+
+class _Place(NamedTuple):
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    first_byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What is where in the memory."""
+
+    num_bytes: int
+    places: tuple[_Place, ...]
+
+    def unpack(self, fd: int) -> dict[str, torch.Tensor]:
+        """The tensors, in the memory itself, which is given back with the last of them."""
+        memory = mmap.mmap(fd, self.num_bytes)
+        return {
+            name: torch.frombuffer(memory, dtype=dtype, count=_count(shape), offset=first_byte).view(shape)
+            for name, dtype, shape, first_byte in self.places
+        }
+
+
+def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
+    """The tensors of these names as a parcel, and the descriptor of its memory, which is the caller's to close."""
+    places, end = list[_Place](), 0
+    for name in names:
+        tensor = state_dict[name]
+        places.append(_Place(name, tensor.dtype, tuple(tensor.shape), end))
+        end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    parcel, fd = Parcel(end, tuple(places)), anonymous_memory(end)
+    for name, tensor in parcel.unpack(fd).items():
+        tensor.copy_(state_dict[name].detach())
+    return parcel, fd
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Become a rank of this engine: the first order, before there are weights."""
+
+    config: EngineConfig
+    model_config: ModelConfig
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Make a model of the weights whose memory follows, and keep it as `ticket`; forget the models of other tickets.
+
+    It is done beside the batches that follow.
+    """
+
+    ticket: int
+    parcel: Parcel
+    forgotten: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Compute with the model kept as `ticket` from now on."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Gather with the others: through the memory that follows, or over torch.distributed, whose store has this port."""
+
+    by: GatherMemory | int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """Take KV memory of so many blocks, empty."""
+
+    num_blocks: int
+
+
+class Plain(StrEnum):
+    """Orders that say everything by their name."""
+
+    COUNT_BLOCKS = "count_blocks"  # Answered by how many blocks this rank has memory for.
+    DROP_STORE = "drop_store"
+    DROP_WEIGHTS = "drop_weights"
+
+
+Action = Begin | Build | Install | Join | OpenStore | Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something to do."""
+
+    number: int
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End, in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The order of this number has been carried out; `value` is what it asked for."""
+
+    number: int
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This rank can do no more: what happened, and where."""
+
+    message: str
+    trace: str
+
 
 FOLLOWER = "mac_runner.nano.parallel.follower"
 ORDER_S_MAX = 1800.0

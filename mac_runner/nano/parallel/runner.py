@@ -14,26 +14,25 @@ from itertools import count
 
 import torch
 
-from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.architecture import ModelConfig, check_state_dict, expected_shapes
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.linear import MIN_ROWS
+from mac_runner.nano.model import MIN_ROWS
 from mac_runner.nano.parallel.group import (
     GatherMemory,
     Group,
     MemoryGroup,
+    Shard,
     TorchGroup,
     anonymous_memory,
     has_ordered_memory,
     host_store,
+    require_divisible,
 )
-from mac_runner.nano.parallel.messages import Begin, Build, Install, Join, OpenStore, Plain
-from mac_runner.nano.parallel.parcel import pack
-from mac_runner.nano.parallel.ranks import Ranks
-from mac_runner.nano.parallel.shard import Shard, require_divisible
+from mac_runner.nano.parallel.ranks import Begin, Build, Install, Join, OpenStore, Plain, Ranks, pack
 from mac_runner.nano.runner import ModelRunner, Prepared, Runner
-from mac_runner.nano.weights import StateDict, check_state_dict, expected_shapes
 
 
 def make_runner(config: EngineConfig, model_config: ModelConfig, state_dict: StateDict, num_threads: int) -> Runner:

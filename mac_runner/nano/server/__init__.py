@@ -8,9 +8,8 @@ ASGI server, `serving(app, listener, …)` puts it on a socket. What a client as
 from __future__ import annotations
 
 from mac_runner.nano.server.app import build_app
-from mac_runner.nano.server.body_budget import BodyBudget
-from mac_runner.nano.server.opening import open_service
-from mac_runner.nano.server.service import Service, Times
-from mac_runner.nano.server.serving import bound, serving
+from mac_runner.nano.server.gates import BodyBudget
+from mac_runner.nano.server.lifecycle import bound, serving
+from mac_runner.nano.server.service import Service, Times, open_service
 
 __all__ = ["BodyBudget", "Service", "Times", "bound", "build_app", "open_service", "serving"]

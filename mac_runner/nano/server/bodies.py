@@ -1,25 +1,39 @@
-"""Bytes from a client → a checked request. Pure: every way in which they can be wrong is a RefusedError."""
+"""Every bound of the server. Units come last in the names.
+
+~~~~
+Bytes from a client → a checked request. Pure: every way in which they can be wrong is a RefusedError.
+
+~~~~
+Between ASGI and the handlers: bodies within bounds, answers as JSON, streams that end when the client leaves."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from concurrent.futures import Executor
 from typing import Annotated, TypeAlias, TypeVar
 
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, from_json
+from starlette.requests import ClientDisconnect
 
-from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX, JSON_PARTS_MAX, QUOTED_CHARS_MAX
-from mac_runner.nano.server.refusals import RefusedError, invalid
+from mac_runner.nano.server.answers import QUOTED_CHARS_MAX, ClientGoneError, Refusal, RefusedError, invalid
 
+BODY_S_MAX = 60.0
+"""How long a body may take to arrive."""
+BODY_BYTES_AT_ONCE_MAX = 64 << 10
+"""A longer body is parsed on a thread, one at a time."""
+JSON_PARTS_MAX = 100_000
+"""Arrays and objects in one body. Each takes some hundred bytes to parse, so 8 MiB of them would take 1.4 GB."""
+MESSAGES_MAX = 10_000
+TOP_LOGPROBS_MAX = 20
 PROBLEMS_TOLD_MAX = 3
 PROBLEMS_LISTED_MAX = 1_000
 """More are only counted: it takes long to list millions."""
-
 # Strings are skipped whole; the last one may lack its end. Possessive, so each byte is looked at once.
 _STRING_OR_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]', re.DOTALL)
-
 _QUOTE = ord('"')
-
 Item = TypeVar("Item")
 Many: TypeAlias = Annotated[tuple[Item, ...], Field(fail_fast=True)]
 """An array in a request. The first item at fault ends the look at it: there may be millions."""
@@ -92,3 +106,30 @@ def _place(problem: ErrorDetails, sent: object) -> str:
             steps.append(str(part))
             sent = sent[part] if is_there else None  # type: ignore[index]
     return ".".join(steps)
+
+
+async def read_request(kind: type[Parsed], request: Request, thread: Executor) -> Parsed:
+    """The body of a request, checked. What type it says it is does not matter: many say nothing true.
+
+    Long bodies are parsed on `thread`, one after the other: parsed, JSON takes many times its bytes for a moment.
+    """
+    content = await read_bytes(request)
+    if len(content) <= BODY_BYTES_AT_ONCE_MAX:
+        return parse_body(kind, content)
+    return await asyncio.get_running_loop().run_in_executor(thread, parse_body, kind, content)
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The body of a request. Raises RefusedError when it is too large or does not arrive."""
+    # One buffer: as an object of its own each chunk of one byte would take forty times as much.
+    content = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            async for chunk in request.stream():
+                content += chunk
+    except TimeoutError:
+        message = f"no whole body within {BODY_S_MAX:.0f} s"
+        raise RefusedError(Refusal(status=408, message=message, hangs_up=True)) from None
+    except ClientDisconnect:
+        raise ClientGoneError("the client left in the middle of its request") from None
+    return bytes(content)

@@ -1,17 +1,108 @@
-"""What a request passes before its path is looked up: the key, then the size of its body. ASGI middleware."""
+"""Every bound of the server. Units come last in the names.
+
+~~~~
+Keys that clients bring as `Authorization: Bearer KEY`, compared in constant time.
+
+~~~~
+The memory that the bodies of all requests may take together. Pure.
+
+A request holds its share until it is answered: its prompt stays in memory while it waits for the engine. The first
+BODY_BYTES_FREE of each body are not counted, so ordinary requests are served while long ones take up the budget.
+
+
+~~~~
+What a request passes before its path is looked up: the key, then the size of its body. ASGI middleware."""
 
 from __future__ import annotations
 
+import hmac
+from hashlib import sha256
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mac_runner.nano.server.body_budget import BodyBudget, body_too_large
-from mac_runner.nano.server.keys import Key
-from mac_runner.nano.server.limits import BODY_BYTES_MAX
-from mac_runner.nano.server.refusal_answers import refusal_answer
-from mac_runner.nano.server.refusals import Refusal, RefusedError
+from mac_runner.nano.server.answers import RETRY_AFTER_S, Refusal, RefusedError, refusal_answer
+
+BODY_BYTES_MAX = 8 << 20
+BODIES_BYTES_MAX = 256 << 20
+"""What the bodies of all requests may take together, without the first BODY_BYTES_FREE of each."""
+BODY_BYTES_FREE = 64 << 10
+_SCHEME: Final = "bearer"
+_ENCODING: Final = "latin-1"
+"""Of header values, each byte of which is a character."""
+
+
+class Key:
+    """A key, of which only the digest is kept: neither `repr` nor a traceback can show it."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, text: str) -> None:
+        self._digest = sha256(text.encode()).digest()
+
+    def require(self, headers: Headers) -> None:
+        """Raises RefusedError for headers that do not carry the key."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # Digests have one length, so the time says nothing about the length of the key.
+        is_right = hmac.compare_digest(sha256(token.strip().encode(_ENCODING)).digest(), self._digest)
+        if scheme.lower() != _SCHEME or not is_right:
+            message = "the key is missing or wrong: send it as Authorization: Bearer KEY"
+            raise RefusedError(
+                Refusal(status=401, message=message, kind="authentication_error", code="invalid_api_key")
+            )
+
+
+class BodyBudget:
+    """Counts bytes that have arrived, not bytes that a header declares."""
+
+    def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+
+    def share(self) -> BodyShare:
+        """The share of a new request, which holds nothing yet."""
+        return BodyShare(self)
+
+
+class BodyShare:
+    """What one request holds of the budget."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._size_bytes = 0
+        self._held_bytes = 0
+
+    def grow(self, num_bytes: int) -> None:
+        """Count bytes that have arrived. Raises RefusedError where they are too many: of this body, or of all."""
+        size_bytes = self._size_bytes + num_bytes
+        if size_bytes > BODY_BYTES_MAX:
+            raise body_too_large()
+        held_bytes = max(size_bytes - BODY_BYTES_FREE, 0)
+        more_bytes = held_bytes - self._held_bytes
+        if more_bytes and self._budget.held_bytes + more_bytes > self._budget.bytes_max:
+            raise RefusedError(
+                Refusal(
+                    status=503,
+                    message="server busy: the bodies of all requests together take up the memory kept for them",
+                    kind="server_error",
+                    code="server_busy",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            )
+        self._size_bytes, self._held_bytes = size_bytes, held_bytes
+        self._budget.held_bytes += more_bytes
+
+    def release(self) -> None:
+        """Give everything back."""
+        self._budget.held_bytes -= self._held_bytes
+        self._size_bytes = self._held_bytes = 0
+
+
+def body_too_large() -> RefusedError:
+    """A body beyond BODY_BYTES_MAX, whether declared or received."""
+    return RefusedError(Refusal(status=413, message=f"the body has more than {BODY_BYTES_MAX} bytes"))
+
 
 _OPEN_PATHS: Final = ("/health", "/metrics")
 """Probes and scrapers bring no key, and learn nothing about requests here."""

@@ -1,21 +1,155 @@
-"""One engine and what its server knows of the model: takes jobs, gives back what becomes of them."""
+"""What the server tells of its model: the answers to lists and inquiries are made of it.
+
+~~~~
+What is asked of the engine, whichever protocol it came by.
+
+~~~~
+One engine and what its server knows of the model: takes jobs, gives back what becomes of them.
+
+~~~~
+From an engine's configuration to a service that is ready to answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import NamedTuple
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError
-from mac_runner.nano.outputs import Delta, TrainingSample
-from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.server.card import ModelCard
-from mac_runner.nano.server.job import Job, tokens_of
-from mac_runner.nano.server.refusals import given_up, unknown_model
+from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
+from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.server.answers import given_up, unknown_model
+from mac_runner.nano.tokenizer import Tokenizer
+
+_SHORT = (("B", 1_000_000_000), ("M", 1_000_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """A served model. `digest` tells two directories apart; it is made of their files' names, sizes and times."""
+
+    name: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    context_tokens: int
+    size_bytes: int
+    changed_unix_s: float
+    digest: str
+    template: str
+    shape: ModelConfig
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the chat template has a switch for thinking, as Qwen3's has."""
+        return "enable_thinking" in self.template
+
+    @property
+    def parameter_size(self) -> str:
+        """How many parameters, as people say it."""
+        for unit, size in _SHORT:
+            if self.num_parameters >= size:
+                return f"{self.num_parameters / size:.1f}{unit}"
+        return f"{self.num_parameters / 1000:.0f}K"
+
+
+def card_of(engine: InferenceEngine, name: str | None) -> ModelCard:
+    """The card of a loaded model, under the name of its directory or on the hub unless another is given."""
+    files = sorted(path for path in engine.directory.iterdir() if path.is_file())
+    stats = [(path.name, path.stat()) for path in files]
+    weights = [stat.st_size for file, stat in stats if file.endswith(".safetensors")]
+    marks = "\n".join(f"{file} {stat.st_size} {stat.st_mtime_ns}" for file, stat in stats)
+    tokenizer = engine.tokenizer
+    return ModelCard(
+        name=name or _name_of(engine.config.model_path),
+        architecture=engine.model_config.architecture,
+        num_parameters=sum(prod(shape) for shape in expected_shapes(engine.model_config).values()),
+        dtype=engine.model_config.dtype,
+        context_tokens=engine.max_model_len,
+        size_bytes=sum(weights),
+        changed_unix_s=max((stat.st_mtime for _, stat in stats), default=0.0),
+        digest=hashlib.sha256(marks.encode()).hexdigest(),
+        template=(tokenizer.chat_template or "") if tokenizer is not None else "",
+        shape=engine.model_config,
+    )
+
+
+def _name_of(model_path: str) -> str:
+    directory = Path(model_path).expanduser()
+    return directory.resolve().name if directory.is_dir() else model_path
+
+
+ANY_OBJECT = json.dumps({"type": "object"})
+"""The schema of what is asked for as JSON and no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """Messages for the model's chat template, and what else the template is given."""
+
+    messages: tuple[Mapping[str, str], ...]
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Prompts to be completed alike.
+
+    `params.max_tokens` holds unless `is_open_ended`: then a completion may fill what is left of the context.
+    `context_tokens` is a context shorter than the model's that the client asks for. `thinks` says that the model is to
+    think first, and its thought to be told apart from the answer.
+    """
+
+    prompts: tuple[str | tuple[int, ...] | Chat, ...]
+    params: SamplingParams
+    num_samples: int = 1
+    is_open_ended: bool = False
+    context_tokens: int | None = None
+    thinks: bool = False
+
+
+def tokens_of(
+    prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None, context_tokens: int
+) -> tuple[int, ...]:
+    """The tokens of a prompt.
+
+    Raises InvalidRequestError, and PromptTooLongError for a text that cannot fit, before it is tokenised.
+    """
+    if isinstance(prompt, tuple):
+        return prompt
+    if tokenizer is None:
+        raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
+    is_chat = isinstance(prompt, Chat)
+    text = tokenizer.chat_text(list(prompt.messages), prompt.variables) if isinstance(prompt, Chat) else prompt
+    chars_max = tokenizer.chars_max(context_tokens)
+    if chars_max is not None and len(text) > chars_max:
+        raise PromptTooLongError(
+            f"the prompt has {len(text)} characters, more than the context of {context_tokens} tokens can hold"
+        )
+    return tuple(tokenizer.encode(text, add_special_tokens=not is_chat))
+
+
+def schema_text(schema: object) -> str:
+    """A JSON schema as the engine takes it."""
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def overlaid(defaults: SamplingParams, given: Mapping[str, object]) -> SamplingParams:
+    """`defaults` with the settings that were given; None is none. Raises InvalidRequestError."""
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(defaults, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +279,24 @@ class Service:
 
     def _context(self, job: Job) -> int:
         return min(self.context_tokens, job.context_tokens or self.context_tokens)
+
+
+@asynccontextmanager
+async def open_service(config: EngineConfig, *, times: Times, name: str | None = None) -> AsyncIterator[Service]:
+    """An engine that runs, and what its server knows of the model; shut down at the end. Raises NanoError."""
+    engine = AsyncEngine(config)
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nano-tokens")
+    try:
+        await engine.start()
+        stats = await engine.stats()
+        yield Service(
+            engine,
+            card_of(engine.engine, name),
+            recommended_sampling(engine.engine.directory),
+            cache_tokens=stats.num_blocks * config.block_size,
+            times=times,
+            thread=thread,
+        )
+    finally:
+        await engine.shutdown()
+        thread.shutdown()

@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mac_runner.nano import EngineStats, Tokenizer
-from mac_runner.nano.server import wire
-from mac_runner.nano.server.bodies import Parsed, parse_body
-from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX
+from mac_runner.nano.server import bodies
+from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -190,7 +189,7 @@ def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypa
         threads.append(current_thread().name)
         return parse_body(kind, content)
 
-    monkeypatch.setattr(wire, "parse_body", noting)
+    monkeypatch.setattr(bodies, "parse_body", noting)
 
     async def scene(_: Served, client: httpx.AsyncClient) -> None:
         for size in (10, BODY_BYTES_AT_ONCE_MAX):
@@ -256,7 +255,7 @@ def test_client_that_leaves_in_the_middle_of_its_body_harms_nobody(model: Path) 
 
 def test_body_that_does_not_arrive_is_not_waited_for(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bound is a minute, which nobody wants to spend here.
-    monkeypatch.setattr(wire, "BODY_S_MAX", 0.01)
+    monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
 
     async def scene(server: Served, _: httpx.AsyncClient) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TrainingSample
-from mac_runner.nano.server.openai_api import events_of
-from mac_runner.nano.server.openai_replies import Envelope
+from mac_runner.nano.server.openai import Envelope, events_of
 from mac_runner.nano.server.service import Generation
 
 SAMPLE = TrainingSample(

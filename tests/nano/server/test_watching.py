@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.nano import EngineState, EngineStats, errors
-from mac_runner.nano.server.health import Health, ProgressWatch
-from mac_runner.nano.server.limits import QUOTED_CHARS_MAX, STALL_S_MAX
-from mac_runner.nano.server.metrics import Tally, exposition
-from mac_runner.nano.server.refusals import refusal_of
+from mac_runner.nano.server.answers import QUOTED_CHARS_MAX, refusal_of
+from mac_runner.nano.server.metrics import STALL_S_MAX, Health, ProgressWatch, Tally, exposition
 
 RUNNING = EngineState.RUNNING
 

@@ -18,9 +18,8 @@ Floats: TypeAlias = Any
 """A flat array of float32, or of bfloat16 as int16."""
 Ints: TypeAlias = Any
 """An array of int64."""
-
 _HERE = Path(__file__).parent
-_BUILT_FROM = ("compiling.py", "vectors.py")
+_BUILT_FROM = ("compiler.py", "vectors.py")
 """What all kernels are made of, beside the file in which each is written."""
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
 
-from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.outputs import CacheAllocation, CacheHit
+from mac_runner.nano.cache.base import BlockCounts, CacheAllocation, CacheHit, NoBlocksError, blocks_for, hit_limit
 
 _KEY_BYTES = 16
 HashFunction = Callable[[Sequence[int], int], int]

@@ -17,11 +17,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from mac_runner.nano.compiling import Floats, compiled
+from mac_runner.nano.cpu.compiler import Floats, compiled
 
 LANES = 16
 _ROWS = (4, 2, 1)
-
 _FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
 _LOG2_E = 1.4426950408889634
@@ -43,6 +42,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 _vector, _float, _index = Vector(), types.float32, types.intp
+
 
 # What follows is called by compiled code. Each function is run once, by the compiler: it is given the types of its
 # arguments, and returns the operation's own types and what generates its instructions.

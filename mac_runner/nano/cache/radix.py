@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.outputs import CacheAllocation, CacheHit
+from mac_runner.nano.cache.base import BlockCounts, CacheAllocation, CacheHit, NoBlocksError, blocks_for, hit_limit
 
 Key = tuple[int, ...]
 

@@ -1,4 +1,7 @@
-"""Which block of the KV cache belongs to whom: the protocol of the two prefix caches. Bookkeeping only, no tensors.
+"""What the engine hands back. Immutable, and free of tensors: it can be kept, sent and pickled.
+
+~~~~
+Which block of the KV cache belongs to whom: the protocol of the two prefix caches. Bookkeeping only, no tensors.
 
 A block holds the KV of `block_size` consecutive tokens. A sequence acquires blocks when it is admitted: first those
 that hold a prefix of its tokens already, which it shares and may only read, then fresh ones, which it alone writes.
@@ -17,9 +20,23 @@ The version of the weights is the root of every key, so what was computed with o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from mac_runner.nano.outputs import CacheAllocation, CacheHit
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheAllocation:
+    """The blocks a sequence was given, and how many of its tokens are in them already."""
+
+    block_ids: tuple[int, ...]
+    cached_length: int
+
+
+class CacheHit(NamedTuple):
+    """What the prefix cache has of some tokens, and how many blocks of that nobody holds at the moment."""
+
+    num_tokens: int
+    num_idle_blocks: int
 
 
 class BlockCounts(NamedTuple):

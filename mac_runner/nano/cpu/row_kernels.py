@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mac_runner.nano.compiling import Floats, Ints, compiled, flat
-from mac_runner.nano.vectors import (
+from mac_runner.nano.cpu.compiler import Floats, Ints, compiled, flat
+from mac_runner.nano.cpu.vectors import (
     LANES,
     add,
     exp_from,

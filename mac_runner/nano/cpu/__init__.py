@@ -1,0 +1,1 @@
+"""What runs on a CPU: threads, kernels compiled by numba, attention over the cache."""
