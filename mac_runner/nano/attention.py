@@ -1,15 +1,9 @@
-"""What one forward pass computes, as plain numbers: the same for every rank, and easily sent.
+"""Attention over the KV cache: what a pass computes, the protocol of attention, and torch's implementation.
 
-~~~~
-Attention over the KV cache: what the model asks of it, and which of the two implementations answers.
-
-On a CPU kernels of our own are compiled (`compiled_attention`): they read blocks where they lie, for all sequences in
-one pass, and give a token the same bits whoever is computed beside it. Elsewhere torch computes (`torch_attention`),
-sequence by sequence.
-
-
-~~~~
-Attention by torch alone, for any device: each sequence by itself, its keys and values gathered from their slots."""
+A `ForwardBatch` is what one forward pass computes, as plain numbers: the same for every rank, and easily sent. On a
+CPU compiled kernels attend (`cpu/attention.py`). They read blocks in place, for all sequences in one pass, and give a
+token the same bits whatever is computed beside it. On other devices torch attends, one sequence after the other.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +18,7 @@ from mac_runner.nano.architecture import ModelConfig
 
 
 class Span(NamedTuple):
-    """The rows of one sequence: tokens `start` to `start + num_tokens` of it, with its table of blocks."""
+    """The rows of one sequence: its tokens from `start` to `start + num_tokens`, and its table of blocks."""
 
     first_row: int
     num_tokens: int
@@ -34,9 +28,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardBatch:
-    """Tokens of several sequences one behind the other, each row knowing its place.
+    """Tokens of several sequences, one row each, with their positions.
 
-    `slots` says where in the KV cache a row's keys and values go, `logit_rows` which rows' logits are wanted.
+    `slots` are the places of the rows' keys and values in the KV cache, `logit_rows` the rows whose logits are wanted.
     """
 
     token_ids: tuple[int, ...]
@@ -47,7 +41,7 @@ class ForwardBatch:
 
 
 class Piece(NamedTuple):
-    """The next `num_tokens` of a sequence to compute, and its table."""
+    """The next `num_tokens` of a sequence to compute, and its table of blocks."""
 
     tokens: Sequence[int]
     start: int
@@ -56,7 +50,7 @@ class Piece(NamedTuple):
 
 
 def make_batch(pieces: Iterable[Piece], block_size: int) -> ForwardBatch:
-    """Lay pieces one behind the other. Logits are wanted of those that end with the sequence's last token."""
+    """Join pieces to a batch. Logits are wanted for those that end with the sequence's last token."""
     token_ids, positions, slots = list[int](), list[int](), list[int]()
     spans, logit_rows = list[Span](), list[int]()
     for tokens, start, num_tokens, block_ids in pieces:
@@ -78,20 +72,20 @@ def make_batch(pieces: Iterable[Piece], block_size: int) -> ForwardBatch:
 
 
 class Attention(Protocol):
-    """One batch's reading and writing of the cache, prepared once for all layers."""
+    """How one batch reads and writes the cache; prepared once for all layers."""
 
     def attend(self, index: int, qkv: torch.Tensor, head_norms: torch.Tensor | None) -> torch.Tensor:
-        """What the rows of layer `index` attend to: [rows, heads x dim].
+        """Attend in layer `index`: [rows, heads x dim].
 
         `qkv` is [rows, (heads + 2 x KV heads) x dim], not yet rotated. Its keys and values go into the cache.
         `head_norms`, if the model has them, are weights [2, dim] for queries and keys, in float32. Rows beyond the
-        batch's belong to nobody and attend to nothing.
+        batch's are padding, and attend to nothing.
         """
         ...
 
 
 class KVStore(Protocol):
-    """The memory behind the blocks: in every layer a slot for every token."""
+    """The memory behind the blocks: a slot for every token in every layer."""
 
     def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> Attention:
         """Prepare for a batch. The rotations are [positions, dim], in float32; the sine carries the sign."""
@@ -101,7 +95,7 @@ class KVStore(Protocol):
 def make_kv_store(
     config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, compiled: bool
 ) -> KVStore:
-    """Memory for so many blocks, on this device. Raises ConfigError for what the kernels cannot be compiled for."""
+    """Memory for so many blocks. Raises ConfigError for settings that the compiled kernels do not have."""
     if compiled:
         from mac_runner.nano.cpu.attention import CompiledKVStore
 
@@ -112,12 +106,12 @@ def make_kv_store(
 
 
 def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
-    """What one token's keys and values take in all layers."""
+    """The bytes of one token's keys and values in all layers."""
     return config.num_layers * 2 * config.num_kv_heads * config.head_dim * int(dtype.itemsize)
 
 
 class TorchKVStore:
-    """Keys and values as [layer, 2, slot, KV head, dim]."""
+    """Keys and values as [layer, 2, slot, KV head, dim], read by torch."""
 
     def __init__(
         self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
@@ -125,7 +119,7 @@ class TorchKVStore:
         self.config = config
         self.block_size = block_size
         shape = (config.num_layers, 2, num_blocks * block_size, config.num_kv_heads, config.head_dim)
-        # Zeros, for a product with what memory held before could be NaN.
+        # Zeros, because a product with earlier contents of the memory could be NaN.
         self.memory = torch.zeros(shape, dtype=dtype, device=device)
 
     def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> TorchAttention:
@@ -133,7 +127,7 @@ class TorchKVStore:
         return TorchAttention(self, batch, cosine, sine)
 
     def slots(self, span: Span) -> torch.Tensor:
-        """Where the keys of a sequence lie that its last row sees."""
+        """The slots of the keys that a sequence's last row sees."""
         device = self.memory.device
         starts = torch.tensor(span.block_ids, device=device).unsqueeze(1) * self.block_size
         return (starts + torch.arange(self.block_size, device=device)).flatten()[: span.start + span.num_tokens]
@@ -174,7 +168,7 @@ class TorchAttention:
         return pad(attended, (0, 0, 0, len(qkv) - len(attended)))
 
     def _turn(self, heads: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
-        """Normalize heads, if they are, and turn each pair (i, i + dim/2) of their numbers by its angle."""
+        """Normalize heads if the model does, and turn each pair (i, i + dim/2) of their numbers by its angle."""
         if norm is not None:
             heads = rms_norm(heads, heads.shape[-1:], norm, self._store.config.rms_norm_eps)
         turned = heads * self._cosine + heads.roll(heads.shape[-1] // 2, dims=-1) * self._sine
@@ -182,7 +176,7 @@ class TorchAttention:
 
 
 def _sees(span: Span, window: int | None, device: torch.device) -> torch.Tensor | None:
-    """Which keys each row may look at: [rows, keys]; None if all may look at all."""
+    """The mask [rows, keys] of the keys that each row sees; None if all see all."""
     end = span.start + span.num_tokens
     if span.num_tokens == 1 and window is None:
         return None

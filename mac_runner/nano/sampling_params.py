@@ -1,10 +1,7 @@
-"""What is asked of one request: how tokens are chosen, and when to stop. Frozen, and checked as it is built.
+"""The settings of one request: how tokens are chosen, and when to stop. Frozen, and checked as they are built.
 
-~~~~
-How a model's makers recommend to choose its tokens: the sampling settings of its `generation_config.json`.
-
-What serves a model begins from these where a request leaves a setting open, as other servers do. `InferenceEngine`
-itself does not look at them: it does what it is told.
+`recommended_sampling` reads the settings that a model's makers recommend, from its `generation_config.json`. Servers
+begin from these where a request leaves a setting open. `InferenceEngine` itself does not look at them.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from mac_runner.nano.checkpoint import read_json
+from mac_runner.nano.checkpoint import read_settings
 from mac_runner.nano.config import are_texts, are_token_ids, is_number, is_whole
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
@@ -25,14 +22,14 @@ LOGPROBS_MAX = 100
 STOPS_MAX = 64
 CHOICES_MAX = 10_000
 FACTOR_MAX = 100
-"""And one over it: the bounds of `repetition_penalty`. Beyond them logits leave what float32 tells apart."""
+"""`repetition_penalty` lies between 1 / FACTOR_MAX and this. Beyond it logits exceed the precision of float32."""
 PENALTY_MAX = 100
 _TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
     "stop": ((list,), tuple),
     "choices": ((list,), tuple),
     "stop_token_ids": ((list, tuple, set), frozenset),
 }
-"""What is taken for another kind, and what that is."""
+"""The kinds that are converted, and the kind that a field holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +37,12 @@ class SamplingParams:
     """How one request's tokens are chosen.
 
     Applied in this order: penalties, the constraint, temperature, `min_p`, `top_k`, `top_p`. A temperature of 0 takes
-    the likeliest token. `seed` makes the request's choices its own, whatever else runs; without it they follow from
-    the engine's seed and the order of requests. `top_logprobs` asks for that many likeliest tokens beside the one
-    chosen. `choices` and `json_schema` constrain what may be said; at most one of them.
+    the likeliest token. With a `seed` the choices do not depend on other requests; without it they follow from the
+    engine's seed and the order of requests. `top_logprobs` is how many of the likeliest tokens to return beside the
+    chosen one. `choices` and `json_schema` constrain the reply; at most one of them.
 
-    Lists are taken for tuples and sets, and a schema as a dict; the fields hold tuples, a frozenset, and the schema's
-    text. Raises InvalidRequestError, which names the setting.
+    Lists are accepted for tuples and sets, and a dict for a schema; the fields hold tuples, a frozenset, and the
+    schema's text. Raises InvalidRequestError, which names the setting.
     """
 
     temperature: float = 1.0
@@ -94,10 +91,10 @@ class SamplingParams:
         self._require(not (self.choices and self.json_schema), "json_schema", "cannot be had together with choices")
 
     def _normalize(self) -> None:
-        """Lists become what the fields hold, and a schema its text; what is of no such kind is left to be refused."""
+        """Convert lists and a schema to what the fields hold; leave other kinds to be refused."""
         for name, (kinds, held_as) in _TAKEN.items():
             if isinstance(given := getattr(self, name), kinds):
-                with suppress(TypeError):  # Of what cannot be in a set.
+                with suppress(TypeError):  # An item that no set can hold.
                     object.__setattr__(self, name, held_as(given))
         schema: Any = self.json_schema
         if isinstance(schema, Mapping):
@@ -109,17 +106,17 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
+        """Whether the likeliest token is always chosen."""
         return self.temperature == 0.0
 
     @property
     def has_penalties(self) -> bool:
-        """Whether what was said before changes what may be said next."""
+        """Whether earlier tokens change the logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @property
     def has_filters(self) -> bool:
-        """Whether unlikely tokens are cut off before one is drawn."""
+        """Whether unlikely tokens are cut off before a draw."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     @property
@@ -136,33 +133,21 @@ def _dumped(schema: Mapping[str, object]) -> str:
 
 
 GENERATION_FILE = "generation_config.json"
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 
 def recommended_sampling(directory: Path, base: SamplingParams | None = None) -> SamplingParams:
-    """`base` with what the model in `directory` recommends; raises ModelError where that makes no sense."""
-    base, path = base or SamplingParams(), directory / GENERATION_FILE
-    said = read_json(path)
-    numbers = {name: _number(said, name, getattr(base, name), path) for name in _NUMBERS}
-    top_k = said.get("top_k")
-    if top_k is not None and (not isinstance(top_k, int) or isinstance(top_k, bool)):
-        raise ModelError(f"{path}: top_k is {top_k!r}, and should be a whole number")
+    """`base` with what the model in `directory` recommends. Raises ModelError for settings that are wrong."""
+    base, recommended = base or SamplingParams(), read_settings(directory / GENERATION_FILE)
+    top_k = recommended.get("top_k", base.top_k)
+    if not isinstance(top_k, int) or isinstance(top_k, bool):
+        raise ModelError(f"{recommended.path}: top_k is {top_k!r}, and should be a whole number")
     try:
         return SamplingParams(
-            temperature=numbers["temperature"],
-            top_p=numbers["top_p"],
-            min_p=numbers["min_p"],
-            repetition_penalty=numbers["repetition_penalty"],
-            top_k=base.top_k if top_k is None else max(top_k, 0),
+            temperature=recommended.number("temperature", base.temperature),
+            top_p=recommended.number("top_p", base.top_p),
+            min_p=recommended.number("min_p", base.min_p),
+            repetition_penalty=recommended.number("repetition_penalty", base.repetition_penalty),
+            top_k=max(top_k, 0),
         )
     except InvalidRequestError as error:
-        raise ModelError(f"{path} recommends what cannot be: {error}") from error
-
-
-def _number(said: dict[str, object], name: str, default: float, path: Path) -> float:
-    value = said.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ModelError(f"{path}: {name} is {value!r}, and should be a number")
-    return float(value)
+        raise ModelError(f"{recommended.path} recommends a wrong setting: {error}") from error

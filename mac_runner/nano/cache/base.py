@@ -1,20 +1,18 @@
-"""What the engine hands back. Immutable, and free of tensors: it can be kept, sent and pickled.
+"""The protocol of the two prefix caches.
 
-~~~~
-Which block of the KV cache belongs to whom: the protocol of the two prefix caches. Bookkeeping only, no tensors.
+A block holds the KV of `block_size` consecutive tokens. A sequence acquires blocks when it is admitted. First come
+those that already hold a prefix of its tokens, which it shares and only reads. Then come fresh ones, which it alone
+writes.
+Blocks become findable when they have been computed (`register`), never before. When a sequence releases its blocks,
+the findable ones keep their contents until their room is needed; the longest unused go first.
 
-A block holds the KV of `block_size` consecutive tokens. A sequence acquires blocks when it is admitted: first those
-that hold a prefix of its tokens already, which it shares and may only read, then fresh ones, which it alone writes.
-Blocks become findable when they have been computed (`register`), never before. When a sequence releases its blocks
-the findable ones stay where they are until their room is needed; the longest unused go first.
+At any moment a block is in exactly one of three states, and `check()` derives them again:
 
-At any moment a block is in exactly one of three states, and `check()` derives it again:
-
-    free      holds nothing that could be found
-    cached    findable, held by nobody: will be taken when there is no free one
+    free      holds nothing findable
+    cached    findable, in no table: is taken when no block is free
     held      in the table of at least one sequence, or on the way to such a block
 
-The version of the weights is the root of every key, so what was computed with other weights cannot be found.
+The version of the weights is the root of every key, so what other weights computed cannot be found.
 """
 
 from __future__ import annotations
@@ -26,21 +24,21 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheAllocation:
-    """The blocks a sequence was given, and how many of its tokens are in them already."""
+    """The blocks of a sequence, and the number of its tokens whose KV they hold already."""
 
     block_ids: tuple[int, ...]
     cached_length: int
 
 
 class CacheHit(NamedTuple):
-    """What the prefix cache has of some tokens, and how many blocks of that nobody holds at the moment."""
+    """How many tokens of a prefix the cache has, and how many of their blocks no sequence holds."""
 
     num_tokens: int
     num_idle_blocks: int
 
 
 class BlockCounts(NamedTuple):
-    """How many blocks are in each state."""
+    """The number of blocks in each state."""
 
     free: int
     cached: int
@@ -48,23 +46,23 @@ class BlockCounts(NamedTuple):
 
 
 class CacheView(Protocol):
-    """What `schedule()` may ask of a cache: questions that change nothing."""
+    """The questions of `schedule()` to a cache; they change nothing."""
 
     @property
     def num_available(self) -> int:
-        """Blocks that could be acquired now: free ones and cached ones."""
+        """The blocks that can be acquired now: free and cached ones."""
         ...
 
     def lookup(self, tokens: Sequence[int]) -> CacheHit:
-        """How much of a prefix is there, at most all but the last token."""
+        """The longest prefix in the cache, at most all but the last token."""
         ...
 
     def num_held(self, seq_id: int) -> int:
-        """Blocks in the table of a sequence; 0 if it has none."""
+        """The number of blocks in a sequence's table; 0 if it has none."""
         ...
 
     def num_reclaimed(self, seq_id: int) -> int:
-        """Blocks that would become available if this sequence let go of its own."""
+        """The number of blocks that would become available if this sequence released its own."""
         ...
 
 
@@ -73,12 +71,12 @@ class KVCache(CacheView, Protocol):
 
     @property
     def block_size(self) -> int:
-        """Tokens in a block."""
+        """The tokens of one block."""
         ...
 
     @property
     def num_blocks(self) -> int:
-        """Blocks in all."""
+        """The blocks in total."""
         ...
 
     def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:
@@ -90,11 +88,11 @@ class KVCache(CacheView, Protocol):
         ...
 
     def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:
-        """Make the blocks findable that the first `num_tokens` fill; their KV must have been computed."""
+        """Make the blocks findable that the first `num_tokens` fill; their KV must be computed."""
         ...
 
     def release(self, seq_id: int) -> None:
-        """Take a sequence's table away."""
+        """Remove a sequence's table."""
         ...
 
     def block_ids(self, seq_id: int) -> list[int]:
@@ -102,11 +100,11 @@ class KVCache(CacheView, Protocol):
         ...
 
     def set_version(self, version: int) -> None:
-        """From now on find and register under this version of the weights only."""
+        """Find and register only under this version of the weights from now on."""
         ...
 
     def flush(self) -> None:
-        """Forget everything that could be found; tables in use stay valid, and register nothing more."""
+        """Forget everything findable; tables in use stay valid, and register nothing more."""
         ...
 
     def counts(self) -> BlockCounts:
@@ -114,22 +112,22 @@ class KVCache(CacheView, Protocol):
         ...
 
     def check(self) -> None:
-        """Derive every invariant again from the tables; raises AssertionError."""
+        """Derive every invariant again from the tables. Raises AssertionError."""
         ...
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:
-    """How many blocks so many tokens take."""
+    """The number of blocks for so many tokens."""
     return -(-num_tokens // block_size)
 
 
 def hit_limit(num_tokens: int, block_size: int) -> int:
-    """The longest prefix that may be found of so many tokens, in whole blocks.
+    """The longest prefix, in whole blocks, that may be found for so many tokens.
 
-    At least the last token is computed anew, for without it there are no logits.
+    The last token is always computed, because the logits come from it.
     """
     return max(num_tokens - 1, 0) // block_size * block_size
 
 
 class NoBlocksError(AssertionError):
-    """More blocks were asked for than are available: the scheduler has made a mistake."""
+    """More blocks were asked for than are available: a bug of the scheduler."""

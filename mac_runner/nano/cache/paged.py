@@ -1,9 +1,8 @@
 """A prefix cache that finds blocks by a hash of all tokens up to their end.
 
-Each full block's key is the hash of its own tokens and its predecessor's key, the first predecessor being the version
-of the weights. A hit is believed only when the tokens are the same too. Equal blocks that were computed side by side
-are not merged: the first one registered is found, the other stays with its sequence, so a table never changes but at
-its end.
+Each full block's key is the hash of its own tokens and its predecessor's key. The first predecessor is the version of
+the weights. A hit counts only when the tokens are equal, too. Equal blocks that were computed side by side are not
+merged: the first one registered is found, the other stays with its sequence. So a table changes only at its end.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HashFunction = Callable[[Sequence[int], int], int]
 
 
 def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = -1) -> int:
-    """The key of a block: of its own tokens and, through `prefix_hash`, of all before them; -1 is the beginning."""
+    """The key of a block: a hash of its tokens and, through `prefix_hash`, of all before; -1 is the beginning."""
     digest = blake2b(prefix_hash.to_bytes(_KEY_BYTES + 1, "little", signed=True), digest_size=_KEY_BYTES)
     digest.update(array("q", token_ids).tobytes())
     return int.from_bytes(digest.digest(), "little")
@@ -30,7 +29,7 @@ def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = -1) -> int:
 
 @dataclass(slots=True)
 class _Block:
-    """What is known of one block. `key` is None while it cannot be found."""
+    """One block. `key` is None while it cannot be found."""
 
     num_holders: int = 0
     key: int | None = None
@@ -39,7 +38,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Table:
-    """One sequence's blocks, and up to where their keys are known; `key` is None if it may register nothing."""
+    """One sequence's blocks; the first `num_keyed` have keys. `key` is None if it may register nothing."""
 
     block_ids: list[int] = field(default_factory=list)
     num_keyed: int = 0
@@ -47,7 +46,7 @@ class _Table:
 
 
 class PagedKVCache:
-    """Blocks found by hash. Every operation is O(blocks concerned); a block that is found again is revived in O(1)."""
+    """Blocks found by hash. Every operation is O(blocks concerned); finding a cached block again is O(1)."""
 
     def __init__(self, num_blocks: int, block_size: int, *, hash_block: HashFunction = compute_block_hash) -> None:
         self._block_size = block_size
@@ -121,7 +120,7 @@ class PagedKVCache:
             self._blocks[block_id].num_holders -= 1
         idle = [block_id for block_id in table if self._blocks[block_id].num_holders == 0]
         self._free.extend(block_id for block_id in idle if self._blocks[block_id].key is None)
-        # From the end, so that of a prefix its end is the longest unused.
+        # In reverse, so that the end of a prefix is taken first.
         self._cached.update((block_id, None) for block_id in reversed(idle) if self._blocks[block_id].key is not None)
 
     def set_version(self, version: int) -> None:  # noqa: D102
@@ -149,7 +148,7 @@ class PagedKVCache:
         assert [block.num_holders for block in self._blocks] == holders
         states = [*self._free, *self._cached, *(i for i, count in enumerate(holders) if count)]
         assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
-        # Behind its computed blocks a sequence writes; those are nobody else's.
+        # A sequence writes behind its computed blocks; no other sequence has those.
         assert all(
             holders[block_id] == 1 for table in self._tables.values() for block_id in table.block_ids[table.num_keyed :]
         )
@@ -159,7 +158,7 @@ class PagedKVCache:
         assert all(self._blocks[i].key is None for i in self._free)
 
     def _find(self, tokens: Sequence[int]) -> list[int]:
-        """The blocks of the longest prefix that is there."""
+        """The blocks of the longest prefix in the cache."""
         found = list[int]()
         for block_id in self._chain(tokens[: hit_limit(len(tokens), self._block_size)]):
             if block_id is None:
@@ -176,7 +175,7 @@ class PagedKVCache:
             yield block_id if block_id is not None and self._blocks[block_id].tokens == part else None
 
     def _register_block(self, block_id: int, tokens: tuple[int, ...], prefix_key: int) -> int | None:
-        """The key under which a block with these tokens is found; None if another's key is in the way."""
+        """The key of a block with these tokens; None if other tokens have the same key."""
         key = self._hash_block(tokens, prefix_key)
         known = self._index.get(key)
         if known is not None:
@@ -187,7 +186,7 @@ class PagedKVCache:
         return key
 
     def _take(self) -> int:
-        """A block for a sequence that alone may write it."""
+        """A block that one sequence alone may write."""
         if self._free:
             block_id = self._free.popleft()
         elif self._cached:

@@ -1,11 +1,8 @@
-"""Which part of a model is a rank's: rows of every matrix, and with them whole heads. Pure.
+"""Ranks: which part of a model each has, and how they gather what each has computed.
 
-~~~~
-The gather: every rank brings the columns it has computed, and every rank gets all of them.
-
-Two ways. Over torch.distributed, with gloo on a CPU and NCCL on GPUs. Or through memory that all ranks of a CPU have
-mapped, which takes a tenth of the time; it relies on other processes seeing a rank's writes in the order in which they
-were made, and that x86-64 alone promises. With a single rank there is nothing to gather.
+At a gather every rank brings the columns it has computed, and every rank gets all of them. There are two ways. Over
+torch.distributed: gloo on a CPU, NCCL on GPUs. Or through memory that all ranks of a CPU have mapped, which takes a
+tenth of the time. It relies on other processes seeing a rank's writes in their order, which only x86-64 promises.
 """
 
 from __future__ import annotations
@@ -26,10 +23,18 @@ import torch
 from mac_runner.nano.architecture import ModelConfig
 from mac_runner.nano.errors import ConfigError, RankFailedError
 
+HOST = "127.0.0.1"
+PATIENCE_S = 300.0
+"""How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
+_SPINS = 2_000
+_YIELDS = 200  # On a busy machine each may take a few milliseconds.
+_NAP_S = 0.0001
+_CACHE_LINE_BYTES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `rank` of `size` equal parts."""
+    """Part `rank` of `size` equal parts of a model: rows of every matrix, and with them whole heads."""
 
     rank: int = 0
     size: int = 1
@@ -52,7 +57,7 @@ WHOLE = Shard()
 
 
 def require_divisible(config: ModelConfig, size: int) -> None:
-    """Whether a model can be cut into `size` equal parts; raises ConfigError, which names all that cannot."""
+    """Raise ConfigError, with all that does not divide, if a model cannot be cut into `size` equal parts."""
     counts = {
         "attention heads": config.num_heads,
         "KV heads": config.num_kv_heads,
@@ -68,37 +73,28 @@ def require_divisible(config: ModelConfig, size: int) -> None:
         )
 
 
-HOST = "127.0.0.1"
-PATIENCE_S = 300.0
-"""How long a rank may keep the others waiting at a gather. The work between two takes all of them equally long."""
-_SPINS = 2_000
-_YIELDS = 200  # On a busy machine each may take a few milliseconds.
-_NAP_S = 0.0001
-_CACHE_LINE_BYTES = 64
-
-
 class Group(Protocol):
     """The ranks that compute a batch together, seen from one of them."""
 
     @property
     def shard(self) -> Shard:
-        """Which of them this is."""
+        """The part of this rank."""
         ...
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Of every rank's columns [tokens, width / size] all, [tokens, width], in the order of the ranks.
+        """Every rank's columns [tokens, width / size], joined to [tokens, width] in the order of the ranks.
 
         All ranks must come, with equal shapes. Raises RankFailedError when one does not.
         """
         ...
 
     def abort(self) -> None:
-        """Let go of whoever waits; for another thread, when a rank is lost."""
+        """Release a rank that waits in `gather`; for another thread, when a rank is lost."""
         ...
 
 
 class Alone:
-    """A single rank, which has everything already."""
+    """A single rank: it has everything already."""
 
     shard = WHOLE
 
@@ -107,7 +103,7 @@ class Alone:
         return part
 
     def abort(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no rank waits."""
 
 
 ALONE = Alone()
@@ -119,7 +115,7 @@ def has_ordered_memory() -> bool:
 
 
 def anonymous_memory(num_bytes: int) -> int:
-    """A descriptor of memory without a name, all zeros, which is gone with the last process that has it."""
+    """A descriptor of memory without a name, all zeros; it ends with the last process that holds it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("nano")
     else:
@@ -131,10 +127,11 @@ def anonymous_memory(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GatherMemory:
-    """How memory is laid out in which pieces of up to `piece_bytes` are gathered.
+    """The layout of memory in which `size` ranks gather pieces of up to `piece_bytes`.
 
-    First a mark for each rank: how many gathers it has come to. Then two places for each rank's piece, used in turn:
-    who comes to the next gather has read the last one, so whoever has seen all come may write over it.
+    First comes a counter for each rank: how many gathers it has come to. Then come two places for each rank's piece,
+    used in turn. A rank that comes to the next gather has read the last one. So a rank that has seen all come may
+    write over it.
     """
 
     size: int
@@ -142,7 +139,7 @@ class GatherMemory:
 
     @property
     def num_bytes(self) -> int:
-        """All of it."""
+        """The size of the whole memory."""
         return self.size * _CACHE_LINE_BYTES + 2 * self.size * self._place_bytes
 
     @property
@@ -150,21 +147,21 @@ class GatherMemory:
         return -(-self.piece_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def place(self, turn: int, rank: int) -> slice:
-        """Where a rank's piece stands at a turn."""
+        """Where a rank's piece lies at a turn."""
         first = self.size * _CACHE_LINE_BYTES + (turn % 2 * self.size + rank) * self._place_bytes
         return slice(first, first + self.piece_bytes)
 
 
 class MemoryGroup:
-    """Ranks that gather through memory they share. `is_over` is set when there is nobody to wait for any more."""
+    """Ranks that gather through memory they share. `is_over` is set when a rank is lost."""
 
     def __init__(self, shard: Shard, layout: GatherMemory, fd: int, dtype: torch.dtype, is_over: Event) -> None:
         self.shard = shard
         self._is_over = is_over
         self._turn = 0
         memory = mmap.mmap(fd, layout.num_bytes)
-        self._marks = memoryview(memory).cast("Q")
-        self._step = _CACHE_LINE_BYTES // self._marks.itemsize
+        self._counters = memoryview(memory).cast("Q")
+        self._step = _CACHE_LINE_BYTES // self._counters.itemsize
         self._others = [rank for rank in range(shard.size) if rank != shard.rank]
         every = torch.frombuffer(memory, dtype=torch.uint8)
         self._places = [
@@ -172,30 +169,30 @@ class MemoryGroup:
         ]
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Write the own piece, tell so, wait for the others' and read them all."""
+        """Write the own piece and count it, wait for the others' and read them all."""
         self._turn += 1
         pieces = [place[: part.numel()].view(part.shape) for place in self._places[self._turn % 2]]
         pieces[self.shard.rank].copy_(part)
-        self._marks[self.shard.rank * self._step] = self._turn
+        self._counters[self.shard.rank * self._step] = self._turn
         for rank in self._others:
             self._await(rank)
         return torch.cat(pieces, dim=-1)
 
     def abort(self) -> None:
-        """Whoever waits looks at `is_over` himself."""
+        """Do nothing: a rank that waits looks at `is_over` itself."""
 
     def _await(self, rank: int) -> None:
-        """Wait until a rank has come: at first without a pause, for most often it comes within microseconds."""
-        marks, place, turn = self._marks, rank * self._step, self._turn
+        """Wait until a rank has come: at first without a pause, because most come within microseconds."""
+        counters, place, turn = self._counters, rank * self._step, self._turn
         for _ in range(_SPINS):
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
         for _ in range(_YIELDS):
             os.sched_yield()
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
         for _ in range(int(PATIENCE_S / _NAP_S)):
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
             if self._is_over.wait(_NAP_S):
                 raise RankFailedError(f"rank {rank} is lost")
@@ -205,7 +202,7 @@ class MemoryGroup:
 class TorchGroup:
     """Ranks that gather over torch.distributed.
 
-    The group is one of its own and not the process's: an application may have several engines, and its own groups.
+    The group is not the process's default one: an application may have several engines, and groups of its own.
     """
 
     def __init__(self, shard: Shard, device: torch.device, store: object) -> None:
@@ -213,7 +210,7 @@ class TorchGroup:
         self._group = _process_group(shard, device, store)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """As bytes, for not every backend knows every type."""
+        """Gather bytes, because not every backend knows every type."""
         pieces = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(self.shard.size)]
         try:
             self._group.allgather(
@@ -252,7 +249,7 @@ def host_store(size: int) -> tuple[object, int]:
 
 
 def join_store(port: int, size: int) -> object:
-    """The same, of a rank that joins."""
+    """The same store, for a rank that joins."""
     from torch.distributed import TCPStore
 
     return TCPStore(HOST, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))

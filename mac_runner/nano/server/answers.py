@@ -1,26 +1,17 @@
-"""Every bound of the server. Units come last in the names.
-
-~~~~
-Between ASGI and the handlers: bodies within bounds, answers as JSON, streams that end when the client leaves.
-
-~~~~
-What the server refuses, as a status and words that both protocols are written from. Pure.
+"""What the server answers: JSON in one piece, streams that end when the client leaves, and refusals.
 
 | what happened | status |
 |---|---|
-| a body that is no JSON, a field that is unknown or out of range, a constraint that cannot be followed | 400 |
+| a body that is not JSON, a field that is unknown or out of range, a constraint that cannot be followed | 400 |
 | a prompt that does not fit the context | 400, `context_length_exceeded` |
-| a wrong key, none where one is needed | 401 |
+| a wrong key, or none where one is needed | 401 |
 | a path or a model that is not here | 404 |
 | a body that does not arrive, or is too large | 408, 413 |
 | the bodies of all requests together take up the memory kept for them | 503, `server_busy`, with Retry-After |
 | as many requests waiting as may wait | 429 with Retry-After |
-| the model computed no numbers | 500 |
+| the model computed NaN or an infinity | 500 |
 | an engine that has stopped, or gave the request up | 503 |
-
-
-~~~~
-A refusal as an answer, in the words of the interface that the path belongs to."""
+"""
 
 from __future__ import annotations
 
@@ -46,37 +37,31 @@ from mac_runner.nano.errors import (
     RequestError,
 )
 
+SSE: Final = "text/event-stream; charset=utf-8"
+NDJSON: Final = "application/x-ndjson"
+INTERNAL_ERROR_STATUS: Final = 500
+CLIENT_GONE_STATUS: Final = 499
+"""Never sent; proxies count a client that left under this status."""
 QUOTED_CHARS_MAX = 300
-"""How much of a client's own words is quoted back at it."""
+"""The most characters of a client's own text that an error quotes."""
 RETRY_AFTER_S = 1
-"""What a client is told to wait when the queue is full."""
-SSE = "text/event-stream; charset=utf-8"
-NDJSON = "application/x-ndjson"
+"""What a client should wait when the queue is full."""
+_OLLAMA_PREFIX: Final = "/api/"
+_UNAUTHORIZED: Final = 401
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+JsonObject = dict[str, object]
 Result = TypeVar("Result")
 
 
 def encoded(content: object) -> bytes:
-    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
+    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
     return _ENCODER.encode(content).encode("utf-8", "replace")
 
 
 def answer(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """An answer in one piece."""
     return Response(encoded(content), status_code=status, headers=headers, media_type="application/json")
-
-
-async def unless_gone(receive: Receive, work: Awaitable[Result]) -> Result:
-    """The result of `work`, which is cancelled when the client leaves first: then ClientGoneError is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(_watch(receive))
-            result = await work
-            watch.cancel()
-    except ExceptionGroup as met:
-        # There is one but where both happened at once, and then the client is gone whatever became of the work.
-        raise met.exceptions[0] from None
-    return result
 
 
 class Stream(Response):
@@ -102,23 +87,31 @@ class Stream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+async def unless_gone(receive: Receive, work: Awaitable[Result]) -> Result:
+    """The result of `work`; when the client leaves first, `work` is cancelled and ClientGoneError is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(_watch(receive))
+            result = await work
+            watch.cancel()
+    except ExceptionGroup as met:
+        # There is one, unless both happened at once; then the client is gone, whatever became of the work.
+        raise met.exceptions[0] from None
+    return result
+
+
 async def _watch(receive: Receive) -> None:
-    """Raise when the client leaves; its body has been read, so nothing else can come of it."""
+    """Raise when the client leaves; its body has been read, so nothing else can arrive."""
     while (await receive())["type"] != "http.disconnect":
         pass
     raise ClientGoneError("the client left")
 
 
-INTERNAL_ERROR_STATUS = 500
-CLIENT_GONE_STATUS = 499
-"""Nobody reads it; it is what proxies count a client as who left."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request is not served. `kind` and `code` are words of OpenAI's, `field` what in the request is at fault.
+    """Why a request is not served. `kind` and `code` are OpenAI's words, `field` is the part of the request at fault.
 
-    With `hangs_up` the connection is closed after the answer: what follows on it cannot be told from the body.
+    With `hangs_up` the connection is closed after the answer: what follows on it cannot be separated from the body.
     """
 
     status: int
@@ -131,7 +124,7 @@ class Refusal:
 
 
 class RefusedError(NanoError):
-    """A request that the server does not hand on to the engine."""
+    """A request that the server does not pass on to the engine."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -139,11 +132,11 @@ class RefusedError(NanoError):
 
 
 class ClientGoneError(NanoError):
-    """The client has left; there is nobody to tell."""
+    """The client has left."""
 
 
 def refusal_of(error: NanoError) -> Refusal:
-    """What a client is told of an error."""
+    """The refusal that a client gets for an error."""
     message = shortened(str(error))
     match error:
         case RefusedError():
@@ -172,17 +165,16 @@ def refusal_of(error: NanoError) -> Refusal:
 
 
 def shortened(message: str) -> str:
-    """A message, cut where it quotes more than QUOTED_CHARS_MAX of a client's words back at it."""
+    """A message, cut to QUOTED_CHARS_MAX characters."""
     return message if len(message) <= QUOTED_CHARS_MAX else f"{message[: QUOTED_CHARS_MAX - 1]}…"
 
 
 def unknown_model(name: str) -> RefusedError:
-    """No such model; the words are those that clients of Ollama look for."""
-    said = name[:QUOTED_CHARS_MAX]
+    """The refusal of a model that is not here, in the words that clients of Ollama look for."""
     return RefusedError(
         Refusal(
             status=404,
-            message=f"model {said!r} not found",
+            message=f"model {name[:QUOTED_CHARS_MAX]!r} not found",
             kind="not_found_error",
             code="model_not_found",
             field="model",
@@ -191,33 +183,29 @@ def unknown_model(name: str) -> RefusedError:
 
 
 def invalid(message: str, field: str | None = None) -> RefusedError:
-    """A request that makes no sense, or asks for what is not there."""
+    """The refusal of a request that is wrong, or asks for what the server does not have."""
     return RefusedError(Refusal(status=400, message=message, field=field))
 
 
 def given_up(reason: str) -> RefusedError:
-    """A request that the engine ended before it was finished."""
+    """The refusal of a request that the engine ended before it was finished."""
     message = f"the request was ended before it was finished: {reason}"
     return RefusedError(Refusal(status=503, message=message, kind="server_error", code="aborted"))
 
 
-_OLLAMA_PREFIX: Final = "/api/"
-_UNAUTHORIZED: Final = 401
-
-
-def openai_error(refusal: Refusal) -> dict[str, object]:
+def openai_error(refusal: Refusal) -> JsonObject:
     """An error as OpenAI's clients read it."""
-    told = {"message": refusal.message, "type": refusal.kind, "param": refusal.field, "code": refusal.code}
-    return {"error": told}
+    error = {"message": refusal.message, "type": refusal.kind, "param": refusal.field, "code": refusal.code}
+    return {"error": error}
 
 
-def ollama_error(refusal: Refusal) -> dict[str, object]:
+def ollama_error(refusal: Refusal) -> JsonObject:
     """An error as Ollama's clients read it."""
     return {"error": refusal.message}
 
 
 def refusal_answer(scope: Scope, refusal: Refusal) -> Response:
-    """The answer to the request in `scope`."""
+    """The answer to the request in `scope`, in the words of the interface that its path belongs to."""
     write = ollama_error if scope["path"].startswith(_OLLAMA_PREFIX) else openai_error
     return answer(write(refusal), status=refusal.status, headers=_headers(scope, refusal))
 
@@ -228,7 +216,7 @@ def _headers(scope: Scope, refusal: Refusal) -> dict[str, str]:
         headers["Retry-After"] = str(refusal.retry_after_s)
     if refusal.status == _UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    # A client that was waiting for leave to send its body may send it or not: where the next request begins is unknown.
+    # A client that waits for leave to send its body may send it or not, so the start of its next request is unknown.
     if refusal.hangs_up or "expect" in Headers(scope=scope):
         headers["Connection"] = "close"
     return headers

@@ -1,17 +1,9 @@
-"""Every bound of the server. Units come last in the names.
+"""What a request passes before its path is looked up: its key, then the size of its body. ASGI middleware.
 
-~~~~
-Keys that clients bring as `Authorization: Bearer KEY`, compared in constant time.
-
-~~~~
-The memory that the bodies of all requests may take together. Pure.
-
-A request holds its share until it is answered: its prompt stays in memory while it waits for the engine. The first
-BODY_BYTES_FREE of each body are not counted, so ordinary requests are served while long ones take up the budget.
-
-
-~~~~
-What a request passes before its path is looked up: the key, then the size of its body. ASGI middleware."""
+All bodies together have a budget of memory. A request holds its share until it is answered, because its prompt stays
+in memory while it waits for the engine. The first BODY_BYTES_FREE of each body do not count, so ordinary requests are
+served while long ones use up the budget.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +18,19 @@ from mac_runner.nano.server.answers import RETRY_AFTER_S, Refusal, RefusedError,
 
 BODY_BYTES_MAX = 8 << 20
 BODIES_BYTES_MAX = 256 << 20
-"""What the bodies of all requests may take together, without the first BODY_BYTES_FREE of each."""
+"""The memory for the bodies of all requests together, without the first BODY_BYTES_FREE of each."""
 BODY_BYTES_FREE = 64 << 10
+_OPEN_PATHS: Final = ("/health", "/metrics")
+"""Probes and scrapers have no key; these paths reveal nothing about requests."""
+_ADMIN_PREFIX: Final = "/admin/"
+"""These paths have a key of their own."""
 _SCHEME: Final = "bearer"
 _ENCODING: Final = "latin-1"
-"""Of header values, each byte of which is a character."""
+"""The encoding of header values: each byte is a character."""
 
 
 class Key:
-    """A key, of which only the digest is kept: neither `repr` nor a traceback can show it."""
+    """A key that clients bring as `Authorization: Bearer KEY`. Only its digest is kept, so nothing can show it."""
 
     __slots__ = ("_digest",)
 
@@ -42,9 +38,9 @@ class Key:
         self._digest = sha256(text.encode()).digest()
 
     def require(self, headers: Headers) -> None:
-        """Raises RefusedError for headers that do not carry the key."""
+        """Raise RefusedError unless the headers carry the key. The comparison takes constant time."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        # Digests have one length, so the time says nothing about the length of the key.
+        # Digests have one length, so the time reveals nothing about the length of the key.
         is_right = hmac.compare_digest(sha256(token.strip().encode(_ENCODING)).digest(), self._digest)
         if scheme.lower() != _SCHEME or not is_right:
             message = "the key is missing or wrong: send it as Authorization: Bearer KEY"
@@ -53,8 +49,26 @@ class Key:
             )
 
 
+class KeyGate:
+    """Refuses requests without the key, whatever their path and method; a path added later is guarded, too."""
+
+    def __init__(self, app: ASGIApp, key: Key) -> None:
+        self._app = app
+        self._key = key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 401 without reading its body."""
+        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS and not scope["path"].startswith(_ADMIN_PREFIX):
+            try:
+                self._key.require(Headers(scope=scope))
+            except RefusedError as error:
+                await refusal_answer(scope, error.refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 class BodyBudget:
-    """Counts bytes that have arrived, not bytes that a header declares."""
+    """The memory for all bodies. It counts bytes that have arrived, not bytes that a header declares."""
 
     def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -99,37 +113,8 @@ class BodyShare:
         self._size_bytes = self._held_bytes = 0
 
 
-def body_too_large() -> RefusedError:
-    """A body beyond BODY_BYTES_MAX, whether declared or received."""
-    return RefusedError(Refusal(status=413, message=f"the body has more than {BODY_BYTES_MAX} bytes"))
-
-
-_OPEN_PATHS: Final = ("/health", "/metrics")
-"""Probes and scrapers bring no key, and learn nothing about requests here."""
-_ADMIN_PREFIX: Final = "/admin/"
-"""These paths ask for a key of their own."""
-
-
-class KeyGate:
-    """Refuses requests without the key, whatever their path and method; a path added later is guarded, too."""
-
-    def __init__(self, app: ASGIApp, key: Key) -> None:
-        self._app = app
-        self._key = key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer 401 without reading its body."""
-        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS and not scope["path"].startswith(_ADMIN_PREFIX):
-            try:
-                self._key.require(Headers(scope=scope))
-            except RefusedError as error:
-                await refusal_answer(scope, error.refusal)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
 class BodyGate:
-    """Refuses a body that declares too many bytes, and counts what arrives of the others against the budget."""
+    """Refuses a body that declares too many bytes, and counts the arriving bytes of others against the budget."""
 
     def __init__(self, app: ASGIApp, budget: BodyBudget) -> None:
         self._app = app
@@ -159,7 +144,7 @@ class BodyGate:
 
 
 def require_length_within_bounds(headers: Headers) -> None:
-    """Raises RefusedError for a declared length that is too large, no number, or in doubt."""
+    """Raise RefusedError for a declared length that is too large, not a number, or contradicted."""
     length = headers.get("content-length")
     if length is None:
         return
@@ -171,3 +156,8 @@ def require_length_within_bounds(headers: Headers) -> None:
     digits = length.lstrip("0")
     if len(digits) > len(str(BODY_BYTES_MAX)) or int(digits or "0") > BODY_BYTES_MAX:
         raise body_too_large()
+
+
+def body_too_large() -> RefusedError:
+    """The refusal of a body beyond BODY_BYTES_MAX, declared or received."""
+    return RefusedError(Refusal(status=413, message=f"the body has more than {BODY_BYTES_MAX} bytes"))

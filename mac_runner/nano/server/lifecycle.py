@@ -1,13 +1,9 @@
-"""Every bound of the server. Units come last in the names.
+"""The life of a server: from loading the model to a signal that ends it.
 
-~~~~
-How many connections this process may hold: each is a file descriptor, of which a process has a bounded number.
-
-~~~~
-An application on a socket: uvicorn, told when to stop by us and not by signals of its own.
-
-~~~~
-An engine behind a socket for as long as the process runs: from the loading of the model to a signal."""
+`serve` is the whole of it, for `mac-serve`. `bound` and `serving` put any application on a socket. Uvicorn serves it;
+this module decides when it stops, because the engine must be shut down after it. Each connection is a file descriptor,
+and a process has a limited number of them, so connections are limited, too.
+"""
 
 from __future__ import annotations
 
@@ -34,49 +30,93 @@ from mac_runner.nano.server.service import Times, open_service
 
 SHUTDOWN_GRACE_S = 10
 SHUTDOWN_ANSWER_S = 5
-"""How long those may take to be told so whose requests outlast the grace."""
+"""Time to send 503 to requests that still run after the grace period."""
 CONNECTIONS_SPARE = 1_000
-"""Connections beyond those whose requests the engine works on or keeps waiting."""
+"""Connections beyond those of running and waiting requests."""
 DESCRIPTORS_KEPT = 128
 """File descriptors that connections leave to the model's files, pipes and libraries."""
 DESCRIPTORS_LAST = 32
-"""Of those, the ones that are not even taken to tell somebody that there are too many connections."""
+"""The last of these; a connection that takes one is closed without an answer."""
 IDLE_S_MAX = 30.0
-"""How long a connection may be without a request; one begins when all its headers are there."""
+"""How long a connection may be without a request; a request begins when all its headers are there."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 
 
-def descriptor_limit() -> int | None:
-    """How many descriptors this process may have; None for no bound. Whoever owns the process may raise it before."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen, the model's name, and the keys that clients and the owner bring.
 
-
-def connections_within(wanted: int, limit: int | None) -> int:
-    """So many connections, or what `limit` descriptors leave when files and pipes have theirs; at least one."""
-    return wanted if limit is None else max(min(wanted, limit - DESCRIPTORS_KEPT), 1)
-
-
-class Listener(socket.socket):
-    """A socket that hangs up on who would take one of the last descriptors.
-
-    Were there none left, this process could open nothing, and asyncio would log thousands of lines a second.
+    With `is_open` every client that can reach the address is served without a key.
     """
 
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Let somebody in. Raises ConnectionAbortedError when there is no room."""
-        connection, address = super().accept()
-        limit = descriptor_limit()
-        # The number of a descriptor is the lowest that is free.
-        if limit is not None and connection.fileno() >= limit - DESCRIPTORS_LAST:
-            connection.close()
-            raise ConnectionAbortedError(f"{limit} file descriptors leave no room for more connections")
-        return connection, address
+    host: str
+    port: int
+    name: str | None
+    admin_key: str | None = field(repr=False)
+    api_key: str | None = field(repr=False)
+    is_open: bool
+
+
+class UnguardedError(NanoError):
+    """Other machines could reach the server, and it has no key."""
+
+
+async def serve(config: EngineConfig, address: Address) -> None:
+    """Load the model, then listen until SIGINT or SIGTERM comes. No client can connect before the model is loaded.
+
+    Raises NanoError when the model cannot be loaded, OSError when the address is not available, and UnguardedError.
+    """
+    times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
+    with bound(address.host, address.port) as listener:
+        _require_key(address, listener.getsockname()[0])
+        async with open_service(config, times=times, name=address.name) as service:
+            app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
+            give_up = service.engine.shutdown
+            async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
+                click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
+                await _stop_signal()
+
+
+def _require_key(address: Address, bound_to: str) -> None:
+    """Raise UnguardedError, judged by the address that the host's name leads to."""
+    if address.api_key is None and not address.is_open and not is_loopback(bound_to):
+        raise UnguardedError(
+            f"--host {address.host} lets in more than this machine. Set --api-key-env VARIABLE, the environment "
+            "variable with a key that clients must bring, or --open to serve everybody who can reach it"
+        )
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _connections_max(config: EngineConfig) -> int:
+    """The connections that the queue can use, or that this process may hold."""
+    wanted, limit = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE, descriptor_limit()
+    allowed = connections_within(wanted, limit)
+    if allowed < wanted:
+        click.echo(
+            f"{allowed} connections at most: {limit} file descriptors allow no {wanted} (`ulimit -Hn`)", err=True
+        )
+    return allowed
+
+
+async def _stop_signal() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        loop.add_signal_handler(each, stop.set)
+    try:
+        await stop.wait()
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket at an address, which nobody can connect to yet. Raises OSError."""
+    """A socket at an address; clients can connect once it listens. Raises OSError."""
     # Without the protocol asyncio would not set TCP_NODELAY, and each answer on a kept connection would wait 40 ms.
     listener = Listener(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -97,6 +137,34 @@ def is_loopback(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
+def descriptor_limit() -> int | None:
+    """The file descriptors that this process may have; None for no limit. The caller may raise it before."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def connections_within(wanted: int, limit: int | None) -> int:
+    """`wanted` connections, or as many as `limit` descriptors leave beside DESCRIPTORS_KEPT; at least one."""
+    return wanted if limit is None else max(min(wanted, limit - DESCRIPTORS_KEPT), 1)
+
+
+class Listener(socket.socket):
+    """A socket that closes a connection which would take one of the last descriptors.
+
+    Without any left, this process could open nothing, and asyncio would log thousands of lines a second.
+    """
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises ConnectionAbortedError when there is no room."""
+        connection, address = super().accept()
+        limit = descriptor_limit()
+        # The number of a descriptor is the lowest that is free.
+        if limit is not None and connection.fileno() >= limit - DESCRIPTORS_LAST:
+            connection.close()
+            raise ConnectionAbortedError(f"{limit} file descriptors leave no room for more connections")
+        return connection, address
+
+
 @asynccontextmanager
 async def serving(
     app: FastAPI,
@@ -107,11 +175,10 @@ async def serving(
     grace_s: float = SHUTDOWN_GRACE_S,
     idle_s_max: float = IDLE_S_MAX,
 ) -> AsyncIterator[None]:
-    """Answer who connects. Hang up on a client that asks for nothing, or does not read its answer, for `idle_s_max`
-    seconds.
+    """Serve an application. Close connections that send no request, or do not read an answer, for `idle_s_max` s.
 
-    At the end requests under way have `grace_s` seconds to be finished. Then `give_up` is awaited, which has those that
-    are left answered with an error.
+    At the end requests under way have `grace_s` seconds to finish. Then `give_up` is awaited, which makes the others
+    end with an error.
     """
     server = _Server(
         uvicorn.Config(
@@ -140,15 +207,15 @@ async def serving(
             if late:
                 await give_up()
     except ExceptionGroup as met:
-        # What the caller raises is the caller's, whatever became of the server meanwhile.
+        # The caller's own error, whatever became of the server meanwhile.
         raise met.exceptions[-1] from None
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone: the engine has to be shut down after it, in good order.
+    """Leaves signals alone, and closes idle connections.
 
-    Hangs up on clients that do not come to the end of a request's headers, or do not read their answers. Uvicorn itself
-    does so only where it has answered something and not a byte has come since.
+    These are connections whose client does not finish a request's headers, or does not read its answer. Uvicorn itself
+    closes only those where it has answered something and not a byte has come since.
     """
 
     def __init__(self, config: uvicorn.Config, idle_s_max: float) -> None:
@@ -159,11 +226,11 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if counter % 10 == 0:
-            self._hang_up(asyncio.get_running_loop().time())
+            self._close_idle(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
-    def _hang_up(self, now_s: float) -> None:
-        # Each request has a cycle of its own: a connection with a new one was not idle all the time. The number of
+    def _close_idle(self, now_s: float) -> None:
+        # Each request has a cycle of its own, so a connection with a new one was not idle all the time. The number of
         # unsent bytes stays the same while the client reads none of its answer.
         latest = [
             (each, getattr(each, "cycle", None), each.transport.get_write_buffer_size())
@@ -181,75 +248,3 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Catch none."""
         yield
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen, under which name, and the keys that clients and the owner bring.
-
-    With `is_open` anybody who can reach the address is served without a key.
-    """
-
-    host: str
-    port: int
-    name: str | None
-    admin_key: str | None = field(repr=False)
-    api_key: str | None = field(repr=False)
-    is_open: bool
-
-
-class UnguardedError(NanoError):
-    """Others than this machine could reach the server, and it asks for no key."""
-
-
-async def serve(config: EngineConfig, address: Address) -> None:
-    """Load the model, then listen, until SIGINT or SIGTERM comes: nobody is let in before there is an answer to be had.
-
-    Raises NanoError when the model cannot be loaded, OSError when the address cannot be had, and UnguardedError.
-    """
-    times = Times(unix_s=time.time, monotonic_s=time.monotonic, sleep=asyncio.sleep)
-    with bound(address.host, address.port) as listener:
-        _require_key(address, listener.getsockname()[0])
-        async with open_service(config, times=times, name=address.name) as service:
-            app = build_app(service, admin_key=address.admin_key, api_key=address.api_key)
-            give_up = service.engine.shutdown
-            async with serving(app, listener, connections_max=_connections_max(config), give_up=give_up):
-                click.echo(f"serving {service.card.name} at {_url(*listener.getsockname()[:2])}", err=True)
-                await _told_to_stop()
-
-
-def _require_key(address: Address, bound_to: str) -> None:
-    """Raises UnguardedError by the address that the name of the host has led to."""
-    if address.api_key is None and not address.is_open and not is_loopback(bound_to):
-        raise UnguardedError(
-            f"--host {address.host} lets in more than this machine. Set --api-key-env VARIABLE, the environment "
-            "variable with a key that clients must bring, or --open to serve everybody who can reach it"
-        )
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _connections_max(config: EngineConfig) -> int:
-    """As many as the queue makes sense of, or as this process may hold."""
-    wanted, limit = config.max_batch_size + config.max_waiting + CONNECTIONS_SPARE, descriptor_limit()
-    allowed = connections_within(wanted, limit)
-    if allowed < wanted:
-        click.echo(
-            f"{allowed} connections at most: {limit} file descriptors allow no {wanted} (`ulimit -Hn`)", err=True
-        )
-    return allowed
-
-
-async def _told_to_stop() -> None:
-    """Wait for SIGINT or SIGTERM."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for each in signals:
-        loop.add_signal_handler(each, stop.set)
-    try:
-        await stop.wait()
-    finally:
-        for each in signals:
-            loop.remove_signal_handler(each)

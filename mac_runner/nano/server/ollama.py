@@ -1,14 +1,8 @@
-"""Ollama's requests → jobs. Pure.
+"""Ollama's interface: chat, generate, and what its clients ask about the server and its model.
 
-Options that say where and how a model is loaded are taken and mean nothing here; those that would change an answer
-and are not known to the engine are refused. Prompts are never shortened, whatever `truncate` and `shift` say.
-
-
-~~~~
-What became of a job → Ollama's objects. Pure.
-
-~~~~
-Ollama's paths: chat, generate, and what its clients ask about the server and its model. Thin."""
+Options about loading a model are accepted without effect. Options that would change an answer and are not known to the
+engine are refused. Prompts are never shortened, whatever `truncate` and `shift` say.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +19,7 @@ from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.server.answers import (
     NDJSON,
+    JsonObject,
     Stream,
     answer,
     encoded,
@@ -35,12 +30,12 @@ from mac_runner.nano.server.answers import (
     unless_gone,
 )
 from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
-from mac_runner.nano.server.openai import JsonObject, Spell, token_rows
+from mac_runner.nano.server.openai import Spell, token_rows
 from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, ModelCard, Service, overlaid, schema_text
 from mac_runner.nano.server.thoughts import OPEN, Said, Stage, ThoughtParser
 
 OLLAMA_DEFAULTS = SamplingParams(temperature=0.8, top_k=40, top_p=0.9)
-"""What Ollama's interface holds to where neither the request nor the model says anything."""
+"""Ollama's defaults, for settings that neither the request nor the model gives."""
 _NEUTRAL: dict[str, tuple[float | bool, ...]] = {
     "mirostat": (0,),
     "tfs_z": (1,),
@@ -48,7 +43,7 @@ _NEUTRAL: dict[str, tuple[float | bool, ...]] = {
     "penalize_newline": (True,),
     "repeat_last_n": (-1,),
 }
-"""Options of samplers that nano has not, each with the value that turns it off; penalties look at the whole text."""
+"""Options of samplers that nano lacks, with the values that turn them off; penalties see the whole text."""
 
 
 class Options(Body):
@@ -89,7 +84,7 @@ class Options(Body):
     vocab_only: JsonValue = None
 
     def params(self, defaults: SamplingParams) -> SamplingParams:
-        """Everything but how long a completion is and what form it has."""
+        """All settings but the length of a completion and its form."""
         for name, neutral in _NEUTRAL.items():
             if getattr(self, name) not in (None, *neutral):
                 raise invalid(f"options.{name} is not supported by this server: leave it out", f"options.{name}")
@@ -118,13 +113,13 @@ class OllamaMessage(Body):
     tool_calls: JsonValue = None
 
     def plain(self) -> dict[str, str]:
-        """The message as a template takes it."""
+        """The message for a template."""
         require_absent(self, "images", "tool_calls")
         return {"role": self.role, "content": self.content}
 
 
 class OllamaBody(Body):
-    """What the two ways to generate have in common."""
+    """The fields of both ways to generate."""
 
     model: str
     stream: bool | None = None
@@ -139,20 +134,20 @@ class OllamaBody(Body):
 
     @property
     def is_streamed(self) -> bool:
-        """Ollama streams unless it is told not to."""
+        """Whether the answer is a stream; Ollama's default."""
         return self.stream is not False
 
     def require_known(self, *names: str, can_think: bool) -> None:
-        """Refuse what cannot be honoured, `names` among it, even where there is nothing to generate."""
+        """Refuse what is not supported, `names` included, even where there is nothing to generate."""
         require_absent(self, *names)
         if self.think and not can_think:
-            # The words of Ollama for a model that it cannot have think.
+            # Ollama's own words.
             raise invalid(f'"{self.model}" does not support thinking', "think")
         if self.think and self.format:
             raise invalid("think cannot be had together with format on this server: a form leaves no thoughts", "think")
 
     def chat(self, messages: tuple[dict[str, str], ...], defaults: SamplingParams, *, can_think: bool) -> Job:
-        """A job of a conversation. A model that can think does, unless it is told not to or held to a form."""
+        """A job of a conversation. A model that can think does, unless `think` is false or a `format` is given."""
         if not can_think:
             return self.completion(Chat(messages=messages), defaults)
         thinks = self.think is not False and not self.format
@@ -160,7 +155,7 @@ class OllamaBody(Body):
         return replace(self.completion(chat, defaults), thinks=thinks)
 
     def completion(self, prompt: str | Chat, defaults: SamplingParams) -> Job:
-        """A job of one prompt, with everything that the options say."""
+        """A job of one prompt, with all options."""
         options = self.options or Options()
         params = replace(
             options.params(defaults),
@@ -196,8 +191,8 @@ class ChatRequest(OllamaBody):
     tools: JsonValue = None
 
     def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
-        """What the engine is asked for; nothing by a chat without messages, which loads the model."""
-        del has_template  # A chat needs one, and the tokenizer says so.
+        """The job for the engine; None for a chat without messages, which only loads the model."""
+        del has_template  # A chat needs one, and the tokenizer reports its absence.
         self.require_known("tools", can_think=can_think)
         if not self.messages:
             return None
@@ -217,9 +212,9 @@ class GenerateRequest(OllamaBody):
     images: JsonValue = None
 
     def job(self, defaults: SamplingParams, *, has_template: bool, can_think: bool) -> Job | None:
-        """What the engine is asked for; nothing without a prompt, which loads the model.
+        """The job for the engine; None without a prompt, which only loads the model.
 
-        The prompt is what a user says, unless it is `raw` or the model was never taught to talk.
+        The prompt is a user's message, unless it is `raw` or the model has no chat template.
         """
         self.require_known("suffix", "template", "context", "images", can_think=can_think)
         if not self.prompt:
@@ -248,14 +243,14 @@ class ShowRequest(Body):
 
 
 SPOKEN_VERSION = "0.30.0"
-"""The release of Ollama whose interface is spoken here, as far as it goes."""
+"""The release of Ollama whose interface this is."""
 NEVER = "2100-01-01T00:00:00Z"
 _NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """When things happened to a request, in seconds of one clock."""
+    """The times of a request, in seconds of one clock."""
 
     began_s: float
     first_token_s: float
@@ -264,7 +259,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OllamaEnvelope:
-    """What all objects of one answer begin with. `spell` writes a token, where log-probabilities are asked for."""
+    """The head of all objects of one answer. `spell` writes a token where log-probabilities are asked for."""
 
     model: str
     created_unix_s: float
@@ -272,7 +267,7 @@ class OllamaEnvelope:
     spell: Spell | None
 
     def piece(self, delta: Delta, said: Said) -> JsonObject:
-        """A piece of a stream, and what was said in it."""
+        """A piece of a stream."""
         rows = delta.token_ids, delta.logprobs, delta.top_logprobs
         return self._head(said) | {"done": False} | self._logprobs(*rows)
 
@@ -286,7 +281,7 @@ class OllamaEnvelope:
         return self._head(said) | _end(sample, course) | self._logprobs(*rows)
 
     def loaded(self) -> JsonObject:
-        """The answer to a request that only has the model loaded, which it always is."""
+        """The answer to a request that only loads the model, which is always loaded."""
         return self._head(Said()) | {"done": True, "done_reason": "load"}
 
     def _head(self, said: Said) -> JsonObject:
@@ -309,13 +304,13 @@ def listed(card: ModelCard) -> JsonObject:
 
 
 def running(card: ModelCard, context_tokens: int) -> JsonObject:
-    """The list of loaded models: this one, for as long as the server runs."""
+    """The list of loaded models: this one, while the server runs."""
     loaded = {"expires_at": NEVER, "size_vram": 0, "context_length": context_tokens}
     return {"models": [_entry(card) | loaded]}
 
 
 def shown(card: ModelCard, defaults: JsonObject) -> JsonObject:
-    """All there is to know of the model."""
+    """All about the model."""
     family = card.shape.architecture.removesuffix("ForCausalLM").lower()
     shape = {f"{family}.{name}": value for name, value in asdict(card.shape).items() if isinstance(value, int | float)}
     return {
@@ -335,7 +330,7 @@ def shown(card: ModelCard, defaults: JsonObject) -> JsonObject:
 
 
 def timestamp(unix_s: float) -> str:
-    """A moment as RFC 3339 writes it."""
+    """A time as in RFC 3339."""
     return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -379,26 +374,26 @@ def _ns(duration_s: float) -> int:
 
 
 _TAG_TOKENS_MAX = 16
-"""In how many tokens a prompt's last word is, even where each is a single byte."""
+"""The last tokens of a prompt that hold its last word, even if each is a single byte."""
 
 
 class OllamaApi:
-    """The handlers."""
+    """The handlers of Ollama's paths."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._defaults = recommended_sampling(service.engine.engine.directory, OLLAMA_DEFAULTS)
 
     async def version(self) -> Response:
-        """Whose interface is spoken."""
+        """The version of the interface."""
         return answer({"version": SPOKEN_VERSION})
 
     async def tags(self) -> Response:
-        """The models there are."""
+        """All models."""
         return answer(listed(self._service.card))
 
     async def running(self) -> Response:
-        """The models that are loaded."""
+        """The loaded models."""
         return answer(running(self._service.card, self._service.context_tokens))
 
     async def show(self, request: Request) -> Response:
@@ -440,7 +435,7 @@ class OllamaApi:
         return answer(envelope.whole(sample, parser.parse(sample.text or ""), course))
 
     def _parser(self, job: Job, generation: Generation) -> ThoughtParser:
-        """What tells thought and answer apart; some templates open the thought at the end of the prompt."""
+        """The parser of thought and answer; some templates open the thought at the end of the prompt."""
         if not job.thinks:
             return ThoughtParser(Stage.ANSWER)
         end = self._service.text(generation.prompts[0][-_TAG_TOKENS_MAX:])
@@ -457,7 +452,7 @@ class OllamaApi:
     async def _lines(
         self, generation: Generation, envelope: OllamaEnvelope, parser: ThoughtParser, began_s: float
     ) -> AsyncGenerator[bytes]:
-        """A stream of lines, those that are there together at once; an error in the middle is told, and ends it."""
+        """A stream of lines, joined where several are there; an error in the middle is sent, and ends it."""
         clock, first_token_s, lines = self._service.times.monotonic_s, None, b""
         try:
             async for _, delta in generation.pieces():

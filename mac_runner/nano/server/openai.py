@@ -1,17 +1,9 @@
-"""Every bound of the server. Units come last in the names.
+"""OpenAI's interface: `/v1/chat/completions`, `/v1/completions`, `/v1/models`.
 
-~~~~
-OpenAI's requests → jobs. Pure. vLLM's additions are understood too, so that its clients find what they know.
-
-~~~~
-What became of a job → OpenAI's objects. Pure.
-
-With `return_token_ids` a choice also has the tokens and the version of the weights that made the first of them: all
-that training needs.
-
-
-~~~~
-OpenAI's paths: `/v1/chat/completions`, `/v1/completions`, `/v1/models`. Thin: what is said is in other modules."""
+Request bodies become jobs, completions become OpenAI's objects, and the handlers connect the two. vLLM's additions are
+understood, too. With `return_token_ids` a choice also has its tokens and the version of the weights that made the
+first of them: all that training needs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +19,17 @@ from pydantic import Field, JsonValue
 from mac_runner.nano.errors import NanoError
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample
-from mac_runner.nano.server.answers import SSE, Stream, answer, encoded, invalid, openai_error, refusal_of, unless_gone
+from mac_runner.nano.server.answers import (
+    SSE,
+    JsonObject,
+    Stream,
+    answer,
+    encoded,
+    invalid,
+    openai_error,
+    refusal_of,
+    unless_gone,
+)
 from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
 from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Service, overlaid, schema_text
 from mac_runner.nano.tokenizer import Tokenizer
@@ -35,7 +37,7 @@ from mac_runner.nano.tokenizer import Tokenizer
 PROMPTS_MAX = 256
 SAMPLES_MAX = 128
 COMPLETION_TOKENS = 16
-"""How long a text completion is unless the request says otherwise, as OpenAI has it."""
+"""The tokens of a text completion unless the request says otherwise; OpenAI's default."""
 Tokens = Annotated[Many[int], Field(min_length=1)]
 Prompts = (
     str
@@ -46,20 +48,20 @@ Prompts = (
 
 
 class StreamOptions(Body):
-    """What a stream tells besides its text."""
+    """What a stream holds besides its text."""
 
     include_usage: bool = False
 
 
 class StructuredOutputs(Body):
-    """vLLM's way to hold a reply to a form."""
+    """vLLM's constraints on a reply."""
 
     json_schema: Annotated[JsonValue, Field(alias="json")] = None
     choice: Many[str] | None = None
 
 
 class NamedSchema(Body):
-    """A schema as `response_format` has it."""
+    """The schema of a `response_format`."""
 
     name: str = ""
     description: str | None = None
@@ -68,7 +70,7 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """What form a reply has."""
+    """The form of a reply."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
@@ -82,7 +84,7 @@ class Part(Body):
 
 
 class ChatMessage(Body):
-    """A message. Templates know three roles; OpenAI's `developer` is what others call `system`."""
+    """A message. Templates know three roles; OpenAI's `developer` is the `system` of others."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Many[Part]
@@ -90,13 +92,13 @@ class ChatMessage(Body):
     refusal: None = None
 
     def plain(self) -> dict[str, str]:
-        """The message as a template takes it."""
+        """The message for a template."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
 
 class OpenaiBody(Body):
-    """What chat and text completions have in common."""
+    """The fields of both chat and text completions."""
 
     model: str
     temperature: Annotated[float | None, Field(ge=0, le=100)] = None
@@ -119,7 +121,7 @@ class OpenaiBody(Body):
     return_token_ids: bool | None = None
     # Refused unless they ask for nothing.
     logit_bias: JsonValue = None
-    # About who asks and what it costs, nothing of which changes an answer here.
+    # About the caller and the cost; none changes an answer here.
     user: JsonValue = None
     metadata: JsonValue = None
     store: JsonValue = None
@@ -129,12 +131,12 @@ class OpenaiBody(Body):
 
     @property
     def num_samples(self) -> int:
-        """Completions of each prompt."""
+        """The completions of each prompt."""
         return self.n or 1
 
     @property
-    def tells_usage(self) -> bool:
-        """Whether a stream ends with the tokens counted."""
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -153,7 +155,7 @@ class ChatBody(OpenaiBody):
     functions: JsonValue = None
     audio: JsonValue = None
     prediction: JsonValue = None
-    # Mean nothing without tools.
+    # Without meaning where there are no tools.
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
 
@@ -210,15 +212,15 @@ class CompletionBody(OpenaiBody):
 
 
 def _prompts(prompt: Prompts) -> tuple[str | tuple[int, ...], ...]:
-    """One or many, as text or tokens."""
+    """One prompt or many, as text or tokens."""
     if isinstance(prompt, str):
         return (prompt,)
-    # They are all of one kind, and there may be millions.
+    # All are of one kind, and there may be millions.
     return cast("tuple[str | Tokens, ...]", (prompt,) if isinstance(prompt[0], int) else prompt)
 
 
 def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:
-    """Everything but how long a completion is and what form it has."""
+    """All settings but the length of a completion and its form."""
     given = {
         "temperature": body.temperature,
         "top_p": body.top_p,
@@ -241,7 +243,7 @@ def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:
 
 
 def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams:
-    """`params`, held to a `response_format`."""
+    """`params` with the constraint of a `response_format`."""
     if form is None or form.type == "text":
         return params
     if params.is_constrained:
@@ -253,15 +255,14 @@ def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams
     return replace(params, json_schema=schema_text(form.json_schema.json_schema))
 
 
-JsonObject = dict[str, object]
 Spell = Callable[[int], str]
 LOGPROB_MIN = -9999.0
-"""What OpenAI writes for a token that cannot come; JSON has no infinity."""
+"""OpenAI's value for an impossible token; JSON has no infinity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What all objects of one answer begin with. `spell` writes a token; `logprobs` and `token_ids`: whether told."""
+    """The head of all objects of one answer. `spell` writes a token; `logprobs` and `token_ids` say what to include."""
 
     id: str
     created: int
@@ -283,11 +284,11 @@ class Envelope:
         return body | {"usage": usage(prompts, samples)}
 
     def num_chars(self, delta: Delta) -> int:
-        """How much further the next piece begins than this one, by `text_offset`; 0 where that is not told."""
+        """The characters by which a piece moves the next `text_offset`; 0 for answers without offsets."""
         return sum(len(self.spell(each)) for each in delta.token_ids) if self.logprobs and not self.is_chat else 0
 
     def chunk(self, index: int, delta: Delta, *, is_first: bool, text_offset: int = 0) -> JsonObject:
-        """A piece of a stream, which begins so many characters after the prompt."""
+        """A piece of a stream, which begins `text_offset` characters after the prompt."""
         sample = delta.sample
         choice: JsonObject = {"index": index, "finish_reason": None if sample is None else sample.finish_reason}
         if self.is_chat:
@@ -301,7 +302,7 @@ class Envelope:
         return self._head(kind) | {"choices": [choice]}
 
     def last_chunk(self, prompts: Sequence[tuple[int, ...]], samples: Sequence[TrainingSample]) -> JsonObject:
-        """The end of a stream that counts its tokens."""
+        """The end of a stream with token counts."""
         kind = "chat.completion.chunk" if self.is_chat else "text_completion"
         return self._head(kind) | {"choices": [], "usage": usage(prompts, samples)}
 
@@ -340,7 +341,7 @@ class Envelope:
         }
 
     def _by_spelling(self, top: Sequence[TokenLogprob]) -> dict[str, float]:
-        """Of tokens that are spelt alike the likeliest, which comes first."""
+        """Log-probabilities by spelling; of equal spellings the likeliest, which comes first."""
         found = dict[str, float]()
         for each in top:
             found.setdefault(self.spell(each.token_id), _finite(each.logprob))
@@ -348,7 +349,7 @@ class Envelope:
 
 
 def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell: Spell) -> list[JsonObject]:
-    """Tokens one by one, as chat completions tell them."""
+    """Tokens one by one, as in chat completions."""
     return [
         _token(token_id, logprob, spell)
         | {"top_logprobs": [_token(each.token_id, each.logprob, spell) for each in top]}
@@ -357,10 +358,10 @@ def token_rows(rows: Sequence[tuple[int, float, Sequence[TokenLogprob]]], spell:
 
 
 def usage(prompts: Sequence[tuple[int, ...]], samples: Sequence[TrainingSample]) -> JsonObject:
-    """The tokens counted: each prompt once, however many completions it has."""
+    """The token counts: each prompt once, however many completions it has."""
     num_prompt = sum(map(len, prompts))
     num_completion = sum(len(sample.completion_tokens) for sample in samples)
-    # Samples of one prompt find what the first of them computed, so the first tells what was there before.
+    # Samples of one prompt find what the first one computed, so only the first counts for the cache.
     num_cached = sum(sample.num_cached_tokens for sample in samples if sample.sample_index == 0)
     return {
         "prompt_tokens": num_prompt,
@@ -377,7 +378,7 @@ def model_object(name: str, created: int) -> JsonObject:
 
 def _token(token_id: int, logprob: float, spell: Spell) -> JsonObject:
     text = spell(token_id)
-    # A token may be a part of a character, which no text can show.
+    # A token may be part of a character, which has no text.
     known = None if "\ufffd" in text else list(text.encode())
     return {"token": text, "logprob": _finite(logprob), "bytes": known}
 
@@ -390,7 +391,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class OpenaiApi:
-    """The handlers."""
+    """The handlers of OpenAI's paths."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -419,7 +420,7 @@ class OpenaiApi:
         generation = await service.begin(job, stream=is_streamed)
         envelope = self._envelope(body)
         if is_streamed:
-            return Stream(events_of(generation, envelope, tells_usage=body.tells_usage), SSE)
+            return Stream(events_of(generation, envelope, includes_usage=body.includes_usage), SSE)
         try:
             samples = await unless_gone(request.receive, generation.samples())
         finally:
@@ -443,8 +444,8 @@ class OpenaiApi:
         return model_object(self._service.card.name, int(self._service.card.changed_unix_s))
 
 
-async def events_of(generation: Generation, envelope: Envelope, *, tells_usage: bool) -> AsyncGenerator[bytes]:
-    """A stream of events, those that are there together at once; an error in the middle is told, and ends it."""
+async def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
+    """A stream of events, joined where several are there; an error in the middle is sent, and ends it."""
     begun, offsets, samples, events = set[int](), Counter[int](), list[TrainingSample](), b""
     try:
         async for index, delta in generation.pieces():
@@ -457,7 +458,7 @@ async def events_of(generation: Generation, envelope: Envelope, *, tells_usage: 
             if not generation.has_more and len(samples) < generation.num_completions:
                 yield events
                 events = b""
-        if tells_usage:
+        if includes_usage:
             events += _event(envelope.last_chunk(generation.prompts, samples))
         yield events + _DONE
     except NanoError as error:

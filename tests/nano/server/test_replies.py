@@ -8,9 +8,9 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, TokenLogprob, TrainingSample
-from mac_runner.nano.server.answers import Refusal, ollama_error
+from mac_runner.nano.server.answers import JsonObject, Refusal, ollama_error
 from mac_runner.nano.server.ollama import Course, OllamaEnvelope
-from mac_runner.nano.server.openai import Envelope, JsonObject, usage
+from mac_runner.nano.server.openai import Envelope, usage
 from mac_runner.nano.server.thoughts import Said
 
 SAMPLE = TrainingSample(

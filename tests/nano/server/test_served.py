@@ -447,9 +447,9 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
         ill, down = await client.get("/health"), (await client.get("/metrics")).text
         refused = await client.post("/v1/completions", json=SHORT)
 
-        assert "nano_completion_tokens_total 2\n" in up
-        assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1\n' in up
-        assert (ill.status_code, "nano_engine_up 0" in down) == (503, True)
+        assert "nano_completion_tokens_total 2.0\n" in up
+        assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1.0\n' in up
+        assert (ill.status_code, "nano_engine_up 0.0" in down) == (503, True)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
 
     play(model, scene)
@@ -477,7 +477,7 @@ def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.
         page = (await client.get("/metrics")).text
 
         assert answer.status_code == 500
-        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1\n' in page
+        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1.0\n' in page
 
     play(model, scene)
 
