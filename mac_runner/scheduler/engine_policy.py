@@ -220,6 +220,11 @@ class EngineState:
         """Whether the faults since the last answer are likely the engine's own."""
         return self.is_unreachable or len(self.unlucky) >= ENGINE_SUSPECT_CONVERSATIONS_MIN
 
+    @property
+    def suspect_since_s(self) -> float | None:
+        """When the faults of an engine under suspicion began; None for one that is not."""
+        return self.silent_since_s if self.is_suspect else None
+
     def is_lost(self, now_s: float) -> bool:
         """Whether the engine is under suspicion and its time is over. A busy reply restarts the silence."""
         silent_since_s = now_s if self.silent_since_s is None else self.silent_since_s

@@ -1,23 +1,26 @@
-"""The experiment of a run directory, as it was resolved when it ran: what needs no file any more."""
+"""The experiment of a run directory, as it was resolved when it ran; needs no experiment file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from mac_runner.cli.setup import Setup
 from mac_runner.config import Loaded, recorded
+from mac_runner.environments.base import Environment
 from mac_runner.environments.building import build_environment
+from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.registry import environment_specs
-from mac_runner.store import RunContents
+from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.layout import config_path
+from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
-    """The experiment that a run was made of. Raises RunDirectoryError when this version cannot play it."""
+    """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
     path = config_path(contents.layout.directory)
     conversation = contents.resolved.get("conversation_config")
     name = conversation.get("environment") if isinstance(conversation, dict) else None
@@ -47,33 +50,63 @@ def recorded_setup(
     material: Callable[[str], JsonObject | None] | None = None,
     only: frozenset[str] | None = None,
 ) -> Setup:
-    """The run as it is recorded: all that was ever planned in it, or the tasks called `only`.
+    """The run as recorded: everything ever planned in it, or the tasks with the ids `only`.
 
-    The questions of a discussion whose files are not at hand are those that `material` gives for a task; unless told
-    otherwise, those that its transcripts hold, damaged ones too.
+    Where an experiment reads questions from files, `material` gives the question of a task; by default its transcript
+    does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
-    # What was planned once stays planned, however few are asked for by now.
+    # What was planned once stays planned, even if the last command asked for fewer.
     planned = max(contents.planned().values(), default=0) + 1
     conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": planned})
     experiment = loaded.experiment.model_copy(update={"conversation_config": conversations})
+    environment = build_environment(experiment)
     return Setup(
         loaded=replace(loaded, experiment=experiment),
-        environment=build_environment(experiment),
         directory=contents.layout.directory,
-        limit=None,
+        environment=lambda: environment,
+        lineup=environment.lineup,
+        transcript_bytes_min=environment.transcript_bytes_min,
         shard=contents.shard,
         only=only,
         material=(material or contents.recorded_material) if has_question_files(loaded) else None,
     )
 
 
+def set_of_one(setup: Setup) -> ExperimentSet:
+    """An experiment as a set that can be played."""
+    return ExperimentSet(name=setup.name, profile=setup.experiment.profile, directory=setup.directory, setups=(setup,))
+
+
 def has_question_files(loaded: Loaded) -> bool:
-    """Whether the tasks of an experiment need files that its run directory does not hold."""
+    """Whether the experiment needs files that its run directory does not hold."""
     spec = environment_specs()[loaded.experiment.conversation_config.environment]
     return loaded.experiment.settings is not None and spec.needs_files(loaded.experiment.settings)
 
 
 def recorded_plan(contents: RunContents) -> Plan:
-    """What was ever planned in a run. Raises RunDirectoryError when this version cannot play it."""
+    """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment."""
     return recorded_setup(contents).tasks
+
+
+def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> JsonObject:
+    """The transcript that results from playing a transcript's task and replies again, with every prompt rendered.
+
+    A prompt that comes out different has another digest in its turn. Raises ConversationError when a reply belongs to
+    no open turn.
+    """
+    task = task_of(transcript)
+    conversation = environment.open(task)
+    played = replay(conversation, replies_of(transcript), check_prompts=True)
+    failure = transcript["failure"]
+    return build_transcript(
+        experiment_name=entry(transcript, "experiment_name", str),
+        environment=entry(transcript, "environment", str),
+        task=task,
+        outcome=None if failure is not None else conversation.outcome,
+        record=conversation.record(),
+        fingerprint=conversation.fingerprint(),
+        turns=played.records,
+        failure=str(failure) if failure is not None else None,
+        timing={},
+    )

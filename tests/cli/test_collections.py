@@ -3,8 +3,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from mac_runner.cli.collecting import seldom_collecting
 from mac_runner.limits import COLLECTION_OBJECTS
+from mac_runner.runs.play import rare_collections
 
 
 class Knot:
@@ -16,7 +16,7 @@ class Knot:
 
 def test_collector_is_as_before_afterwards() -> None:
     before = gc.get_threshold()
-    with seldom_collecting():
+    with rare_collections():
         during, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
 
     assert during == (COLLECTION_OBJECTS, *before[1:])
@@ -26,7 +26,7 @@ def test_collector_is_as_before_afterwards() -> None:
 
 
 def test_cycles_made_meanwhile_are_still_found() -> None:
-    with seldom_collecting():
+    with rare_collections():
         knots = [weakref.ref(Knot()) for _ in range(4 * COLLECTION_OBJECTS)]
         alive = sum(knot() is not None for knot in knots)
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, Run, open_run, read_grid
 from mac_runner.store.lock import RunLock
@@ -50,7 +50,7 @@ def test_no_more_than_so_many_are_open_at_once_and_all_get_done(
         writers.append(sum(thread.name == THREAD_NAME for thread in threading.enumerate()))
         return run
 
-    monkeypatch.setattr("mac_runner.cli.grid.pool.open_run", counting)
+    monkeypatch.setattr("mac_runner.runs.stream.open_run", counting)
     monkeypatch.setattr("mac_runner.descriptors.GRID_RUNS_OPEN_MAX", 2)
     # Slow enough that all of them would be at work together if they might.
     slow = "model_definitions.m.scripted_config.latency_ms=1200"

@@ -1,9 +1,9 @@
-"""The event loop of a verb, which ends when the verb does.
+"""The event loop of a run, which ends when the run does, even while a name server does not answer.
 
-No connection is opened with one of the last file descriptors: those are for the run directory, whichever library asks.
+Blocking calls, such as looking up a name, run on threads. Both asyncio and the interpreter wait at their end for every
+thread of theirs, which may take minutes. So this loop has daemon threads of its own, which are not waited for.
 
-What blocks (a name server that does not answer, say) is done on threads of a pool, and both asyncio and the interpreter
-wait at their end for every thread of theirs, which may take minutes. The threads lent here are waited for by nobody.
+The last file descriptors are kept for the run directory: no connection of any library is opened with one of them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class LentThreads(ThreadPoolExecutor):
-    """A pool of daemon threads, started as they are needed, up to BLOCKING_CALLS_MAX; used by one loop only.
+class DaemonExecutor(ThreadPoolExecutor):
+    """Up to BLOCKING_CALLS_MAX daemon threads, started as needed, for one event loop.
 
-    It is a ThreadPoolExecutor because asyncio takes no other, and starts none of that class's own threads.
+    asyncio accepts only a ThreadPoolExecutor; this one starts none of that class's threads.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LentThreads(ThreadPoolExecutor):
         self._started = 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have `fn` called on a thread."""
+        """Call `fn` on a thread."""
         future: Future[T] = Future()
         self._waiting.put(lambda: _fulfil(future, lambda: fn(*args, **kwargs)))
         if not self._idle.acquire(blocking=False) and self._started < BLOCKING_CALLS_MAX:
@@ -47,7 +47,7 @@ class LentThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads go, each as soon as its call has returned; waits for none of them."""
+        """End each thread once its call has returned, without waiting."""
         for _ in range(self._started):
             self._waiting.put(None)
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -58,33 +58,33 @@ class LentThreads(ThreadPoolExecutor):
             self._idle.release()
 
 
-class _VerbLoop(asyncio.SelectorEventLoop):
+class _RunLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
-        self._lent = LentThreads()
-        self.set_default_executor(self._lent)
+        self._executor = DaemonExecutor()
+        self.set_default_executor(self._executor)
         limit = descriptors.limit()
         self._first_kept = None if limit is None else descriptors.first_kept(limit)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        # All that connects comes through here, be it by `create_connection` or with a socket of its own.
+        # Every connection passes through here, whether made by `create_connection` or with a socket of its own.
         if self._first_kept is not None and sock.fileno() >= self._first_kept:
             sock.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         await super().sock_connect(sock, address)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncio has it
-        # The loop's own way starts a thread to wait on, which a process without memory cannot have.
-        self._lent.shutdown(wait=False)
+        # asyncio's own version starts a thread, which a process without memory cannot have.
+        self._executor.shutdown(wait=False)
 
 
 def run(main: Coroutine[object, object, T]) -> T:
-    """`asyncio.run`, but that it returns as soon as `main` has, whatever still blocks."""
+    """Like `asyncio.run`, but returns as soon as `main` has, even if blocking calls are still under way."""
     try:
-        with asyncio.Runner(loop_factory=_VerbLoop) as runner:
+        with asyncio.Runner(loop_factory=_RunLoop) as runner:
             return runner.run(main)
     finally:
-        main.close()  # It was never begun where the system has no room for a loop.
+        main.close()  # It never began if the system had no room for a loop.
 
 
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
@@ -92,7 +92,7 @@ def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
         return
     try:
         result = call()
-    except BaseException as fault:  # noqa: BLE001 - it belongs to whoever waits for the future
+    except BaseException as fault:  # noqa: BLE001 - passed on through the future
         future.set_exception(fault)
     else:
         future.set_result(result)

@@ -1,7 +1,7 @@
-"""One model of an experiment after the other: started, asked for one token, closed.
+"""Examines the models of an experiment one by one: starts each, asks it for one token, closes it.
 
-Nothing is inferred from health pages or lists: a model that answers is one that answered. Each address of a model with
-several is examined by itself, as though it were the only one, for together they would cover for each other.
+Nothing is inferred from health pages or model lists. Each address of a model is examined alone, since together they
+would cover for each other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mac_runner.backends import Backend
-from mac_runner.cli.setup import Setup
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import EngineDeadError, MacRunnerError, boundary
 from mac_runner.limits import DOCTOR_PROBE_S_MAX
 from mac_runner.plan import sampling_of
 from mac_runner.registry import backend_specs
+from mac_runner.runs.engines import backend_of
+from mac_runner.runs.setup import Setup
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
 from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn
 
@@ -28,7 +29,7 @@ _PROBE: Final = Prompt(messages=(Message(role="user", content="Say one word."),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found out about a model at one address. With a `problem` the figures may be missing."""
+    """What was found about a model at one address. With a `problem`, figures may be missing."""
 
     model: str
     engine: str
@@ -40,13 +41,14 @@ class Finding:
 
 
 async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> AsyncGenerator[Finding, None]:
-    """Every model at every address, one after the other; no two engines are up at the same time."""
+    """Examine every model at every address, one engine at a time."""
+    environment = setup.environment()
     for name, definition in setup.experiment.model_definitions.items():
         sampling = _sampling(setup, name)
         for engine, variant in _variants(definition):
             finding = Finding(model=name, engine=engine)
             try:
-                backend = setup.backend(name, variant, clock, say)
+                backend = backend_of(setup, environment, name, variant, clock, say)
             except MacRunnerError as error:
                 yield replace(finding, problem=str(error))
                 continue
@@ -86,7 +88,7 @@ async def _started(backend: Backend) -> AsyncIterator[None]:
 
 
 async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
-    """Have one token made. Raises a BackendError when none is."""
+    """Generate one token. Raises BackendError when that fails."""
     turn = Turn(round=0, agent="doctor", model=model, place=0)
     request = Request(conversation="doctor", turn=turn, prompt=_PROBE, sampling=sampling)
     try:
@@ -100,13 +102,13 @@ async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
 
 
 def _sampling(setup: Setup, model: str) -> Sampling:
-    """The settings of the first agent that the model speaks for, but for one token: they too may be what is wrong."""
+    """One token with the settings of the first agent that the model speaks for, since they may be at fault too."""
     own = (agent for agent in setup.experiment.agent_definitions if agent.model == model)
     return replace(next(map(sampling_of, own), Sampling()), max_tokens=1, seed=0)
 
 
 def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
-    """The definition without its latency, at each of its addresses, and how to call that."""
+    """The definition without its latency, at each of its addresses, with a name for the address."""
     plain = definition.model_copy(update={"latency": None})
     for described, settings in backend_specs()[plain.backend].variants(plain.settings):
         yield described, plain.with_settings(settings)

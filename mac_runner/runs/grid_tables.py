@@ -1,7 +1,7 @@
-"""The tables of a grid, checked: each is derived again from the run directories of the combinations, and compared.
+"""Checks the tables of a grid: derives each from the run directories of the combinations and compares.
 
-The tables are written when a session of the grid ends, `summary.json` last. It says how many sessions the grid had
-then, and how many each combination had, so it can be made again as of that moment, whatever was played since.
+The tables are written when a session of the grid ends, `summary.json` last. It records how many sessions the grid and
+each combination had then, so it can be derived as of that moment, whatever was played since.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mac_runner.cli.recorded import recorded_experiment
-from mac_runner.cli.results import summary_of
 from mac_runner.config import identity_of
 from mac_runner.reports import (
     GridRow,
@@ -26,6 +24,8 @@ from mac_runner.reports import (
     parquet_table,
     summarise_grid,
 )
+from mac_runner.runs.recorded import recorded_experiment
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import (
     Disk,
     Finding,
@@ -46,18 +46,18 @@ _CSV, _PARQUET = "grid.csv", "grid.parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What the summary of a grid makes known of the moment it was written: `sessions` the grid had, None for all that
-    it has now, and of each combination, in its order, the row; `behind` are those that were played since.
-    """
+class _Written:
+    """What the tables must hold, as of the moment when the summary was written."""
 
     sessions: int | None
+    """How many sessions the grid had; None when that is all it has now."""
     rows: tuple[GridRow, ...]
     behind: tuple[str, ...]
+    """Combinations that were played since."""
 
 
 def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
-    """Combinations that grid.yaml knows by another identity than their own experiment has."""
+    """Combinations whose identity in grid.yaml is not that of their experiment."""
     for known in grid.entries:
         if has_run(directory / known.slug):
             identity = identity_of(recorded_experiment(read_run(directory / known.slug)).experiment)
@@ -67,9 +67,9 @@ def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
 
 
 def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
-    """Check what stands in the directory of a grid itself. Reads only."""
+    """Check the files of the grid's own directory. Reads only."""
     disk = Disk()
-    # The tables before the journals that they are made of: what is played meanwhile is left out of both.
+    # Read before the journals they are derived from, so conversations played meanwhile are in neither.
     files = {name: disk.read(directory / name) for name in (_CSV, _PARQUET) if disk.exists(directory / name)}
     summary = read_json(disk, directory / "summary.json", _REMEDY)
     findings, notes = check_log(directory, grid.name, disk=disk)
@@ -81,17 +81,17 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
     elif "format" not in summary:
         notes.append(f"the tables were written by an earlier version and are not judged: {_REMEDY}")
     else:
-        told = _told(directory, grid, summary)
-        findings += _summary_findings(directory, grid, summary, told)
+        written = _written(directory, grid, summary)
+        findings += _summary_findings(directory, grid, summary, written)
         for name, data in files.items():
-            findings += _table_findings(directory, grid, name, data, told, notes)
+            findings += _table_findings(directory, grid, name, data, written, notes)
         if _CSV not in files:
             findings.append(Finding(kind=FindingKind.LOST, text=f"{_CSV} is not there; {_REMEDY}"))
-        notes += _lag(told, grid)
+        notes += _lag(written, grid)
     return VerifyReport(attempted=0, acknowledged=0, findings=tuple(findings), notes=tuple(notes))
 
 
-def _told(directory: Path, grid: GridRecord, summary: JsonObject) -> _Told:
+def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written:
     sessions = sessions_of(summary, _count(grid_accounting(directory, grid.name).get("sessions")))
     entries = {known.slug: known for known in grid.entries}
     results = {str(result.get("combination")): result for result in _objects(summary.get("results"))}
@@ -101,7 +101,7 @@ def _told(directory: Path, grid: GridRecord, summary: JsonObject) -> _Told:
         slugs += [known.slug for known in grid.entries if known.is_asked and known.slug not in results]
     rows = [_row(directory, entries[slug], results.get(slug, {}), is_latest=sessions is None) for slug in slugs]
     behind = tuple(row.slug for row, is_behind in rows if is_behind)
-    return _Told(sessions=sessions, rows=tuple(row for row, _ in rows), behind=behind)
+    return _Written(sessions=sessions, rows=tuple(row for row, _ in rows), behind=behind)
 
 
 def _row(directory: Path, known: GridEntry, result: JsonObject, *, is_latest: bool) -> tuple[GridRow, bool]:
@@ -120,29 +120,29 @@ def _row(directory: Path, known: GridEntry, result: JsonObject, *, is_latest: bo
     return GridRow(slug=known.slug, values=values, session=session, summary=earlier), True
 
 
-def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, told: _Told) -> Iterator[Finding]:
-    is_latest = told.sessions is None
+def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, written: _Written) -> Iterator[Finding]:
+    is_latest = written.sessions is None
     combinations = found.get("combinations")
     complete = combinations.get("complete") if isinstance(combinations, dict) else None
-    begun = sum(row.summary is not None for row in told.rows)
+    begun = sum(row.summary is not None for row in written.rows)
     # Whether a combination is complete depends on how many conversations were asked for, by --limit too.
     is_possible = isinstance(complete, int) and not isinstance(complete, bool) and 0 <= complete <= begun
     expected = summarise_grid(
         name=grid.name,
         profile=grid.profile,
-        rows=told.rows,
+        rows=written.rows,
         complete=complete if is_possible and isinstance(complete, int) else begun,
         left_out=[known.slug for known in grid.entries if not known.is_asked],
-        accounting=grid_accounting(directory, grid.name, sessions=told.sessions),
+        accounting=grid_accounting(directory, grid.name, sessions=written.sessions),
     )
     if not is_latest:
-        # What was asked for then is kept nowhere else: grid.yaml has what is asked for now.
+        # grid.yaml holds only what is asked for now.
         expected |= {key: found[key] for key in ("profile", "left_out") if key in found}
     yield from compared("summary.json", found, expected, _REMEDY)
 
 
 def _table_findings(
-    directory: Path, grid: GridRecord, name: str, data: bytes, told: _Told, notes: list[str]
+    directory: Path, grid: GridRecord, name: str, data: bytes, written: _Written, notes: list[str]
 ) -> Iterator[Finding]:
     if name == _PARQUET and not has_parquet():
         notes.append(f"{name} is not judged: pyarrow is not installed here")
@@ -152,13 +152,13 @@ def _table_findings(
     except ValueError as fault:
         yield Finding(kind=FindingKind.DAMAGED, text=f"{name} cannot be read ({fault}); {_REMEDY}")
         return
-    differences = [*cell_discrepancies(found, _expected(name, grid_table(told.rows)))]
+    differences = [*cell_discrepancies(found, _expected(name, grid_table(written.rows)))]
     if not differences:
         return
-    is_behind = told.sessions is not None or told.behind
+    is_behind = written.sessions is not None or written.behind
     if is_behind and found == _expected(name, _table_now(directory, grid, found)):
-        return  # It is written before the summary, and a kill came between.
-    if told.sessions is not None:
+        return  # The session was killed after this table and before the summary.
+    if written.sessions is not None:
         notes.append(f"{name} is not judged: it may be of a session that was killed before its summary; {_REMEDY}")
         return
     for place in differences:
@@ -170,18 +170,18 @@ def _expected(name: str, table: GridTable) -> TextTable:
 
 
 def _table_now(directory: Path, grid: GridRecord, found: TextTable) -> GridTable:
-    """The table as of now, its rows in the order in which they are found."""
+    """The table as of now, with its rows in the order of `found`."""
     asked = {known.slug: known for known in grid.entries if known.is_asked}
     cells = dict.fromkeys(row[0].strip("'") for row in found[1:] if row)
     order = [*(slug for slug in cells if slug in asked), *(slug for slug in asked if slug not in cells)]
     return grid_table([_row(directory, asked[slug], {}, is_latest=True)[0] for slug in order])
 
 
-def _lag(told: _Told, grid: GridRecord) -> Iterator[str]:
-    if told.sessions is not None:
-        yield f"the tables are of session {told.sessions}: the later ones did not end; {_REMEDY}"
-    elif told.behind:
-        yield f"{len(told.behind)} combinations of {grid.name} were played since the tables were written; {_REMEDY}"
+def _lag(written: _Written, grid: GridRecord) -> Iterator[str]:
+    if written.sessions is not None:
+        yield f"the tables are of session {written.sessions}: the later ones did not end; {_REMEDY}"
+    elif written.behind:
+        yield f"{len(written.behind)} combinations of {grid.name} were played since the tables were written; {_REMEDY}"
 
 
 def _objects(value: JsonValue) -> list[JsonObject]:
