@@ -12,7 +12,7 @@ from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from mac_runner.nano.cache import CacheView, blocks_for
+from mac_runner.nano.cache import KVCache, blocks_for
 from mac_runner.nano.config import SchedulerConfig
 
 
@@ -63,7 +63,7 @@ class Schedulable(Protocol):
 
 
 def schedule(
-    waiting: Iterable[Schedulable], running: Ordered[Schedulable], cache: CacheView, config: SchedulerConfig
+    waiting: Iterable[Schedulable], running: Ordered[Schedulable], cache: KVCache, config: SchedulerConfig
 ) -> SchedulerOutput:
     """Decide what to run in this step.
 
@@ -123,7 +123,7 @@ def _is_underway(sequence: Schedulable, num_found: int, busy: Ordered[Schedulabl
 class _Step:
     """The decision while it is made."""
 
-    cache: CacheView
+    cache: KVCache
     config: SchedulerConfig
     budget: int
     available: int

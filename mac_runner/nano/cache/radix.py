@@ -13,11 +13,10 @@ sequence.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mac_runner.nano.cache.base import BlockCounts, CacheAllocation, CacheHit, NoBlocksError, blocks_for, hit_limit
+from mac_runner.nano.cache.base import CacheAllocation, CacheHit, KVCache, NoBlocksError, Table, blocks_for, hit_limit
 
 Key = tuple[int, ...]
 
@@ -40,11 +39,10 @@ class _Node:
         return self.parent is not None and not self.children and self.num_locks == 0
 
 
-@dataclass(slots=True)
-class _Table:
+@dataclass(slots=True, kw_only=True)
+class _Table(Table):
     """One sequence's blocks; the first `num_walked` lead to `node`, which is None if it may register nothing."""
 
-    block_ids: list[int]
     node: _Node | None
     locked: _Node
     num_walked: int
@@ -52,13 +50,11 @@ class _Table:
     """Blocks outside the tree: fresh ones, and duplicates."""
 
 
-class RadixKVCache:
+class RadixKVCache(KVCache):
     """Blocks found by walking a tree. Every operation is O(blocks concerned + log nodes)."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        self._block_size = block_size
-        self._num_blocks = num_blocks
-        self._free = deque(range(num_blocks))
+        super().__init__(num_blocks, block_size)
         self._num_cached = 0
         self._tables: dict[int, _Table] = {}
         self._roots: dict[int, _Node] = {}
@@ -68,16 +64,8 @@ class RadixKVCache:
         self._num_pushed = 0
 
     @property
-    def block_size(self) -> int:  # noqa: D102
-        return self._block_size
-
-    @property
-    def num_blocks(self) -> int:  # noqa: D102
-        return self._num_blocks
-
-    @property
-    def num_available(self) -> int:  # noqa: D102
-        return len(self._free) + self._num_cached
+    def num_cached(self) -> int:  # noqa: D102
+        return self._num_cached
 
     def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
         found = 0
@@ -85,25 +73,16 @@ class RadixKVCache:
         for node, count in self._walk(self._wanted(tokens)):
             found += count
             idle += count if node.num_locks == 0 else 0
-        return CacheHit(found * self._block_size, idle)
-
-    def num_held(self, seq_id: int) -> int:  # noqa: D102
-        table = self._tables.get(seq_id)
-        return len(table.block_ids) if table else 0
+        return CacheHit(found * self.block_size, idle)
 
     def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
         table = self._tables[seq_id]
         return len(table.own) + sum(len(node.block_ids) for node in _path_up(table.locked) if node.num_locks == 1)
 
-    def block_ids(self, seq_id: int) -> list[int]:  # noqa: D102
-        return self._tables[seq_id].block_ids
-
     def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
-        assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
         hit = self.lookup(tokens)
-        num_found = hit.num_tokens // self._block_size
-        if blocks_for(num_tokens, self._block_size) - num_found + hit.num_idle_blocks > self.num_available:
-            raise NoBlocksError(f"sequence {seq_id} asks for {num_tokens} tokens, {self.num_available} blocks are left")
+        num_found = hit.num_tokens // self.block_size
+        self._require_room(seq_id, num_tokens, hit)
         node, found = self._descend(self._wanted(tokens)[:num_found])
         self._lock(node)
         table = _Table(block_ids=list(found), node=node, locked=node, num_walked=num_found)
@@ -113,14 +92,14 @@ class RadixKVCache:
 
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
-        while len(table.block_ids) < blocks_for(num_tokens, self._block_size):
+        while len(table.block_ids) < blocks_for(num_tokens, self.block_size):
             block_id = self._take()
             table.block_ids.append(block_id)
             table.own.add(block_id)
 
     def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
-        first, last = table.num_walked, num_tokens // self._block_size
+        first, last = table.num_walked, num_tokens // self.block_size
         if table.node is None or first >= last:
             return
         keys = self._keys(tokens, first, last)
@@ -153,10 +132,6 @@ class RadixKVCache:
         # What is left is locked. It stays until its sequences release it, below roots that no lookup starts from.
         self._roots = {-1 - index: root for index, root in enumerate(self._roots.values()) if root.children}
 
-    def counts(self) -> BlockCounts:  # noqa: D102
-        free, cached = len(self._free), self._num_cached
-        return BlockCounts(free=free, cached=cached, held=self._num_blocks - free - cached)
-
     def check(self) -> None:  # noqa: D102
         locks = dict[_Node, int]()
         for table in self._tables.values():
@@ -172,16 +147,16 @@ class RadixKVCache:
         shared = [block_id for node in nodes if node.num_locks for block_id in node.block_ids]
         own = [block_id for table in self._tables.values() for block_id in table.own]
         states = [*self._free, *cached, *shared, *own]
-        assert sorted(states) == list(range(self._num_blocks)), "a block is not in exactly one state"
+        assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
         held = {block_id for table in self._tables.values() for block_id in table.block_ids}
         assert held <= {*shared, *own}, "a table points to a block it does not hold"
 
     def _keys(self, tokens: Sequence[int], first: int, last: int) -> list[Key]:
-        size = self._block_size
+        size = self.block_size
         return [tuple(tokens[index * size : (index + 1) * size]) for index in range(first, last)]
 
     def _wanted(self, tokens: Sequence[int]) -> list[Key]:
-        return self._keys(tokens, 0, hit_limit(len(tokens), self._block_size) // self._block_size)
+        return self._keys(tokens, 0, hit_limit(len(tokens), self.block_size) // self.block_size)
 
     def _walk(self, keys: list[Key], start: _Node | None = None) -> Iterator[tuple[_Node, int]]:
         """The nodes on the path of these keys, each with how many of its blocks are on it."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from tempfile import TemporaryFile
 from threading import Event
-from typing import Protocol
 
 import torch
 
@@ -73,40 +72,23 @@ def require_divisible(config: ModelConfig, size: int) -> None:
         )
 
 
-class Group(Protocol):
-    """The ranks that compute a batch together, seen from one of them."""
+class Group:
+    """The ranks that compute a batch together, seen from one of them; here a single rank."""
 
-    @property
-    def shard(self) -> Shard:
-        """The part of this rank."""
-        ...
+    shard = WHOLE
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
         """Every rank's columns [tokens, width / size], joined to [tokens, width] in the order of the ranks.
 
         All ranks must come, with equal shapes. Raises RankFailedError when one does not.
         """
-        ...
-
-    def abort(self) -> None:
-        """Release a rank that waits in `gather`; for another thread, when a rank is lost."""
-        ...
-
-
-class Alone:
-    """A single rank: it has everything already."""
-
-    shard = WHOLE
-
-    def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """The columns themselves."""
         return part
 
     def abort(self) -> None:
-        """Do nothing: no rank waits."""
+        """Release a rank that waits in `gather`; for another thread, when a rank is lost."""
 
 
-ALONE = Alone()
+ALONE = Group()
 
 
 def has_ordered_memory() -> bool:
@@ -152,8 +134,8 @@ class GatherMemory:
         return slice(first, first + self.piece_bytes)
 
 
-class MemoryGroup:
-    """Ranks that gather through memory they share. `is_over` is set when a rank is lost."""
+class MemoryGroup(Group):
+    """Ranks that gather through memory they share. `is_over`, set when a rank is lost, releases those that wait."""
 
     def __init__(self, shard: Shard, layout: GatherMemory, fd: int, dtype: torch.dtype, is_over: Event) -> None:
         self.shard = shard
@@ -178,9 +160,6 @@ class MemoryGroup:
             self._await(rank)
         return torch.cat(pieces, dim=-1)
 
-    def abort(self) -> None:
-        """Do nothing: a rank that waits looks at `is_over` itself."""
-
     def _await(self, rank: int) -> None:
         """Wait until a rank has come: at first without a pause, because most come within microseconds."""
         counters, place, turn = self._counters, rank * self._step, self._turn
@@ -199,7 +178,7 @@ class MemoryGroup:
         raise RankFailedError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
 
 
-class TorchGroup:
+class TorchGroup(Group):
     """Ranks that gather over torch.distributed.
 
     The group is not the process's default one: an application may have several engines, and groups of its own.
