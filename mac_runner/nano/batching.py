@@ -40,13 +40,7 @@ class Counters:
 class ContinuousBatch:
     """The waiting and the running sequences, each in order of precedence."""
 
-    def __init__(
-        self,
-        cache: KVCache,
-        config: SchedulerConfig,
-        forward: Forward,
-        tokenizer: Tokenizer | None,
-    ) -> None:
+    def __init__(self, cache: KVCache, config: SchedulerConfig, forward: Forward, tokenizer: Tokenizer | None) -> None:
         self.cache = cache
         self.counters = Counters()
         self.waiting = OrderedDict[int, Sequence]()

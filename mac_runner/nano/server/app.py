@@ -38,11 +38,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(
-    service: Service,
-    *,
-    admin_key: str | None = None,
-    api_key: str | None = None,
-    budget: BodyBudget | None = None,
+    service: Service, *, admin_key: str | None = None, api_key: str | None = None, budget: BodyBudget | None = None
 ) -> FastAPI:
     """The application that serves `service`. The caller shuts the engine down.
 

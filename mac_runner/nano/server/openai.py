@@ -202,9 +202,7 @@ class CompletionBody(OpenaiBody):
         if self.best_of not in (None, self.num_samples):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
         params = replace(
-            _params(self, defaults),
-            max_tokens=self.max_tokens or COMPLETION_TOKENS,
-            top_logprobs=self.logprobs or 0,
+            _params(self, defaults), max_tokens=self.max_tokens or COMPLETION_TOKENS, top_logprobs=self.logprobs or 0
         )
         return Job(
             prompts=_prompts(self.prompt), params=_held(params, self.response_format), num_samples=self.num_samples
