@@ -61,7 +61,7 @@ ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
 MACHINE = {"store/machine.py"}
 """Reads what the kernel says of processes and mounts; touches no run."""
-MODELS = {"nano/compiling.py", "nano/tokenizer.py"}
+MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
 STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""

@@ -1,31 +1,29 @@
 """A prefix cache that finds blocks in a tree of token sequences.
 
-Each edge of the tree carries the tokens of one or more whole blocks; sequences that begin alike share the way from
-the root, and an edge is split where they part. The version of the weights chooses the root. A sequence locks the way
-to what it uses of the tree; what no sequence locks is given up leaf by leaf, the longest unused first, and of a leaf
-its end first. Prefixes are shared in whole blocks; in blocks of one token, which the attention of torch reads and
-the compiled one does not, to the token.
+Each edge of the tree carries the tokens of one or more whole blocks. Sequences that begin alike share the path from
+the root, and an edge is split where they part. Each version of the weights has its own root. A sequence locks the
+path to the blocks it uses. Unlocked blocks are given up leaf by leaf, the longest unused first, and each leaf from its
+end. Prefixes are shared in whole blocks. With blocks of one token, which only torch's attention reads, they are
+shared to the token.
 
-As in the paged cache equal blocks computed side by side are not merged: one is in the tree, the other stays its
-sequence's own.
+As in the paged cache, equal blocks computed side by side are not merged: one is in the tree, the other stays with its
+sequence.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.outputs import CacheAllocation, CacheHit
+from mac_runner.nano.cache.base import CacheAllocation, CacheHit, KVCache, NoBlocksError, Table, blocks_for, hit_limit
 
 Key = tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """The blocks on the edge that leads here: `keys[i]` are the tokens of `block_ids[i]`."""
+    """The blocks on the edge to this node: `keys[i]` are the tokens of `block_ids[i]`."""
 
     parent: _Node | None
     keys: list[Key] = field(default_factory=list)
@@ -41,44 +39,33 @@ class _Node:
         return self.parent is not None and not self.children and self.num_locks == 0
 
 
-@dataclass(slots=True)
-class _Table:
-    """One sequence's blocks; the first `num_walked` lead from the root to `node`, None if it may register nothing."""
+@dataclass(slots=True, kw_only=True)
+class _Table(Table):
+    """One sequence's blocks; the first `num_walked` lead to `node`, which is None if it may register nothing."""
 
-    block_ids: list[int]
     node: _Node | None
     locked: _Node
     num_walked: int
     own: set[int] = field(default_factory=set)
-    """Blocks that are in no tree: fresh ones, and doubles."""
+    """Blocks outside the tree: fresh ones, and duplicates."""
 
 
-class RadixKVCache:
+class RadixKVCache(KVCache):
     """Blocks found by walking a tree. Every operation is O(blocks concerned + log nodes)."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        self._block_size = block_size
-        self._num_blocks = num_blocks
-        self._free = deque(range(num_blocks))
+        super().__init__(num_blocks, block_size)
         self._num_cached = 0
         self._tables: dict[int, _Table] = {}
         self._roots: dict[int, _Node] = {}
         self._version = 0
         self._uses = 0
-        self._spare: list[tuple[int, int, _Node]] = []  # A heap, each node in it once at most.
+        self._spare: list[tuple[int, int, _Node]] = []  # A heap; each node is in it once at most.
         self._num_pushed = 0
 
     @property
-    def block_size(self) -> int:  # noqa: D102
-        return self._block_size
-
-    @property
-    def num_blocks(self) -> int:  # noqa: D102
-        return self._num_blocks
-
-    @property
-    def num_available(self) -> int:  # noqa: D102
-        return len(self._free) + self._num_cached
+    def num_cached(self) -> int:  # noqa: D102
+        return self._num_cached
 
     def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
         found = 0
@@ -86,25 +73,16 @@ class RadixKVCache:
         for node, count in self._walk(self._wanted(tokens)):
             found += count
             idle += count if node.num_locks == 0 else 0
-        return CacheHit(found * self._block_size, idle)
-
-    def num_held(self, seq_id: int) -> int:  # noqa: D102
-        table = self._tables.get(seq_id)
-        return len(table.block_ids) if table else 0
+        return CacheHit(found * self.block_size, idle)
 
     def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
         table = self._tables[seq_id]
-        return len(table.own) + sum(len(node.block_ids) for node in _way_up(table.locked) if node.num_locks == 1)
-
-    def block_ids(self, seq_id: int) -> list[int]:  # noqa: D102
-        return self._tables[seq_id].block_ids
+        return len(table.own) + sum(len(node.block_ids) for node in _path_up(table.locked) if node.num_locks == 1)
 
     def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
-        assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
         hit = self.lookup(tokens)
-        num_found = hit.num_tokens // self._block_size
-        if blocks_for(num_tokens, self._block_size) - num_found + hit.num_idle_blocks > self.num_available:
-            raise NoBlocksError(f"sequence {seq_id} asks for {num_tokens} tokens, {self.num_available} blocks are left")
+        num_found = hit.num_tokens // self.block_size
+        self._require_room(seq_id, num_tokens, hit)
         node, found = self._descend(self._wanted(tokens)[:num_found])
         self._lock(node)
         table = _Table(block_ids=list(found), node=node, locked=node, num_walked=num_found)
@@ -114,14 +92,14 @@ class RadixKVCache:
 
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
-        while len(table.block_ids) < blocks_for(num_tokens, self._block_size):
+        while len(table.block_ids) < blocks_for(num_tokens, self.block_size):
             block_id = self._take()
             table.block_ids.append(block_id)
             table.own.add(block_id)
 
     def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
-        first, last = table.num_walked, num_tokens // self._block_size
+        first, last = table.num_walked, num_tokens // self.block_size
         if table.node is None or first >= last:
             return
         keys = self._keys(tokens, first, last)
@@ -151,17 +129,13 @@ class RadixKVCache:
             table.node = None
         while self._num_cached:
             self._evict()
-        # What is left is locked. It stays until its sequences let go, below roots where nobody looks.
+        # What is left is locked. It stays until its sequences release it, below roots that no lookup starts from.
         self._roots = {-1 - index: root for index, root in enumerate(self._roots.values()) if root.children}
-
-    def counts(self) -> BlockCounts:  # noqa: D102
-        free, cached = len(self._free), self._num_cached
-        return BlockCounts(free=free, cached=cached, held=self._num_blocks - free - cached)
 
     def check(self) -> None:  # noqa: D102
         locks = dict[_Node, int]()
         for table in self._tables.values():
-            for node in _way_up(table.locked):
+            for node in _path_up(table.locked):
                 locks[node] = locks.get(node, 0) + 1
         nodes = [node for root in self._roots.values() for node in _below(root)]
         assert all(node.num_locks == locks.get(node, 0) for node in nodes), "a lock is wrong"
@@ -173,19 +147,19 @@ class RadixKVCache:
         shared = [block_id for node in nodes if node.num_locks for block_id in node.block_ids]
         own = [block_id for table in self._tables.values() for block_id in table.own]
         states = [*self._free, *cached, *shared, *own]
-        assert sorted(states) == list(range(self._num_blocks)), "a block is not in exactly one state"
+        assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
         held = {block_id for table in self._tables.values() for block_id in table.block_ids}
         assert held <= {*shared, *own}, "a table points to a block it does not hold"
 
     def _keys(self, tokens: Sequence[int], first: int, last: int) -> list[Key]:
-        size = self._block_size
+        size = self.block_size
         return [tuple(tokens[index * size : (index + 1) * size]) for index in range(first, last)]
 
     def _wanted(self, tokens: Sequence[int]) -> list[Key]:
-        return self._keys(tokens, 0, hit_limit(len(tokens), self._block_size) // self._block_size)
+        return self._keys(tokens, 0, hit_limit(len(tokens), self.block_size) // self.block_size)
 
     def _walk(self, keys: list[Key], start: _Node | None = None) -> Iterator[tuple[_Node, int]]:
-        """The nodes on the way of these keys, each with how many of its blocks are on it."""
+        """The nodes on the path of these keys, each with how many of its blocks are on it."""
         node = start or self._roots.get(self._version)
         done = 0
         while node is not None and done < len(keys) and (child := node.children.get(keys[done])) is not None:
@@ -196,7 +170,7 @@ class RadixKVCache:
             node = child if count == len(child.keys) else None
 
     def _descend(self, keys: list[Key], start: _Node | None = None) -> tuple[_Node, list[int]]:
-        """Go as far as these keys lead, splitting the last edge if need be; the node there and the blocks passed."""
+        """Follow these keys as far as they lead, and split the last edge there; the node and the blocks passed."""
         self._uses += 1
         node = start or self._roots.setdefault(self._version, _Node(parent=None))
         passed = list[int]()
@@ -207,7 +181,7 @@ class RadixKVCache:
         return node, passed
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Part an edge after `count` blocks; the new node is the upper one, so whoever locks the lower locks both."""
+        """Split an edge after `count` blocks; the new node is the upper one, so a lock of the lower locks both."""
         assert node.parent is not None
         upper = _Node(
             parent=node.parent,
@@ -222,20 +196,20 @@ class RadixKVCache:
         return upper
 
     def _append(self, parent: _Node, keys: list[Key], block_ids: list[int]) -> _Node:
-        """Hang blocks below a node; they count as unlocked until somebody locks them."""
+        """Add blocks below a node; they count as unlocked until a sequence locks them."""
         node = _Node(parent=parent, keys=keys, block_ids=block_ids, last_used=self._uses)
         parent.children[keys[0]] = node
         self._num_cached += len(block_ids)
         return node
 
     def _lock(self, node: _Node) -> None:
-        for each in _way_up(node):
+        for each in _path_up(node):
             each.num_locks += 1
             if each.num_locks == 1:
                 self._num_cached -= len(each.block_ids)
 
     def _unlock(self, node: _Node) -> None:
-        for each in _way_up(node):
+        for each in _path_up(node):
             each.num_locks -= 1
             if each.num_locks == 0:
                 self._num_cached += len(each.block_ids)
@@ -248,13 +222,13 @@ class RadixKVCache:
             heapq.heappush(self._spare, (node.last_used, self._num_pushed, node))
 
     def _take(self) -> int:
-        """A block for a sequence that alone may write it."""
+        """A block that one sequence alone may write."""
         if not self._free:
             self._evict()
         return self._free.popleft()
 
     def _evict(self) -> None:
-        """Free the last block of the leaf that is the longest unused."""
+        """Free the last block of the longest unused leaf."""
         node = self._longest_unused()
         key = node.keys.pop()
         self._free.append(node.block_ids.pop())
@@ -266,18 +240,18 @@ class RadixKVCache:
             self._offer(node.parent)
 
     def _longest_unused(self) -> _Node:
-        """Take the spare leaf from the heap that has been unused longest."""
+        """Take the longest unused spare leaf from the heap."""
         while self._spare:
             last_used, _, node = heapq.heappop(self._spare)
             node.is_offered = False
             if node.is_spare and node.last_used == last_used:
                 return node
-            # If it is idle again after another use, its place is further back.
+            # It was used again meanwhile, so its place is further back.
             self._offer(node)
         raise NoBlocksError("no block is left")
 
 
-def _way_up(node: _Node) -> Iterator[_Node]:
+def _path_up(node: _Node) -> Iterator[_Node]:
     """The node and all above it."""
     current: _Node | None = node
     while current is not None:

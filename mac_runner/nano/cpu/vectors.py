@@ -1,7 +1,7 @@
-"""Vectors of 16 float32 for compiled code, and the product that attention spends its time in.
+"""Vectors of 16 float32 for compiled code, and the matrix product that attention spends its time in.
 
-Each operation is put together from LLVM's instructions, and numba compiles what is written with them. So the order of
-every sum is fixed here: no compiler may change it, and a row has the same bits whatever is computed beside it.
+Each operation is made of LLVM's instructions, and numba compiles the functions that use them. So the order of every sum
+is fixed here: no compiler may change it, and a row has the same bits whatever is computed beside it.
 
 Arrays are flat; those of bfloat16 come as int16.
 """
@@ -17,11 +17,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from mac_runner.nano.compiling import Floats, compiled
+from mac_runner.nano.cpu.compiler import Floats, compiled
 
 LANES = 16
 _ROWS = (4, 2, 1)
-
 _FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
 _LOG2_E = 1.4426950408889634
@@ -44,8 +43,9 @@ class _VectorModel(models.PrimitiveModel):
 
 _vector, _float, _index = Vector(), types.float32, types.intp
 
-# What follows is called by compiled code. Each function is run once, by the compiler: it is given the types of its
-# arguments, and returns the operation's own types and what generates its instructions.
+
+# What follows is called by compiled code. The compiler runs each function once, with the types of its arguments. The
+# function returns the operation's own types and a generator of its instructions.
 
 
 @intrinsic
@@ -80,7 +80,7 @@ def get(typing: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def put(typing: Any, array: Any, index: Any, number: Any) -> Any:
-    """`array[index] = number`, rounded to the nearest number the array can hold, to the even one of two."""
+    """`array[index] = number`, rounded to the nearest number of the array's type, ties to even."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         destination, place, value = arguments
@@ -120,7 +120,7 @@ def max_of(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
-    """`e ** (vector - origin)`; 0 where that is no normal number."""
+    """`e ** (vector - origin)`; 0 where that is below the normal numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         distance = builder.fsub(arguments[0], _spread(builder, arguments[1]))
@@ -132,7 +132,7 @@ def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
         exponent = _llvm(builder, "llvm.fptosi.sat.v16i32.v16f32", whole, returns=_INTS)
         biased = builder.add(exponent, ir.Constant(_INTS, [127] * LANES))
         scale = builder.bitcast(builder.shl(biased, ir.Constant(_INTS, [23] * LANES)), _FLOATS)
-        # Not the other way around: what is no number must stay none.
+        # Not the other way around: NaN must stay NaN.
         is_tiny = builder.fcmp_ordered("<", power, _same(-126.0))
         return builder.select(is_tiny, _same(0.0), builder.fmul(result, scale))
 
@@ -142,9 +142,9 @@ def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
 def make_panel(columns: int, sums: int) -> Any:
     """Make a function that adds to `out[row, column]` the sum of `x[row, i] * y[i, column]` over `count` values of `i`.
 
-    Rows are numbers, as many as `rows_at_once` says; columns are vectors of 16. `x_row`, `y_step` and `out_row` say how
-    far apart rows lie. Products go to `sums` sums in turn, which are added in the end; `count` is a multiple of it. A
-    processor keeps that many times rows times columns products under way. What is computed for one row and column does
+    Rows are numbers, as many as `rows_at_once` says; columns are vectors of 16. `x_row`, `y_step` and `out_row` are the
+    distances between rows. Products go to `sums` sums in turn, which are added in the end; `count` is a multiple of
+    `sums`. A processor keeps `sums` times rows times columns products under way. The result for one row and column does
     not depend on the others.
     """
 
@@ -209,13 +209,13 @@ def make_panel(columns: int, sums: int) -> Any:
 
 @compiled()
 def rows_at_once(most: int) -> int:
-    """How many rows, of at most so many, a panel takes: 4, 2 or 1."""
+    """The number of rows that a panel takes, at most `most`: 4, 2 or 1."""
     return 4 if most >= 4 else 2 if most >= 2 else 1
 
 
 @compiled()
 def inverse_root_mean_square(row: Floats, squares: Floats, dim: int, eps: float) -> np.float32:
-    """1 over the root of the mean square of `dim` numbers, and `eps`.
+    """1 over the root of the mean square of `dim` numbers plus `eps`.
 
     `squares` is scratch: `dim` numbers, and zeros behind them up to a whole vector.
     """
@@ -239,7 +239,7 @@ def _spread(builder: Any, number: Any) -> Any:
 
 
 def _fold(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Lay one half of a vector on the other until one number is left."""
+    """Combine the halves of a vector until one number is left."""
     width = LANES
     while width > 1:
         width //= 2

@@ -1,29 +1,27 @@
 """A prefix cache that finds blocks by a hash of all tokens up to their end.
 
-Each full block's key is the hash of its own tokens and its predecessor's key, the first predecessor being the version
-of the weights. A hit is believed only when the tokens are the same too. Equal blocks that were computed side by side
-are not merged: the first one registered is found, the other stays with its sequence, so a table never changes but at
-its end.
+Each full block's key is the hash of its own tokens and its predecessor's key. The first predecessor is the version of
+the weights. A hit counts only when the tokens are equal, too. Equal blocks that were computed side by side are not
+merged: the first one registered is found, the other stays with its sequence. So a table changes only at its end.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 
-from mac_runner.nano.kv_cache import BlockCounts, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.outputs import CacheAllocation, CacheHit
+from mac_runner.nano.cache.base import CacheAllocation, CacheHit, KVCache, NoBlocksError, Table, blocks_for, hit_limit
 
 _KEY_BYTES = 16
 HashFunction = Callable[[Sequence[int], int], int]
 
 
 def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = -1) -> int:
-    """The key of a block: of its own tokens and, through `prefix_hash`, of all before them; -1 is the beginning."""
+    """The key of a block: a hash of its tokens and, through `prefix_hash`, of all before; -1 is the beginning."""
     digest = blake2b(prefix_hash.to_bytes(_KEY_BYTES + 1, "little", signed=True), digest_size=_KEY_BYTES)
     digest.update(array("q", token_ids).tobytes())
     return int.from_bytes(digest.digest(), "little")
@@ -31,7 +29,7 @@ def compute_block_hash(token_ids: Sequence[int], prefix_hash: int = -1) -> int:
 
 @dataclass(slots=True)
 class _Block:
-    """What is known of one block. `key` is None while it cannot be found."""
+    """One block. `key` is None while it cannot be found."""
 
     num_holders: int = 0
     key: int | None = None
@@ -39,22 +37,20 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Table:
-    """One sequence's blocks, and up to where their keys are known; `key` is None if it may register nothing."""
+class _Table(Table):
+    """One sequence's blocks; the first `num_keyed` have keys. `key` is None if it may register nothing."""
 
-    block_ids: list[int] = field(default_factory=list)
     num_keyed: int = 0
     key: int | None = None
 
 
-class PagedKVCache:
-    """Blocks found by hash. Every operation is O(blocks concerned); a block that is found again is revived in O(1)."""
+class PagedKVCache(KVCache):
+    """Blocks found by hash. Every operation is O(blocks concerned); finding a cached block again is O(1)."""
 
     def __init__(self, num_blocks: int, block_size: int, *, hash_block: HashFunction = compute_block_hash) -> None:
-        self._block_size = block_size
+        super().__init__(num_blocks, block_size)
         self._hash_block = hash_block
         self._blocks = [_Block() for _ in range(num_blocks)]
-        self._free = deque(range(num_blocks))
         self._cached = OrderedDict[int, None]()  # The longest unused first.
         self._index: dict[int, int] = {}
         self._tables: dict[int, _Table] = {}
@@ -62,58 +58,38 @@ class PagedKVCache:
         self.set_version(0)
 
     @property
-    def block_size(self) -> int:  # noqa: D102
-        return self._block_size
-
-    @property
-    def num_blocks(self) -> int:  # noqa: D102
-        return len(self._blocks)
-
-    @property
-    def num_available(self) -> int:  # noqa: D102
-        return len(self._free) + len(self._cached)
+    def num_cached(self) -> int:  # noqa: D102
+        return len(self._cached)
 
     def lookup(self, tokens: Sequence[int]) -> CacheHit:  # noqa: D102
-        found = self._find(tokens)
-        idle = sum(block_id in self._cached for block_id in found)
-        return CacheHit(len(found) * self._block_size, idle)
-
-    def num_held(self, seq_id: int) -> int:  # noqa: D102
-        table = self._tables.get(seq_id)
-        return len(table.block_ids) if table else 0
+        return self._hit(self._find(tokens))
 
     def num_reclaimed(self, seq_id: int) -> int:  # noqa: D102
         return sum(self._blocks[block_id].num_holders == 1 for block_id in self.block_ids(seq_id))
 
-    def block_ids(self, seq_id: int) -> list[int]:  # noqa: D102
-        return self._tables[seq_id].block_ids
-
     def acquire(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> CacheAllocation:  # noqa: D102
-        assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
         found = self._find(tokens)
-        idle = sum(block_id in self._cached for block_id in found)
-        if blocks_for(num_tokens, self._block_size) - len(found) + idle > self.num_available:
-            raise NoBlocksError(f"sequence {seq_id} asks for {num_tokens} tokens, {self.num_available} blocks are left")
+        hit = self._hit(found)
+        self._require_room(seq_id, num_tokens, hit)
         for block_id in found:
             self._cached.pop(block_id, None)
             self._blocks[block_id].num_holders += 1
         key = self._blocks[found[-1]].key if found else self._root
         self._tables[seq_id] = _Table(block_ids=found, num_keyed=len(found), key=key)
-        cached_length = len(found) * self._block_size
         self.extend(seq_id, num_tokens)
-        return CacheAllocation(block_ids=tuple(self.block_ids(seq_id)), cached_length=cached_length)
+        return CacheAllocation(block_ids=tuple(self.block_ids(seq_id)), cached_length=hit.num_tokens)
 
     def extend(self, seq_id: int, num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id].block_ids
-        while len(table) < blocks_for(num_tokens, self._block_size):
+        while len(table) < blocks_for(num_tokens, self.block_size):
             table.append(self._take())
 
     def register(self, seq_id: int, tokens: Sequence[int], num_tokens: int) -> None:  # noqa: D102
         table = self._tables[seq_id]
-        while table.key is not None and (table.num_keyed + 1) * self._block_size <= num_tokens:
-            start = table.num_keyed * self._block_size
+        while table.key is not None and (table.num_keyed + 1) * self.block_size <= num_tokens:
+            start = table.num_keyed * self.block_size
             block_id = table.block_ids[table.num_keyed]
-            table.key = self._register_block(block_id, tuple(tokens[start : start + self._block_size]), table.key)
+            table.key = self._register_block(block_id, tuple(tokens[start : start + self.block_size]), table.key)
             table.num_keyed += 1
 
     def release(self, seq_id: int) -> None:  # noqa: D102
@@ -122,7 +98,7 @@ class PagedKVCache:
             self._blocks[block_id].num_holders -= 1
         idle = [block_id for block_id in table if self._blocks[block_id].num_holders == 0]
         self._free.extend(block_id for block_id in idle if self._blocks[block_id].key is None)
-        # From the end, so that of a prefix its end is the longest unused.
+        # In reverse, so that the end of a prefix is taken first.
         self._cached.update((block_id, None) for block_id in reversed(idle) if self._blocks[block_id].key is not None)
 
     def set_version(self, version: int) -> None:  # noqa: D102
@@ -139,10 +115,6 @@ class PagedKVCache:
         for table in self._tables.values():
             table.key = None
 
-    def counts(self) -> BlockCounts:  # noqa: D102
-        free, cached = len(self._free), len(self._cached)
-        return BlockCounts(free=free, cached=cached, held=self.num_blocks - free - cached)
-
     def check(self) -> None:  # noqa: D102
         holders = [0] * self.num_blocks
         for block_id in chain.from_iterable(table.block_ids for table in self._tables.values()):
@@ -150,7 +122,7 @@ class PagedKVCache:
         assert [block.num_holders for block in self._blocks] == holders
         states = [*self._free, *self._cached, *(i for i, count in enumerate(holders) if count)]
         assert sorted(states) == list(range(self.num_blocks)), "a block is not in exactly one state"
-        # Behind its computed blocks a sequence writes; those are nobody else's.
+        # A sequence writes behind its computed blocks; no other sequence has those.
         assert all(
             holders[block_id] == 1 for table in self._tables.values() for block_id in table.block_ids[table.num_keyed :]
         )
@@ -160,24 +132,28 @@ class PagedKVCache:
         assert all(self._blocks[i].key is None for i in self._free)
 
     def _find(self, tokens: Sequence[int]) -> list[int]:
-        """The blocks of the longest prefix that is there."""
+        """The blocks of the longest prefix in the cache."""
         found = list[int]()
-        for block_id in self._chain(tokens[: hit_limit(len(tokens), self._block_size)]):
+        for block_id in self._chain(tokens[: hit_limit(len(tokens), self.block_size)]):
             if block_id is None:
                 break
             found.append(block_id)
         return found
 
+    def _hit(self, found: list[int]) -> CacheHit:
+        idle = sum(block_id in self._cached for block_id in found)
+        return CacheHit(len(found) * self.block_size, idle)
+
     def _chain(self, tokens: Sequence[int]) -> Iterator[int | None]:
         key = self._root
-        for start in range(0, len(tokens), self._block_size):
-            part = tuple(tokens[start : start + self._block_size])
+        for start in range(0, len(tokens), self.block_size):
+            part = tuple(tokens[start : start + self.block_size])
             key = self._hash_block(part, key)
             block_id = self._index.get(key)
             yield block_id if block_id is not None and self._blocks[block_id].tokens == part else None
 
     def _register_block(self, block_id: int, tokens: tuple[int, ...], prefix_key: int) -> int | None:
-        """The key under which a block with these tokens is found; None if another's key is in the way."""
+        """The key of a block with these tokens; None if other tokens have the same key."""
         key = self._hash_block(tokens, prefix_key)
         known = self._index.get(key)
         if known is not None:
@@ -188,7 +164,7 @@ class PagedKVCache:
         return key
 
     def _take(self) -> int:
-        """A block for a sequence that alone may write it."""
+        """A block that one sequence alone may write."""
         if self._free:
             block_id = self._free.popleft()
         elif self._cached:

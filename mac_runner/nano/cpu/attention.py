@@ -1,20 +1,25 @@
-"""Attention on a CPU, compiled by numba: put the tokens of a step where they belong, then attend to all they may see.
+"""Attention by kernels compiled for this CPU: one pass over the cache, in place, for all sequences.
 
-Keys lie in tiles of 16 tokens, turned around: [dim, 16], so that a vector holds one number of 16 keys, and a query's
-products with all of them take one pass. Values lie in tiles of [16, dim]. Both products are panels (see `vectors`), in
-which a row is one head of one token. So a token's result has the same bits whoever is computed beside it, by whichever
-thread, and however its prompt was cut into steps.
+Keys lie in tiles of 16 tokens, transposed: [dim, 16]. So a vector holds one number of 16 keys, and a query's products
+with all of them take one pass. Values lie in tiles of [16, dim]. Both products are panels (see `vectors`), and a row of
+a panel is one head of one token. So a token's result has the same bits whatever is computed beside it, in any thread,
+and however its prompt was cut into steps.
 """
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import NamedTuple
 
+import numba
 import numpy as np
+import torch
 from numba import prange
 
-from mac_runner.nano.compiling import Floats, Ints, compiled
-from mac_runner.nano.vectors import (
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.attention import ForwardBatch, Piece, make_batch
+from mac_runner.nano.cpu.compiler import Floats, Ints, compiled, flat
+from mac_runner.nano.cpu.vectors import (
     LANES,
     add,
     exp_from,
@@ -30,12 +35,13 @@ from mac_runner.nano.vectors import (
     sum_of,
     zeros,
 )
+from mac_runner.nano.errors import ConfigError
 
 TILE = LANES
 
 
 class Heads(NamedTuple):
-    """How many heads a model has for queries, how many for keys and values, and how many numbers each."""
+    """The numbers of query heads and of key and value heads, and the size of each."""
 
     query: int
     kv: int
@@ -43,7 +49,7 @@ class Heads(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of a step: their places in their sequences and in the cache, and the rotations of all places."""
+    """The rows of a step: their positions, their slots in the cache, and the rotations of all positions."""
 
     positions: Ints
     slots: Ints
@@ -52,10 +58,10 @@ class Rows(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What is to be attended to.
+    """The work of one attention.
 
-    A unit [units, 4] is a few tokens of one sequence: their first row, their number, the first one's position and where
-    the sequence's table begins in `tiles`. `window` is how many keys a token sees, 0 for all.
+    A unit [units, 4] is a few tokens of one sequence: their first row, their number, the first one's position and the
+    start of the sequence's table in `tiles`. `window` is the number of keys that a token sees, 0 for all.
     """
 
     units: Ints
@@ -72,7 +78,7 @@ _mix_narrow, _mix_wide = make_panel(1, 1), make_panel(4, 1)
 def store_rows(
     qkv: Floats, rows: Rows, norms: Floats, eps: float, heads: Heads, queries: Floats, keys: Floats, values: Floats
 ) -> None:
-    """Normalize, rotate and put away the rows of a step.
+    """Normalize, rotate and store the rows of a step.
 
     `qkv` is [rows, heads + 2 x KV heads, dim]. `norms` [2, dim] are weights for queries and keys; empty, nothing is
     normalized. Queries go to [KV heads, rows, heads that share one, dim], divided by the root of `dim`; keys and values
@@ -128,7 +134,7 @@ def _rotate(head: Floats, turned: Floats, cosine: Floats, sine: Floats, angle: i
 def attend_share(
     queries: Floats, keys: Floats, values: Floats, work: Work, heads: Heads, out: Floats, worker: int, num_workers: int
 ) -> None:
-    """Compute every `num_workers`-th piece of work, from the `worker`-th on, a piece being a unit and a KV head.
+    """Compute every `num_workers`-th piece of work, from the `worker`-th on; a piece is a unit and a KV head.
 
     `queries`, `keys` and `values` are as `store_rows` leaves them; `out` is [rows, heads, dim].
     """
@@ -143,7 +149,7 @@ def attend_share(
     for piece in range(worker, len(work.units) * heads.kv, num_workers):
         unit, kv_head = piece // heads.kv, piece % heads.kv
         row, num_tokens, position, table = work.units[unit]
-        # Tiles that nobody here sees are left out, and of the others the keys before the window weigh nothing.
+        # Tiles that no token here sees are left out; in the others, keys before the window weigh nothing.
         skipped = max(position + 1 - work.window, 0) // TILE if work.window > 0 else 0
         num_tiles = (position + num_tokens + TILE - 1) // TILE - skipped
         tiles = work.tiles[table + skipped : table + skipped + num_tiles]
@@ -166,7 +172,7 @@ def attend_share(
 def attend_together(
     queries: Floats, keys: Floats, values: Floats, work: Work, heads: Heads, out: Floats, num_workers: int
 ) -> None:
-    """Compute all pieces of work, shared out among threads."""
+    """Compute all pieces of work, divided among threads."""
     for worker in prange(num_workers):
         attend_share(queries, keys, values, work, heads, out, worker, num_workers)
 
@@ -215,7 +221,7 @@ def _mix(
         row = 0
         while row < num:
             rows = rows_at_once(num - row)
-            # No value is touched that a row may not see: what lies there may be no number.
+            # Values that a row may not see are not read: the memory there may hold NaN.
             common = _within(seen + row // group - tile * TILE)
             _mix_rows(weights, row * width + tile * TILE, width, rows, values, value, common, dim, mixed, row * dim)
             for other in range(row, row + rows):
@@ -228,7 +234,7 @@ def _mix(
 
 @compiled()
 def _within(count: int) -> int:
-    """How many of a tile's keys are among the first `count`."""
+    """The number of a tile's keys among the first `count`."""
     return min(max(count, 0), TILE)
 
 
@@ -236,7 +242,7 @@ def _within(count: int) -> int:
 def _mix_rows(
     weights: Floats, x: int, width: int, num: int, values: Floats, y: int, count: int, dim: int, mixed: Floats, out: int
 ) -> None:
-    """Add `count` values by weight to `num` rows, which are as many as a panel takes."""
+    """Add `count` values by weight to `num` rows, as many as a panel takes."""
     column = 0
     while column < dim:
         if column + 4 * LANES <= dim:
@@ -245,3 +251,122 @@ def _mix_rows(
         else:
             _mix_narrow(num, weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
             column += LANES
+
+
+UNIT_ROWS = 16
+"""Rows that share one read of the cache; each head of a token is a row."""
+TOGETHER_FROM = 2_000_000
+"""From so many multiplications on other threads pay off; to wake them takes some ten microseconds."""
+_NO_NORMS = np.empty(0, dtype=np.float32)
+_one_at_a_time = Lock()
+"""Not all of numba's threading layers allow two callers at once."""
+
+
+class CompiledKVStore:
+    """Keys and values in the tiles that the kernels read. Memory is taken when it is first written."""
+
+    def __init__(self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
+        if block_size % TILE:
+            raise ConfigError(f"EngineConfig.block_size = {block_size}: on a CPU it is a multiple of {TILE}")
+        if config.head_dim % TILE:
+            raise ConfigError(
+                f"the model's heads have {config.head_dim} numbers: on a CPU that is a multiple of {TILE}, "
+                "unless EngineConfig.attention = 'torch'"
+            )
+        if dtype == torch.float16:
+            raise ConfigError("EngineConfig.dtype = 'float16': on a CPU it is 'bfloat16' or 'float32'")
+        self.config = config
+        self.block_size = block_size
+        self.num_slots = num_blocks * block_size
+        shape = (config.num_layers, 2, config.num_kv_heads * self.num_slots * config.head_dim)
+        # Numpy's, which asks the system for large pages. Not zeroed: only what was written is read.
+        self.memory = np.empty(shape, dtype=np.int16 if dtype == torch.bfloat16 else np.float32)
+        self._start_threads(dtype)
+
+    def attention(self, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> CompiledAttention:
+        """Prepare for a batch."""
+        return CompiledAttention(self, batch, cosine, sine)
+
+    def _start_threads(self, dtype: torch.dtype) -> None:
+        """Compile the kernel for several threads; an engine's first batches may be too small for it."""
+        num_threads = torch.get_num_threads()
+        if num_threads == 1:
+            return
+        batch = make_batch([Piece([0], 0, 1, [0])], self.block_size)
+        rotation = torch.ones(1, self.config.head_dim)
+        width = (self.config.num_heads + 2 * self.config.num_kv_heads) * self.config.head_dim
+        attention = self.attention(batch, rotation, rotation)
+        attention.num_threads = num_threads
+        attention.attend(0, torch.zeros(1, width, dtype=dtype), None)
+        if torch.get_num_threads() != num_threads:
+            # Numba changes this thread's number when it first starts its own; torch's products depend on it.
+            torch.set_num_threads(num_threads)
+
+
+class CompiledAttention:
+    """One batch; see `Attention`."""
+
+    def __init__(self, store: CompiledKVStore, batch: ForwardBatch, cosine: torch.Tensor, sine: torch.Tensor) -> None:
+        config = store.config
+        self._config, self._memory = config, store.memory
+        self._heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim)
+        positions, slots = (np.array(numbers, dtype=np.int64) for numbers in (batch.positions, batch.slots))
+        self._rows = Rows(positions, slots, flat(cosine), flat(sine))
+        self._queries = np.empty(len(batch.slots) * config.num_heads * config.head_dim, dtype=np.float32)
+        self._units, self._tiles = _units(batch, store.block_size // TILE, _tokens_per_unit(config))
+        # Kernels check no bounds.
+        _require_within("slot", slots, store.num_slots)
+        _require_within("tile", self._tiles, store.num_slots // TILE)
+        _require_within("position", positions, len(cosine))
+        _require_within("row", self._units[:, :2].sum(axis=1) - 1, len(slots))
+        self.num_threads = self._worthwhile_threads()
+
+    def attend(self, index: int, qkv: torch.Tensor, head_norms: torch.Tensor | None) -> torch.Tensor:
+        """See `Attention`."""
+        config, (keys, values) = self._config, self._memory[index]
+        width = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        projections, num_rows = flat(qkv), len(self._rows.slots)
+        if len(qkv) < num_rows or qkv.shape[1] != width or projections.dtype != self._memory.dtype:
+            raise ValueError(f"qkv is {tuple(qkv.shape)} of {qkv.dtype}, for {num_rows} rows of {width} numbers")
+        attended = qkv.new_zeros(len(qkv), config.num_heads * config.head_dim)
+        norms = _NO_NORMS if head_norms is None else flat(head_norms)
+        store_rows(projections, self._rows, norms, config.rms_norm_eps, self._heads, self._queries, keys, values)
+        work = Work(self._units, self._tiles, config.windows[index] or 0)
+        cache = (self._queries, keys, values, work, self._heads, flat(attended))
+        if self.num_threads == 1:
+            attend_share(*cache, 0, 1)
+        else:
+            with _one_at_a_time:
+                numba.set_num_threads(min(self.num_threads, numba.config.NUMBA_NUM_THREADS))
+                attend_together(*cache, self.num_threads)
+        return attended
+
+    def _worthwhile_threads(self) -> int:
+        """The number of threads to use; the result does not depend on it."""
+        tokens, ends = self._units[:, 1], self._units[:, 1] + self._units[:, 2]
+        per_key = 2 * self._config.num_heads * self._config.head_dim
+        return torch.get_num_threads() if int((tokens * ends).sum()) * per_key > TOGETHER_FROM else 1
+
+
+def _require_within(name: str, numbers: np.ndarray, count: int) -> None:
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+        raise IndexError(f"{name}s from {numbers.min()} to {numbers.max()} where there are {count}")
+
+
+def _tokens_per_unit(config: ModelConfig) -> int:
+    return max(UNIT_ROWS * config.num_kv_heads // config.num_heads, 1)
+
+
+def _units(batch: ForwardBatch, tiles_per_block: int, num_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Units of at most `num_tokens` tokens [units, 4] (see `Work`), and the sequences' tables of tiles."""
+    units, blocks = list[tuple[int, int, int, int]](), list[int]()
+    for span in batch.spans:
+        if len(span.block_ids) * tiles_per_block * TILE < span.start + span.num_tokens:
+            raise IndexError(f"{len(span.block_ids)} blocks do not hold {span.start + span.num_tokens} tokens")
+        table = len(blocks) * tiles_per_block
+        blocks.extend(span.block_ids)
+        for offset in range(0, span.num_tokens, num_tokens):
+            count = min(num_tokens, span.num_tokens - offset)
+            units.append((span.first_row + offset, count, span.start + offset, table))
+    tiles = np.array(blocks, dtype=np.int64)[:, None] * tiles_per_block + np.arange(tiles_per_block)
+    return np.array(units, dtype=np.int64), tiles.reshape(-1)

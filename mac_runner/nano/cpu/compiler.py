@@ -1,4 +1,4 @@
-"""How kernels are compiled, and what they are given."""
+"""How kernels are compiled, and the kinds of their arguments."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ Floats: TypeAlias = Any
 """A flat array of float32, or of bfloat16 as int16."""
 Ints: TypeAlias = Any
 """An array of int64."""
-
 _HERE = Path(__file__).parent
-_BUILT_FROM = ("compiling.py", "vectors.py")
-"""What all kernels are made of, beside the file in which each is written."""
+_BUILT_FROM = ("compiler.py", "vectors.py")
+"""The files that all kernels depend on, besides their own."""
 
 
 def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Have numba compile a function when it is first called, to run without Python's lock.
+    """Make numba compile a function at its first call, to run without Python's lock.
 
-    What was compiled is kept, in NUMBA_CACHE_DIR if it is set, else beside the package or in the user's cache; where
-    nothing can be written each process compiles anew. Numba looks whether the function's own file has changed; the
-    place is named by the rest that a kernel is made of.
+    Compiled code is kept in NUMBA_CACHE_DIR if it is set, else beside the package or in the user's cache. Where nothing
+    can be written, each process compiles again. Numba notices changes of the function's own file; the name of the
+    folder depends on the other files that a kernel is made of.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +58,7 @@ def _place() -> Path | None:
 
 @contextmanager
 def _keeping_in(place: Path | None) -> Iterator[None]:
-    """Numba finds out where to keep a function's code when the function is decorated."""
+    """Set numba's folder while a function is decorated: that is when numba reads it."""
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(place or "")
     try:
         yield
@@ -68,7 +67,7 @@ def _keeping_in(place: Path | None) -> Iterator[None]:
 
 
 def flat(tensor: torch.Tensor) -> Floats:
-    """The same memory, in one dimension; bfloat16 as int16. Raises ValueError where the memory has gaps."""
+    """The same memory, in one dimension; bfloat16 as int16. Raises ValueError for memory with gaps."""
     if not tensor.is_contiguous():
         raise ValueError(f"a tensor of {tuple(tensor.shape)} that is not contiguous")
     return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy().reshape(-1)

@@ -1,10 +1,10 @@
 """How torch's threads behave, decided before torch is first imported.
 
-OpenMP reads its settings once, when torch loads it. By default idle threads spin until there is work, which makes a
-step of two threads several times slower as soon as another process wants one of the cores. Here they spin for some tens
-of microseconds, which is how far apart a step's operations are, and then sleep. The settings are put back afterwards,
-so that no child process inherits them; one that the user has made stands. This module is the first that the package
-imports, and all others of the package import torch after it.
+OpenMP reads its settings once, when torch loads it. By default idle threads spin until there is work. Then a step of
+two threads takes several times as long as soon as another process wants one of the cores. Here they spin for some tens
+of microseconds, the time between a step's operations, and then sleep. The settings are put back afterwards, so that no
+child process inherits them. Settings of the user have precedence. The package imports this module first, and torch
+after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _while_loading(settings: dict[str, str]) -> Iterator[None]:
 
 
 def load_torch() -> None:
-    """Import torch with threads that spin but briefly; without effect where torch is loaded already."""
+    """Import torch with threads that spin only briefly; without effect where torch is loaded already."""
     with _while_loading(_SETTINGS):
         try:
             importlib.import_module("torch")
@@ -45,14 +45,14 @@ def load_torch() -> None:
 
 
 class ThreadPin:
-    """How many threads one engine computes with.
+    """The number of threads that one engine computes with.
 
-    The number is part of what decides the bits of a result, and torch has one for the process. So all engines that are
-    loaded have the same, and an engine looks at every step whether it still holds in the thread that takes the step.
+    It affects the bits of a result, and torch has one for the process. So all loaded engines have the same number, and
+    each step checks that it still holds in the thread that takes the step.
     """
 
     def __init__(self, num_threads: int | None, num_processes: int = 1) -> None:
-        """Unless told, the cores this process may use, shared evenly among the processes that compute together.
+        """Without `num_threads`, the cores of this process are divided evenly among `num_processes`.
 
         Raises ConfigError where a loaded engine has another number.
         """
@@ -65,18 +65,18 @@ class ThreadPin:
         torch.set_num_threads(self.count)
 
     def hold(self) -> None:
-        """Keep others from any other number until `release`, or until this object is gone."""
+        """Refuse engines with another number until `release`, or until this object is gone."""
         with _HOLDING:
             self._require_alone()
             _HELD.add(self)
 
     def release(self) -> None:
-        """Leave the number to others; may be called twice."""
+        """Allow engines with another number; may be called twice."""
         with _HOLDING:
             _HELD.discard(self)
 
     def check(self) -> None:
-        """Raises ConfigError where somebody has changed torch's number in this thread."""
+        """Raise ConfigError if torch's number was changed in this thread."""
         if self._actual() != self.count:
             raise ConfigError(
                 f"torch computes with {self._actual()} threads, and the engine was made for {self.count}: its results "
@@ -93,11 +93,11 @@ class ThreadPin:
 
 _HELD = WeakSet[ThreadPin]()
 _HOLDING = Lock()
-"""Engines may be loaded side by side: whoever looks at `_HELD` to join it must not be overtaken."""
+"""Engines may be loaded side by side: looking at `_HELD` and joining it is one operation."""
 
 
 def _num_cores() -> int:
-    """The cores this process may use; all of the machine's, where the system does not tell."""
+    """The cores this process may use; all of the machine's where the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,12 +1,12 @@
-"""Two operations on each row of a matrix, compiled: needed often, and torch takes several passes for each."""
+"""Two operations on each row of a matrix, compiled: they are frequent, and torch takes several passes for each."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from mac_runner.nano.compiling import Floats, Ints, compiled, flat
-from mac_runner.nano.vectors import (
+from mac_runner.nano.cpu.compiler import Floats, Ints, compiled, flat
+from mac_runner.nano.cpu.vectors import (
     LANES,
     add,
     exp_from,
@@ -30,9 +30,9 @@ def rms_norm(rows: torch.Tensor, weights: torch.Tensor, eps: float) -> torch.Ten
 
 
 def argmax_and_logsumexp(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The place of each row's largest number, the first of several, and the logarithm of the sum of its exponentials.
+    """The index of each row's largest number, the first of several, and the logarithm of the sum of its exponentials.
 
-    `logits` is [rows, vocabulary], in float32. Where a row holds NaN or an infinity the logarithm is none either.
+    `logits` is [rows, vocabulary], in float32. Where a row holds NaN or an infinity, the logarithm is not finite.
     """
     if logits.device.type != "cpu":
         return logits.argmax(-1), logits.logsumexp(-1)
@@ -60,7 +60,7 @@ def _summarize(logits: Floats, places: Ints, sums: Floats) -> None:
     rest = np.empty(LANES, np.float32)
     for row in range(len(places)):
         start = row * width
-        # The numbers that fill no vector, and nothing behind them.
+        # The numbers behind the last whole vector.
         rest[:] = -np.inf
         for i in range(whole, width):
             rest[i - whole] = logits[start + i]
