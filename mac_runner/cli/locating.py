@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mac_runner.backends import Backend
-from mac_runner.backends.passing import PassingBackend
+from mac_runner.backends.base import PassingBackend
 from mac_runner.config import Loaded
 from mac_runner.errors import ConfigError
 from mac_runner.problems import config_error, dotted

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.cli.locating import LocatedBackend, located
 from mac_runner.clock import Clock
 from mac_runner.config import Experiment, Grid, Loaded, ModelDefinition, load, load_experiment

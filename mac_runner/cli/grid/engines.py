@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.cli.grid.parts import Part
 from mac_runner.cli.locating import LocatedBackend, Refusals
 from mac_runner.clock import Clock

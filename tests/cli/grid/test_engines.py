@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.cli.grid import engines
 from mac_runner.cli.grid.engines import Engine, EnginePlan, plan_engines
 from mac_runner.cli.grid.parts import GridSetup, set_up_grid
