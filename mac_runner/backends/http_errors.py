@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import clipped
-from mac_runner.errors import lacks_descriptors
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.errors import RETRY_AFTER_S_MAX, lacks_descriptors
 from mac_runner.types import JsonObject, JsonValue
 
 HTTP_HANG_UP_S_MAX: Final = 1.0

@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from mac_runner.backends.vllm.translation import renderer_for
 
 from mac_runner.backends.chat_template import Rendered
 from mac_runner.backends.vllm.library import Tokenizer
+from mac_runner.backends.vllm.translation import renderer_for
 from mac_runner.types import JsonValue, Message
 
 PROMPT = (Message(role="system", content="rules"), Message(role="user", content="ask"))

@@ -34,7 +34,7 @@ from mac_runner.errors import (
     TransientBackendError,
     Verdict,
 )
-from mac_runner.limits import CONFIG_NAMES_MAX
+from mac_runner.problems import CONFIG_NAMES_MAX
 from mac_runner.types import Reply, Request
 
 _NAMES_CHARS_MAX: Final = 2000

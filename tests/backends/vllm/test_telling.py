@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from mac_runner.backends.vllm.process_logs import cause_in
 from pydantic import BaseModel, field_validator
 
 from mac_runner.backends.vllm.arguments import gist_of, refusals
+from mac_runner.backends.vllm.process_logs import cause_in
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 
