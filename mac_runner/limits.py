@@ -22,39 +22,6 @@ TOOL_CALLS_PER_TURN_MAX = 3
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000
 
-# backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
-# HTTP may take in bytes and in time.
-ENGINE_ERROR_CHARS_MAX = 300
-ENGINE_TOKENS_MAX = 1 << 40
-HTTP_BODY_BYTES_MAX = 8 << 20
-# Each member costs a copy of all that follows it.
-HTTP_GZIP_MEMBERS_MAX = 256
-HTTP_CONNECT_S_MAX = 10.0
-# Servers take 8 KiB for a line of a header, including "Authorization: Bearer ".
-KEY_CHARS_MAX = 8_000
-# Less than the five seconds after which vLLM's server closes a connection that nothing was sent on.
-HTTP_KEEP_ALIVE_S = 4.0
-# How soon a request breaks that crosses the hanging up of a connection: within one way there and back.
-HTTP_HANG_UP_S_MAX = 1.0
-# backends: when an endpoint is set aside, for how long, how many conversations are remembered to live at one, and
-# how often it is told that one comes and goes.
-CANARY_S_MAX = 10.0
-ENDPOINT_STRIKES_MAX = 3
-ENDPOINT_REST_S = 1.0
-ENDPOINT_REST_S_MAX = 30.0
-ENDPOINT_PAUSE_S_MAX = 30.0
-ENDPOINT_CONVERSATIONS_MAX = 65_536
-ENDPOINT_SAY_INTERVAL_S = 60.0
-# ollama: how long the server may take to answer a question and to load a model, how often it is looked at while it
-# takes its time over a reply, how long a pull may bring nothing and how often it is told of, and what one answer may
-# weigh.
-OLLAMA_ANSWER_S_MAX = 10.0
-OLLAMA_LOOK_INTERVAL_S = 20.0
-OLLAMA_LOAD_S_MAX = 600.0
-OLLAMA_PULL_STALL_S_MAX = 300.0
-OLLAMA_PULL_SAY_INTERVAL_S = 5.0
-OLLAMA_BODY_BYTES_MAX = 16 << 20
-
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01

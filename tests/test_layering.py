@@ -57,7 +57,7 @@ OPENER = {"files.py"}
 """Opens the files that are read by name, without waiting for what is no file."""
 SCHEMA = {"config/schema.py"}
 """A tool that writes the schema of experiment files; it touches no run."""
-ENGINES = {"backends/vllm/housing.py"}
+ENGINES = {"backends/vllm/process_logs.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
 MACHINE = {"store/machine.py"}
 """Reads what the kernel says of processes and mounts; touches no run."""
@@ -154,10 +154,15 @@ def test_only_the_clock_reads_the_time() -> None:
 
 
 def test_only_the_redactor_quotes_a_server_with_a_key() -> None:
-    """`complaint` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
+    """`http_errors` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
     users = {name for name in _users_of({"clipped"}) if name.startswith("backends/")}
 
-    assert users == {"backends/complaint.py", "backends/redaction.py", "backends/vllm/telling.py"}
+    assert users == {
+        "backends/http_errors.py",
+        "backends/redaction.py",
+        "backends/vllm/arguments.py",
+        "backends/vllm/process_logs.py",
+    }
 
 
 def test_only_the_disk_opens_files() -> None:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 
-from mac_runner.backends.complaint import complaint_of
-from mac_runner.backends.openai.answer import Answer, read_answer
-from mac_runner.backends.openai.faults import SendingError
+from mac_runner.backends.http_errors import error_body_of
+from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
 from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, read_fields
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
@@ -126,7 +125,7 @@ def parsers() -> dict[str, Parser]:
         body = text.encode(errors="replace")
         with suppress(SendingError):
             read_answer(Answer(status=200, body=body), has_tokens=False, now=datetime.now(UTC), redactor=REDACTOR)
-        return complaint_of(body, REDACTOR)
+        return error_body_of(body, REDACTOR)
 
     return {
         "discussion reply": lambda text: read_fields(Reply(text=text), fields),

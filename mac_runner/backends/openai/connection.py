@@ -1,17 +1,16 @@
-"""HTTP: bytes out, an Answer in, over one pool of connections. The only file that knows aiohttp.
+"""HTTP to the servers of a model: bytes out, an Answer in, over one pool. The only file that knows aiohttp.
 
-No body grows beyond HTTP_BODY_BYTES_MAX in memory, no redirect is followed (the key goes nowhere but where the file
-says), and what comes back is left as it came.
-
-A server may hang up on a connection that it has kept, without a word, and a request may cross that on its way. So what
-breaks at once on a connection that had served before says nothing of the server, and is sent once more on a new one.
+No body grows beyond HTTP_BODY_BYTES_MAX in memory. No redirect is followed, so the key goes only where the file says. A
+request that crosses the closing of a kept connection goes over a new one, once (`resending`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 from weakref import WeakSet
@@ -21,19 +20,23 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from mac_runner.backends.keys import bearer
-from mac_runner.backends.openai.answer import Answer
-from mac_runner.backends.openai.decoding import unpacked
-from mac_runner.backends.openai.faults import SendingError, Standing, malformed
-from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.http_errors import resending
+from mac_runner.backends.openai.answer import Answer, SendingError, Standing, malformed
+from mac_runner.backends.redaction import Redactor, bearer
 from mac_runner.errors import NO_DESCRIPTORS, lacks_descriptors
-from mac_runner.limits import HTTP_BODY_BYTES_MAX, HTTP_CONNECT_S_MAX, HTTP_HANG_UP_S_MAX, HTTP_KEEP_ALIVE_S
+
+HTTP_BODY_BYTES_MAX: Final = 8 << 20
+HTTP_GZIP_MEMBERS_MAX: Final = 256
+"""Each member costs a copy of all that follows it."""
+HTTP_CONNECT_S_MAX: Final = 10.0
+HTTP_KEEP_ALIVE_S: Final = 4.0
+"""Less than the five seconds after which vLLM's server closes an idle connection."""
 
 _UNREACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _BROKEN: Final = (aiohttp.ClientError, OSError)
 
 
-class _Sending(NamedTuple):
+class _HttpRequest(NamedTuple):
     method: str
     url: URL
     body: bytes | None = None
@@ -41,7 +44,7 @@ class _Sending(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Course:
+class _Progress:
     """How far a sending came."""
 
     is_kept: bool = False
@@ -49,13 +52,18 @@ class _Course:
     is_answered: bool = False
     """The beginning of an answer has come."""
 
+    def may_resend(self) -> bool:
+        """Whether the server may have closed the kept connection while the request was under way."""
+        return self.is_kept and not self.is_answered
 
-_COURSE: Final[ContextVar[_Course]] = ContextVar("course")
+
+_PROGRESS: Final[ContextVar[_Progress]] = ContextVar("progress")
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Notes on the course of a sending whether its connection had served before. Tracing would tell, at a third more
-    processor time for each request.
+    """Notes whether the connection of a sending had served before.
+
+    aiohttp's tracing could say so too, at a third more processor time per request.
     """
 
     def __init__(self) -> None:
@@ -70,17 +78,17 @@ class _Connector(aiohttp.TCPConnector):
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
         while connection.protocol is not None and connection.protocol.should_close:
-            # It was kept, and holds bytes that nobody asked for: they would be taken for the answer to this request.
+            # It was kept, and holds bytes that no request asked for: they would be taken for the answer to this one.
             connection.close()
             connection = await super().connect(req, traces, timeout)
         if connection.protocol in self._served:
-            _COURSE.get().is_kept = True
+            _PROGRESS.get().is_kept = True
         else:
             self._served.add(connection.protocol)
         return connection
 
 
-class Wire:
+class HttpClient:
     """Connections to the servers of one model; to be made inside a running loop, and closed."""
 
     def __init__(self, key: str | None, redactor: Redactor) -> None:
@@ -91,21 +99,29 @@ class Wire:
 
     async def get(self, url: URL, *, deadline_s: float) -> Answer:
         """GET within `deadline_s`. Raises SendingError."""
-        return await self._ask(_Sending(method="GET", url=url), deadline_s)
+        return await self._answer_to(_HttpRequest(method="GET", url=url), deadline_s)
 
     async def post(self, url: URL, body: bytes, *, request_id: str, deadline_s: float) -> Answer:
         """POST within `deadline_s`, the reading of the answer included. Raises SendingError."""
-        return await self._ask(_Sending(method="POST", url=url, body=body, request_id=request_id), deadline_s)
+        return await self._answer_to(_HttpRequest(method="POST", url=url, body=body, request_id=request_id), deadline_s)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._kept.close()
         await self._new.close()
 
-    async def _ask(self, sending: _Sending, deadline_s: float) -> Answer:
+    async def _answer_to(self, request: _HttpRequest, deadline_s: float) -> Answer:
+        progress = _Progress()
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._answered(sending)
+                return await resending(
+                    partial(self._send, self._kept, request, progress),
+                    partial(self._send, self._new, request, _Progress()),
+                    broken=_BROKEN,
+                    unreached=_UNREACHED,
+                    may_resend=progress.may_resend,
+                    now_s=asyncio.get_running_loop().time,
+                )
         except _UNREACHED as fault:
             if lacks_descriptors(fault):
                 raise SendingError(NO_DESCRIPTORS, standing=Standing.UNSENT, is_busy=True) from fault
@@ -116,45 +132,24 @@ class Wire:
             text = f"{type(fault).__name__}: {self._redactor.quoted(str(fault))}"
             raise SendingError(f"the connection broke: {text}", standing=Standing.CUT_OFF) from fault
 
-    async def _answered(self, sending: _Sending) -> Answer:
-        """The answer over a kept connection; over a new one where the server may just have hung up on that."""
-        loop, course = asyncio.get_running_loop(), _Course()
-        sent_at_s = loop.time()
-        try:
-            return await self._sent(self._kept, sending, course)
-        except _BROKEN as fault:
-            is_hung_up = course.is_kept and not course.is_answered and loop.time() - sent_at_s <= HTTP_HANG_UP_S_MAX
-            if not is_hung_up:
-                raise
-            try:
-                return await self._sent(self._new, sending, _Course())
-            except _UNREACHED as unreached:
-                if lacks_descriptors(unreached):
-                    raise
-                # It was there a moment ago, and may have died over this.
-                raise fault from None
-
-    async def _sent(self, session: aiohttp.ClientSession, sending: _Sending, course: _Course) -> Answer:
-        _COURSE.set(course)
-        headers = {} if sending.request_id is None else {"X-Request-Id": quote(sending.request_id, safe="/")}
+    async def _send(self, session: aiohttp.ClientSession, request: _HttpRequest, progress: _Progress) -> Answer:
+        _PROGRESS.set(progress)
+        headers = {} if request.request_id is None else {"X-Request-Id": quote(request.request_id, safe="/")}
         async with session.request(
-            sending.method,
-            sending.url,
-            data=sending.body,
+            request.method,
+            request.url,
+            data=request.body,
             headers=headers,
             allow_redirects=False,
         ) as response:
-            course.is_answered = True
-            return await self._answer(response)
-
-    async def _answer(self, response: aiohttp.ClientResponse) -> Answer:
-        encoding = response.headers.get("Content-Encoding", "")
-        return Answer(
-            status=response.status,
-            body=unpacked(await _body(response), encoding, self._redactor),
-            retry_after=response.headers.get("Retry-After"),
-            location=response.headers.get("Location"),
-        )
+            progress.is_answered = True
+            encoding = response.headers.get("Content-Encoding", "")
+            return Answer(
+                status=response.status,
+                body=unpacked(await _body(response), encoding, self._redactor),
+                retry_after=response.headers.get("Retry-After"),
+                location=response.headers.get("Location"),
+            )
 
 
 def _session(connector: aiohttp.TCPConnector, key: str | None) -> aiohttp.ClientSession:
@@ -178,3 +173,33 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
             raise malformed(f"more than {HTTP_BODY_BYTES_MAX} bytes")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+def unpacked(body: bytes, content_encoding: str, redactor: Redactor) -> bytes:
+    """The body as it was before a server compressed it, unasked. Raises SendingError, also beyond the size limit."""
+    encoding = content_encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "x-gzip"):
+        raise malformed(f"compressed as {redactor.quoted(content_encoding, 40)!r}, which was not asked for")
+    members: list[bytes] = []
+    left, rest = HTTP_BODY_BYTES_MAX, body
+    while not members or rest.startswith(_GZIP_MAGIC):  # Anything else that follows is padding.
+        if len(members) == HTTP_GZIP_MEMBERS_MAX:
+            raise malformed(f"gzip of more than {HTTP_GZIP_MEMBERS_MAX} members")
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            members.append(inflater.decompress(rest, left + 1))
+        except zlib.error as error:
+            raise malformed(f"not gzip: {error}") from None
+        left -= len(members[-1])
+        if left < 0:
+            raise malformed(f"more than {HTTP_BODY_BYTES_MAX} bytes unpacked")
+        if not inflater.eof:
+            raise malformed("gzip that ends too early")
+        rest = inflater.unused_data
+    return b"".join(members)

@@ -1,11 +1,10 @@
 """A request → the bytes of its body. Pure.
 
-What is sent depends on what the server understands. A setting that only vLLM knows does not get here for another
-server: `setup` has refused it, because a server ignores without a word what it does not know.
+The fields depend on what the server understands. A setting that only vLLM knows is refused for other servers when the
+backend is built, because a server silently ignores what it does not know.
 
-The limit on a reply is called `max_tokens` unless the configuration says otherwise. Its successor
-`max_completion_tokens` is what OpenAI's newest models insist on, and they say so; older servers silently ignore it and
-answer without a limit.
+The limit on a reply is `max_tokens` unless the configuration says otherwise. OpenAI's newest models insist on its
+successor `max_completion_tokens`, with an error; older servers silently ignore that one and answer without a limit.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.backends.chat import plain_text
+from mac_runner.backends.chat_template import plain_text
 from mac_runner.backends.openai.settings import OpenaiConfig
-from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Request, Sampling
+from mac_runner.types import JsonObject, JsonValue, Prompt, Request, Sampling
 
 _OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
 
 _QUICK: Final = msgspec.json.Encoder()
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-"""For what msgspec refuses: half a surrogate pair, which a model may well have written."""
+"""For what msgspec refuses: half a surrogate pair, which a model may have written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,9 @@ class BodyWriter:
         """The body of a request."""
         fields = self._common(request.sampling)
         if self.config.endpoint == "chat":
-            fields["messages"] = [_message(message) for message in request.prompt.messages]
+            fields["messages"] = [
+                {"role": message.role, "content": message.content} for message in request.prompt.messages
+            ]
         else:
             fields["prompt"] = plain_text(request.prompt.messages)
         fields.update(self._constraint(request.prompt))
@@ -75,10 +76,10 @@ class BodyWriter:
         return fields
 
     def _constraint(self, prompt: Prompt) -> Mapping[str, JsonValue]:
-        """What holds the decoding to the legal replies, as far as the server can be held to them.
+        """What constrains the decoding to the legal replies, as far as the server can.
 
-        The schemas leave keys out freely, which `strict` of OpenAI's own does not allow; a list of choices it has no
-        form for at all. There the prompt's words have to do, as for an engine that cannot constrain anything.
+        OpenAI's `strict` allows no optional keys, which the schemas have, and its protocol has no form for a list of
+        choices. There the prompt's words have to do, as for an engine that cannot constrain anything.
         """
         if self.config.server == "vllm":
             if prompt.schema is not None:
@@ -91,12 +92,8 @@ class BodyWriter:
 
 
 def encoded(fields: JsonObject) -> bytes:
-    """Compact JSON in UTF-8; half a surrogate pair, which UTF-8 has no bytes for, goes as a question mark."""
+    """Compact JSON in UTF-8, with a question mark for half a surrogate pair, which has no bytes in UTF-8."""
     try:
         return _QUICK.encode(fields)
     except UnicodeEncodeError:
         return _ENCODER.encode(fields).encode("utf-8", "replace")
-
-
-def _message(message: Message) -> JsonValue:
-    return {"role": message.role, "content": message.content}

@@ -1,17 +1,24 @@
-"""The engine once it is loaded. Importing this module imports the island, and torch with it."""
+"""The loaded engine: requests in its terms, its samples as replies. Importing this module imports torch."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, Self
+from dataclasses import asdict, replace
+from typing import Self
 
-from mac_runner.backends.chat import ends_in_thought, with_thought
-from mac_runner.backends.nano.sampling import params_of
+from mac_runner.backends.chat_template import (
+    Conversation,
+    Rendered,
+    Renderer,
+    ends_in_thought,
+    renderer_of,
+    token_reply,
+)
 from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.backends.rendering import Conversation, Rendered, Renderer, renderer_of
 from mac_runner.errors import (
     ConfigError,
     EngineDeadError,
@@ -28,12 +35,9 @@ from mac_runner.nano import (
     RequestError,
     SamplingParams,
     Tokenizer,
-    TrainingSample,
     recommended_sampling,
 )
-from mac_runner.types import FinishReason, JsonValue, Reply, Request, TokenCount, TokenTrace
-
-_REASONS: Final = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request, Sampling, TokenTrace
 
 
 class LoadedEngine:
@@ -53,7 +57,7 @@ class LoadedEngine:
         self._renderer = renderer
         self._defaults = defaults
         self._thread = thread
-        # What a request may grow to: the model's window, or the whole cache where that is smaller.
+        # The longest a request may grow: the model's window, or the whole cache where that is smaller.
         self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
 
     @classmethod
@@ -110,9 +114,19 @@ class LoadedEngine:
         with verdicts():
             params = params_of(request.sampling, request.prompt, defaults=self._defaults, room_tokens=room)
             (sample,) = await self._engine.generate(ids, params)
-        # A grammar holds from the first token on, and leaves no room for a thought.
-        is_thinking = ends_in_thought(text) and not params.is_constrained
-        return reply_of(sample, is_thinking=is_thinking, traces=traces)
+        trace = TokenTrace(
+            prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
+        )
+        return token_reply(
+            "nano",
+            sample.text or "",
+            sample.finish_reason,
+            trace=trace,
+            cached=sample.num_cached_tokens,
+            # A grammar holds from the first token on, and leaves no room for a thought.
+            is_thinking=ends_in_thought(text) and not params.is_constrained,
+            traces=traces,
+        )
 
     async def close(self) -> None:
         """End the engine."""
@@ -137,7 +151,7 @@ def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: 
 
 
 def engine_config(config: NanoConfig) -> EngineConfig:
-    """What the engine is told."""
+    """The settings in the engine's terms."""
     return EngineConfig(
         model_path=config.model,
         max_batch_size=config.max_num_seqs_upper_bound,
@@ -154,7 +168,7 @@ def engine_config(config: NanoConfig) -> EngineConfig:
 
 @contextmanager
 def verdicts() -> Iterator[None]:
-    """Turn what the engine refuses into a BackendError."""
+    """Turn the engine's errors about a request into BackendErrors."""
     try:
         yield
     except EngineStoppedError as error:
@@ -165,24 +179,14 @@ def verdicts() -> Iterator[None]:
         raise RequestRefusedError(f"nano: {error}") from error
 
 
-def reply_of(sample: TrainingSample, *, is_thinking: bool, traces: bool) -> Reply:
-    """The reply, which goes on with a thought that the prompt opened if it `is_thinking`.
+def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:
+    """The engine's sampling parameters; a reply is no longer than `room_tokens`.
 
-    Raises TransientBackendError when the engine ended the request without finishing it.
+    `defaults` are the model's own, for settings that `sampling` leaves open. A schema says more than a list of choices,
+    so a prompt with both is held to the schema.
     """
-    reason = _REASONS.get(sample.finish_reason)
-    if reason is None:
-        raise TransientBackendError(f"nano ended the request unfinished: {sample.finish_reason}")
-    trace = TokenTrace(
-        prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
-    )
-    return Reply(
-        text=with_thought(sample.text or "", is_thinking=is_thinking),
-        finish_reason=reason,
-        tokens=TokenCount(
-            prompt=len(sample.prompt_tokens),
-            cached=sample.num_cached_tokens,
-            completion=len(sample.completion_tokens),
-        ),
-        trace=trace if traces else None,
-    )
+    given = {name: value for name, value in asdict(sampling).items() if value is not None}
+    params = replace(defaults, **given | {"max_tokens": min(sampling.max_tokens, room_tokens)})
+    if prompt.schema is not None:
+        return replace(params, json_schema=json.dumps(dict(prompt.schema)))
+    return params if prompt.choices is None else replace(params, choices=prompt.choices)

@@ -1,8 +1,7 @@
-"""A request in Ollama's words, and Ollama's answer in ours. Pure.
+"""A request in Ollama's terms, and Ollama's answer as a Reply. Pure.
 
-What Ollama calls an option has the name llama.cpp gave it. A list of choices is asked for as a JSON schema, the only
-form Ollama can hold a reply to; the quotes it then comes in are taken off again, so that the choice reads the same
-from every engine.
+Ollama's options have llama.cpp's names. A list of choices is sent as a JSON schema, the only form that Ollama can hold
+a reply to. The quotes that the reply then has are removed, so that a choice reads the same from every engine.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.backends.chat import CLOSED_THOUGHT, OPEN_THOUGHT
-from mac_runner.backends.foreign import scalars_only
+from mac_runner.backends.chat_template import CLOSED_THOUGHT, OPEN_THOUGHT
 from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
 from mac_runner.errors import TransientBackendError
-from mac_runner.limits import ENGINE_TOKENS_MAX
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Prompt, Reply, Request, Sampling, TokenCount
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ _OPTIONS: Final = {
 
 
 def options_of(sampling: Sampling, *, num_ctx: int | None) -> JsonObject:
-    """The `options` of a request; what is None is left out, and so left to the model's own defaults."""
+    """The `options` of a request; the model's own defaults hold for what is None."""
     options: JsonObject = {
         option: value for name, option in _OPTIONS.items() if (value := getattr(sampling, name)) is not None
     }
@@ -44,16 +42,8 @@ def options_of(sampling: Sampling, *, num_ctx: int | None) -> JsonObject:
 
 
 def load_options(num_ctx: int | None) -> JsonObject:
-    """The options a model is loaded with: a request that differs in one makes Ollama load it again."""
+    """The options a model is loaded with: a request with another value makes Ollama load it again."""
     return {} if num_ctx is None else {"num_ctx": num_ctx}
-
-
-def messages_of(prompt: Prompt) -> list[dict[str, str]]:
-    """The messages. Half a surrogate pair, for which UTF-8 has no bytes, goes as a question mark."""
-    return [
-        {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
-        for message in prompt.messages
-    ]
 
 
 def format_of(prompt: Prompt) -> dict[str, JsonValue] | None:
@@ -64,7 +54,7 @@ def format_of(prompt: Prompt) -> dict[str, JsonValue] | None:
 
 
 def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | None, redactor: Redactor) -> Reply:
-    """The reply in `response`. Raises TransientBackendError when it was not brought to an end.
+    """The reply in `response`. Raises TransientBackendError when the server did not finish it.
 
     A prompt that fills the whole context was cut to fit, or leaves no room for a reply: either way it did not fit.
     """
@@ -83,9 +73,9 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
 
 
 def _count(tokens: int | None) -> int:
-    """Tokens as the server counted them; none where it does not count."""
+    """Tokens as the server counted them; 0 where it does not count."""
     if tokens is not None and not 0 <= tokens <= ENGINE_TOKENS_MAX:
-        raise TransientBackendError("malformed answer from Ollama: a number of tokens is no count")
+        raise TransientBackendError("malformed answer from Ollama: a token count out of range")
     return tokens or 0
 
 
@@ -104,14 +94,14 @@ def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCoun
 
 
 def _with_thought(thought: str, content: str) -> str:
-    """The reply as the model wrote it: Ollama takes the thought out of it, together with its tags."""
+    """The reply as the model wrote it: Ollama takes the thought and its tags out of it."""
     if not thought:
         return content
     return f"{OPEN_THOUGHT}{thought}{CLOSED_THOUGHT}\n{content}" if content else f"{OPEN_THOUGHT}{thought}"
 
 
 def _unquoted(text: str) -> str:
-    """The string that `text` is as JSON; one that was cut off, or is no string, is left as it came."""
+    """The string that `text` is as JSON; a text that was cut off, or is something else, stays as it is."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.vllm.housing import EngineLog, Housing
+from mac_runner.backends.vllm.process_logs import EngineLog, ProcessLogs
 from mac_runner.errors import ConfigError
 
 VARIABLES = ("VLLM_WORKER_MULTIPROC_METHOD", "VLLM_LOGGING_CONFIG_PATH", "MAC_RUNNER_VLLM_LOG")
@@ -27,18 +27,18 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def housing() -> Iterator[Housing]:
+def logs() -> Iterator[ProcessLogs]:
     """A place that nothing is left of, whatever was kept."""
-    housing = Housing()
+    logs = ProcessLogs()
     made: list[EngineLog] = []
-    enter = housing.enter
+    acquire = logs.acquire
 
-    def entered(name: str) -> EngineLog:
-        made.append(enter(name))
+    def acquired(name: str) -> EngineLog:
+        made.append(acquire(name))
         return made[-1]
 
-    housing.enter = entered  # type: ignore[method-assign]
-    yield housing
+    logs.acquire = acquired  # type: ignore[method-assign]
+    yield logs
     for log in made:
         shutil.rmtree(log.path.parent, ignore_errors=True)
 
@@ -50,7 +50,7 @@ from logging.config import dictConfig
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from mac_runner.backends.vllm.housing import Housing
+from mac_runner.backends.vllm.process_logs import ProcessLogs
 
 def work(name):
     configured = Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).name
@@ -68,12 +68,12 @@ def start(log, name):
     return log.path.read_text()
 
 if __name__ == "__main__":
-    housing = Housing()
-    logs = [housing.enter(name) for name in sys.argv[1:]]
+    logs = ProcessLogs()
+    found = [logs.acquire(name) for name in sys.argv[1:]]
     with ThreadPoolExecutor(2) as threads:
-        print(json.dumps([*threads.map(start, logs, sys.argv[1:])]))
-    for _ in logs:
-        housing.leave(is_kept=False)
+        print(json.dumps([*threads.map(start, found, sys.argv[1:])]))
+    for _ in found:
+        logs.release(is_kept=False)
 """
 
 
@@ -100,8 +100,8 @@ def test_processes_of_each_engine_print_to_a_log_of_its_own_in_sessions_of_their
     ]
 
 
-def test_threads_of_nobody_start_processes_as_ever(housing: Housing) -> None:
-    log = housing.enter("a")
+def test_threads_of_nobody_start_processes_as_ever(logs: ProcessLogs) -> None:
+    log = logs.acquire("a")
     try:
         assert os.fsdecode(spawn.get_executable()) == sys.executable
         with ThreadPoolExecutor(1) as thread:
@@ -109,38 +109,38 @@ def test_threads_of_nobody_start_processes_as_ever(housing: Housing) -> None:
             assert thread.submit(lambda: os.fsdecode(spawn.get_executable())).result() != sys.executable
         assert os.fsdecode(spawn.get_executable()) == sys.executable
     finally:
-        housing.leave(is_kept=False)
+        logs.release(is_kept=False)
 
 
-def test_vllms_lines_from_this_process_go_to_a_log_beside_them(housing: Housing) -> None:
-    place = housing.enter("a").path.parent
+def test_vllms_lines_from_this_process_go_to_a_log_beside_them(logs: ProcessLogs) -> None:
+    place = logs.acquire("a").path.parent
     try:
         logging.getLogger("vllm.engine").warning("something")
 
         assert (place / "mac_runner.log").read_text().endswith("vllm.engine something\n")
     finally:
-        housing.leave(is_kept=False)
+        logs.release(is_kept=False)
 
 
-def test_log_tells_its_last_error_and_where_it_is(housing: Housing) -> None:
-    log = housing.enter("a")
+def test_log_tells_its_last_error_and_where_it_is(logs: ProcessLogs) -> None:
+    log = logs.acquire("a")
     try:
-        assert log.told() == f"what it printed is in {log.path}"
+        assert log.hint() == f"what it printed is in {log.path}"
         line = "2026-11-22 00:40:13,604 32119 vllm.v1.core"
         log.path.write_text(f"ERROR {line} It failed.\nValueError: no room\nINFO {line} bye\n")
-        assert log.told() == f"its last error was ValueError: no room; what it printed is in {log.path}"
+        assert log.hint() == f"its last error was ValueError: no room; what it printed is in {log.path}"
     finally:
-        housing.leave(is_kept=False)
-    assert log.told() == f"what it printed is in {log.path}"
+        logs.release(is_kept=False)
+    assert log.hint() == f"what it printed is in {log.path}"
 
 
-def test_everything_is_as_before_when_the_last_engine_has_left(housing: Housing) -> None:
-    place = housing.enter("a").path.parent
-    assert housing.enter("b").path.parent == place
+def test_everything_is_as_before_when_the_last_engine_has_left(logs: ProcessLogs) -> None:
+    place = logs.acquire("a").path.parent
+    assert logs.acquire("b").path.parent == place
 
-    housing.leave(is_kept=False)
+    logs.release(is_kept=False)
     assert place.exists()
-    housing.leave(is_kept=False)
+    logs.release(is_kept=False)
 
     assert not place.exists()
     assert os.fsdecode(spawn.get_executable()) == sys.executable
@@ -148,55 +148,55 @@ def test_everything_is_as_before_when_the_last_engine_has_left(housing: Housing)
     assert logging.getLogger("vllm").handlers == []
 
 
-def test_next_engine_after_the_last_gets_a_place_of_its_own(housing: Housing) -> None:
-    first = housing.enter("a")
-    housing.leave(is_kept=False)
-    second = housing.enter("a")
+def test_next_engine_after_the_last_gets_a_place_of_its_own(logs: ProcessLogs) -> None:
+    first = logs.acquire("a")
+    logs.release(is_kept=False)
+    second = logs.acquire("a")
     try:
         assert second.path != first.path
         assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == str(second.path.parent / "logging.json")
     finally:
-        housing.leave(is_kept=False)
+        logs.release(is_kept=False)
 
 
-def test_logs_are_kept_when_one_engine_broke(housing: Housing) -> None:
-    log = housing.enter("a")
-    housing.enter("b")
-    housing.leave(is_kept=True)
-    housing.leave(is_kept=False)
+def test_logs_are_kept_when_one_engine_broke(logs: ProcessLogs) -> None:
+    log = logs.acquire("a")
+    logs.acquire("b")
+    logs.release(is_kept=True)
+    logs.release(is_kept=False)
 
     assert log.path.exists()
 
 
-def test_what_the_user_has_set_stands(housing: Housing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_has_set_stands(logs: ProcessLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
     monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "/mine.json")
-    housing.enter("a")
+    logs.acquire("a")
     assert "a, mine.json, leads: True" in said_by_engines(tmp_path, "a")[0]
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
-    housing.leave(is_kept=False)
+    logs.release(is_kept=False)
 
     assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "fork"
     assert os.environ["VLLM_LOGGING_CONFIG_PATH"] == "/mine.json"
 
 
 def test_level_of_logging_is_taken_in_any_letters_and_a_wrong_one_is_told(
-    housing: Housing, monkeypatch: pytest.MonkeyPatch
+    logs: ProcessLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {**os.environ}
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "loud")
     with pytest.raises(ConfigError, match=r"VLLM_LOGGING_LEVEL is 'LOUD'; set one of .*DEBUG"):
-        housing.enter("a")
+        logs.acquire("a")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "debug")
-    assert housing.enter("a").path.exists()
+    assert logs.acquire("a").path.exists()
     assert logging.getLogger("vllm").level == logging.DEBUG
-    housing.leave(is_kept=False)
+    logs.release(is_kept=False)
 
     assert {**os.environ} == {**before, "VLLM_LOGGING_LEVEL": "debug"}
 
 
-def test_engine_that_found_no_room_on_the_disk_has_not_entered(
-    housing: Housing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_engine_that_found_no_room_on_the_disk_has_not_acquired(
+    logs: ProcessLogs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {**os.environ}
@@ -204,12 +204,12 @@ def test_engine_that_found_no_room_on_the_disk_has_not_entered(
         with monkeypatch.context() as patch:
             patch.setattr(os if part == "mkdir" else Path, part, no_room)
             with pytest.raises(OSError, match="no room"):
-                housing.enter("a")
+                logs.acquire("a")
         assert {**os.environ} == before
         assert os.fsdecode(spawn.get_executable()) == sys.executable
         assert list(tmp_path.iterdir()) == []
-    place = housing.enter("a").path.parent
-    housing.leave(is_kept=False)
+    place = logs.acquire("a").path.parent
+    logs.release(is_kept=False)
 
     assert not place.exists()
 

@@ -1,6 +1,8 @@
-"""Undoes the escapes of JSON, URLs, HTML and byte strings in a text. Pure.
+"""Text that a server sent: made fit to keep or to quote, and freed of its escapes. Pure.
 
-Only escapes that a key can consist of are undone: those of printable ASCII, and characters that show nothing.
+`scalars_only` is for replies, `clipped` for errors. The other functions undo the escapes of JSON, URLs, HTML and byte
+strings, so that `redaction` finds a key in them. Only escapes that a key can consist of are undone: those of printable
+ASCII, and characters that show nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +11,15 @@ import re
 from collections.abc import Sequence
 from html.entities import html5
 from typing import Final, NamedTuple
+
+from mac_runner.printable import printable
+
+ENGINE_ERROR_CHARS_MAX: Final = 300
+"""How much of an engine's own words an error quotes."""
+ENGINE_TOKENS_MAX: Final = 1 << 40
+"""A token count beyond this is malformed."""
+CUT: Final = "…"
+"""Marks the end of a quotation that leaves something out."""
 
 _UNSEEN: Final = "\x00\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
 _ESCAPE: Final = re.compile(
@@ -19,10 +30,29 @@ _ESCAPE: Final = re.compile(
     r"|(?P<name>[A-Za-z]{2,12};))"
     rf"|(?P<unseen>(?<=[{_UNSEEN}])))"
 )
-"""Each repetition has a bound, so that a search takes time in proportion to the text. The pattern begins with the set
-of first characters, which makes a search fast.
+"""Every repetition has a bound, so a search takes time in proportion to the text. The pattern begins with the set of
+first characters, which makes a search fast.
 """
 _SIGNS: Final = ("\\", "%", "&", "\x00")
+
+
+def scalars_only(text: str) -> str:
+    """`text` with each half of a surrogate pair replaced: JSON can spell one, UTF-8 cannot."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def clipped(text: str, chars_max: int = ENGINE_ERROR_CHARS_MAX, *, goes_on: bool = False) -> str:
+    """`text` on one line, printable, at most `chars_max` long; `CUT` shows that something is left out.
+
+    `goes_on` says that `text` itself was cut. The text of a server that has a key goes to `Redactor.quoted` instead.
+    """
+    searched = text[: 4 * chars_max]
+    words = " ".join(searched.split())
+    if not goes_on and len(searched) == len(text) and len(words) <= chars_max:
+        return printable(words)
+    return printable(words[: chars_max - 1]) + CUT
 
 
 class Layer(NamedTuple):
@@ -31,11 +61,6 @@ class Layer(NamedTuple):
     text: str
     places: Sequence[int]
     """One more than there are characters: the last is the end."""
-
-
-def layer_of(text: str) -> Layer:
-    """The original text."""
-    return Layer(text, range(len(text) + 1))
 
 
 def inside(layer: Layer) -> Layer | None:
@@ -62,17 +87,17 @@ def inside(layer: Layer) -> Layer | None:
 
 
 def without_escapes(text: str) -> str:
-    """The text without its outermost escapes."""
-    return _ESCAPE.sub(_plain_or_same, text)
+    """`text` without its outermost escapes."""
+    return _ESCAPE.sub(lambda match: match.group() if (plain := _plain(match)) is None else plain, text)
 
 
 def escapes_at_most(text: str) -> int:
-    """An upper bound on the escapes in a text, at the cost of a search for four characters."""
+    """An upper bound on the escapes in `text`, at the cost of a search for four characters."""
     return sum(map(text.count, _SIGNS))
 
 
 def _plain(match: re.Match[str]) -> str | None:
-    """The character an escape encodes, "" if it shows nothing, None if no key can hold it."""
+    """The character an escape encodes, "" if it shows nothing, None if no key can contain it."""
     kind = match.lastgroup
     assert kind is not None
     found = match.group(kind)
@@ -86,8 +111,3 @@ def _plain(match: re.Match[str]) -> str | None:
             return char if len(char) == 1 and char.isascii() and char.isprintable() else None
     code = int(found) if kind == "decimal" else int(found, 16)
     return "" if code == 0 else chr(code) if 0x20 < code < 0x7F else None
-
-
-def _plain_or_same(match: re.Match[str]) -> str:
-    plain = _plain(match)
-    return match.group() if plain is None else plain
