@@ -55,8 +55,6 @@ SCHEMA = {"config/schema.py"}
 """A tool that writes the schema of experiment files; it touches no run."""
 ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
-MACHINE = {"store/machine.py"}
-"""Reads what the kernel says of processes and mounts; touches no run."""
 MODELS = {"nano/compiling.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
 STREAMS = {"cli/printing.py"}
@@ -74,6 +72,7 @@ LIBRARIES = (
     "json_repair",
     "ollama",
     "msgspec",
+    "psutil",
     "pydantic",
     "rapidfuzz",
     "rich",
@@ -132,6 +131,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "json_repair": {"environments"},
         "msgspec": {"backends", "store"},
         "ollama": {"backends"},
+        "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
@@ -169,7 +169,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MACHINE | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:

@@ -12,7 +12,7 @@ from mac_runner.cli.results import summary_of
 from mac_runner.cli.setup import Setup
 from mac_runner.clock import SystemClock
 from mac_runner.store import Disk, Repairs, has_run, is_grid, is_sound, open_run, read_grid, read_run
-from mac_runner.store.advice import grid_of, run_command
+from mac_runner.store.identity import grid_of, run_command
 from mac_runner.store.lock import locked
 
 

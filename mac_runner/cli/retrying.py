@@ -11,7 +11,7 @@ from mac_runner.cli.results import print_summary, summary_of
 from mac_runner.cli.running import carry_out
 from mac_runner.cli.setup import Invocation, Setup
 from mac_runner.store import RunContents, read_run, replies_before_failure, task_of
-from mac_runner.store.advice import grid_of, run_command
+from mac_runner.store.identity import grid_of, run_command
 from mac_runner.types import JsonObject
 
 

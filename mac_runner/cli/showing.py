@@ -9,7 +9,7 @@ from mac_runner.cli.printing import report, say
 from mac_runner.errors import ConfigError
 from mac_runner.reports import tell_transcript, tell_turns
 from mac_runner.store import RunContents, in_wall_clock_order, read_run
-from mac_runner.store.advice import repair_advice
+from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 
 

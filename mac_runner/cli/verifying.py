@@ -27,7 +27,7 @@ from mac_runner.store import (
     task_of,
     verify_run,
 )
-from mac_runner.store.advice import repair_advice
+from mac_runner.store.identity import repair_advice
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 

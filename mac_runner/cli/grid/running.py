@@ -20,11 +20,11 @@ from mac_runner.cli.stopping import stop_on_signals
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.config import Grid
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.limits import SPACE_TRANSCRIPT_BYTES_MIN
 from mac_runner.reports import PARQUET_HINT, has_parquet, write_grid
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.status import Display, Meter, choose_display, read_progress, tick
 from mac_runner.store import Need, Survey, grid_accounting, open_grid, write_tables
+from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 
 
 def run_grid(invocation: Invocation, grid: Grid) -> Exit:
@@ -44,9 +44,7 @@ def run_grid(invocation: Invocation, grid: Grid) -> Exit:
         concurrency=invocation.concurrency,
         runs_open=min(len(pending), runs_within(limit())),
     )
-    needs = [
-        Need(surveys[part.slug].left, max(SPACE_TRANSCRIPT_BYTES_MIN, part.transcript_bytes_min)) for part in pending
-    ]
+    needs = [Need(surveys[part.slug].left, max(TRANSCRIPT_BYTES_MIN, part.transcript_bytes_min)) for part in pending]
     with open_grid(setup.directory, asked=setup.asked, clock=clock, needs=needs, say=display.say) as grid_run:
         done = sum(found.finished + found.failed for found in surveys.values())
         with Pool(grid_run, engines.served, clock, done=done) as pool, seldom_collecting():
