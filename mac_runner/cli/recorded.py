@@ -12,13 +12,13 @@ from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.registry import environment_specs
 from mac_runner.store import RunContents
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import CONFIG
 from mac_runner.types import JsonObject
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment that a run was made of. Raises RunDirectoryError when this version cannot play it."""
-    path = config_path(contents.layout.directory)
+    path = contents.layout.directory / CONFIG
     conversation = contents.resolved.get("conversation_config")
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in environment_specs():

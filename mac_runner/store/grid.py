@@ -22,7 +22,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
-from mac_runner.store.layout import Layout, check_name, config_path, grid_path
+from mac_runner.store.layout import CONFIG, GRID, Layout, check_name
 from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, has_run, read_standing
@@ -80,7 +80,7 @@ class GridRecord:
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a directory is that of a grid."""
-    return (disk or Disk()).exists(grid_path(directory))
+    return (disk or Disk()).exists(directory / GRID)
 
 
 def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None:
@@ -89,10 +89,10 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
     Raises RunDirectoryError when the directory is used for something else or cannot be read.
     """
     disk = disk or Disk()
-    path = grid_path(directory)
+    path = directory / GRID
     if disk.exists(path):
         return _decoded(read_yaml(disk, path), path)
-    if disk.exists(config_path(directory)):
+    if disk.exists(directory / CONFIG):
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
@@ -212,7 +212,7 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     number = max(journal.sessions(disk, layout), default=0) + 1
     record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
     # Before anything else, because this file is what makes it the directory of a grid.
-    _put_all(disk, directory, {grid_path(directory).name: b"".join(encode_grid(record))})
+    _put_all(disk, directory, {GRID: b"".join(encode_grid(record))})
     disk.make_directory(layout.journal)
     with ExitStack() as opened:
         number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))

@@ -21,7 +21,7 @@ from mac_runner.plan import Shard
 from mac_runner.printable import printable
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import INDEX_SUFFIX, Layout, config_path, grid_path, merge_path, shard_path
+from mac_runner.store.layout import CONFIG, GRID, INDEX_SUFFIX, MERGE_MARK, SHARD, Layout
 from mac_runner.store.records import encode_json, entry
 from mac_runner.types import JsonObject, JsonValue
 
@@ -45,9 +45,9 @@ def encode_config(resolved: JsonObject) -> bytes:
 
 def read_config(disk: Disk, directory: Path) -> JsonObject:
     """The resolved config of a run directory. Raises RunDirectoryError when there is none."""
-    path = config_path(directory)
+    path = directory / CONFIG
     if not disk.exists(path):
-        if disk.exists(grid_path(directory)):
+        if disk.exists(directory / GRID):
             raise RunDirectoryError(
                 f"{directory} holds a grid of runs; name the directory of one of its combinations, which stand in it"
             )
@@ -62,19 +62,19 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     # The names first: the config is written before everything else, so a run that begins at the same time, let in by a
     # broken lock, is not mistaken for something else.
     names = disk.names(directory)
-    if disk.exists(config_path(directory)):
+    if disk.exists(directory / CONFIG):
         return False
-    if disk.exists(merge_path(directory)):
+    if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
             f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
             "with --out"
         )
     # A run killed before its config was written left at most dot files, its shard and empty directories.
-    known = shard_path(directory).name
+    known = SHARD
     strays = [name for name in names if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "
+            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is no run directory; "
             "choose an empty or a new directory with --out"
         )
     return True
@@ -111,7 +111,7 @@ def _short(value: JsonValue) -> str:
 def is_unplayed(disk: Disk, layout: Layout) -> bool:
     """Whether a run directory has no reply, transcript, ending or death, and no unknown file."""
     opened = (layout.config, layout.manifest, layout.summary, layout.events, layout.journal, layout.transcripts)
-    known = {shard_path(layout.directory).name, *(path.name for path in opened)}
+    known = {SHARD, *(path.name for path in opened)}
     others = (name for name in _visible(disk, layout.directory) if name not in known)
     return (
         all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)
@@ -143,7 +143,7 @@ def encode_shard(shard: Shard) -> bytes:
 
 def read_shard(disk: Disk, directory: Path) -> Shard | None:
     """The part of the experiment that a directory holds; None for all of it. Raises RunDirectoryError."""
-    path = shard_path(directory)
+    path = directory / SHARD
     if not disk.exists(path):
         return None
     try:
@@ -169,7 +169,7 @@ def _part(shard: Shard | None) -> str:
 
 def grid_of(disk: Disk, directory: Path) -> Path | None:
     """The directory of the grid that a run is a combination of; None for a run by itself."""
-    return directory.parent if disk.exists(grid_path(directory.parent)) else None
+    return directory.parent if disk.exists(directory.parent / GRID) else None
 
 
 def run_command(disk: Disk, directory: Path) -> str:

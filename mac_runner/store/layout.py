@@ -30,12 +30,23 @@ And in the directory of a grid::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from mac_runner.errors import RunDirectoryError
 
-INDEX_SUFFIX = "_index.jsonl"
+CONFIG: Final = "experiment.yaml"
+MANIFEST: Final = "task_manifest.json"
+SUMMARY: Final = "summary.json"
+SHARD: Final = "shard.json"
+GRID: Final = "grid.yaml"
+MERGE_MARK: Final = ".merging.json"
+"""Exists while a merge into the directory is unfinished; names its sources."""
+LOCK: Final = ".lock"
+OWNER: Final = ".owner.json"
+LEASE: Final = ".lease"
+INDEX_SUFFIX: Final = "_index.jsonl"
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
@@ -53,54 +64,27 @@ class Layout:
     directory: Path
     experiment_name: str
     sessions: int | None = None
+    config: Path = field(init=False)
+    manifest: Path = field(init=False)
+    summary: Path = field(init=False)
+    index: Path = field(init=False)
+    events: Path = field(init=False)
+    journal: Path = field(init=False)
+    transcripts: Path = field(init=False)
+    attempts: Path = field(init=False)
+    damaged: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        check_name(self.experiment_name, "the experiment name")
-
-    @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return config_path(self.directory)
-
-    @property
-    def manifest(self) -> Path:
-        """The planned tasks."""
-        return manifest_path(self.directory)
-
-    @property
-    def index(self) -> Path:
-        """The rows of ended conversations."""
-        return self.directory / f"{self.experiment_name}{INDEX_SUFFIX}"
-
-    @property
-    def summary(self) -> Path:
-        """The results in numbers."""
-        return summary_path(self.directory)
-
-    @property
-    def events(self) -> Path:
-        """The event log."""
-        return self.directory / "events.jsonl"
-
-    @property
-    def journal(self) -> Path:
-        """The directory of the journal's segments."""
-        return self.directory / "journal"
-
-    @property
-    def transcripts(self) -> Path:
-        """The directory of the transcripts."""
-        return self.directory / "transcripts"
-
-    @property
-    def damaged(self) -> Path:
-        """The directory of damaged transcripts."""
-        return self.directory / "damaged"
-
-    @property
-    def attempts(self) -> Path:
-        """The directory of the transcripts of retried attempts."""
-        return self.directory / "attempts"
+        names = {
+            "config": CONFIG,
+            "manifest": MANIFEST,
+            "summary": SUMMARY,
+            "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
+            "events": "events.jsonl",
+            **{name: name for name in ("journal", "transcripts", "attempts", "damaged")},
+        }
+        for attribute, name in names.items():
+            object.__setattr__(self, attribute, self.directory / name)
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""
@@ -113,51 +97,6 @@ class Layout:
     def segment(self, session: int) -> Path:
         """The journal segment of one session."""
         return self.journal / f"{session:06d}.jsonl"
-
-
-def config_path(directory: Path) -> Path:
-    """The resolved config: the file that makes a directory a run directory."""
-    return directory / "experiment.yaml"
-
-
-def shard_path(directory: Path) -> Path:
-    """Which part of the experiment this is; missing when it is all of it."""
-    return directory / "shard.json"
-
-
-def grid_path(directory: Path) -> Path:
-    """The file that makes a directory that of a grid."""
-    return directory / "grid.yaml"
-
-
-def manifest_path(directory: Path) -> Path:
-    """The planned tasks."""
-    return directory / "task_manifest.json"
-
-
-def merge_path(directory: Path) -> Path:
-    """The mark of an unfinished merge into the directory; it names the sources."""
-    return directory / ".merging.json"
-
-
-def summary_path(directory: Path) -> Path:
-    """The results in numbers."""
-    return directory / "summary.json"
-
-
-def lock_path(directory: Path) -> Path:
-    """The file that is locked while a process is at work."""
-    return directory / ".lock"
-
-
-def owner_path(directory: Path) -> Path:
-    """The note of who holds the lock."""
-    return directory / ".owner.json"
-
-
-def lease_path(directory: Path) -> Path:
-    """The signs of life of the lock's owner."""
-    return directory / ".lease"
 
 
 def transcript_path(task_id: str) -> str:

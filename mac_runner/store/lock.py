@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from mac_runner.clock import Clock, SystemClock, iso, pause
 from mac_runner.errors import RunLockedError, StoreError
 from mac_runner.store.disk import Disk, TrialDisk
-from mac_runner.store.layout import lease_path, lock_path, owner_path
+from mac_runner.store.layout import LEASE, LOCK, OWNER
 from mac_runner.store.machine import Machine, is_network
 from mac_runner.store.records import encode_json
 
@@ -70,28 +70,28 @@ def this_process(machine: Machine, *, started_at: str) -> Owner:
 def read_owner(disk: Disk, directory: Path) -> Owner | None:
     """The owner that the note names; None when there is no readable note."""
     try:
-        return msgspec.convert(json.loads(disk.read(owner_path(directory))), Owner)
+        return msgspec.convert(json.loads(disk.read(directory / OWNER)), Owner)
     except (StoreError, ValueError, RecursionError):
         return None
 
 
 def sign(disk: Disk, directory: Path, owner: Owner) -> None:
     """Leave a note and a first sign of life."""
-    disk.remove(lease_path(directory))
-    disk.write_atomic(owner_path(directory), [encode_json(asdict(owner)), b"\n"])
+    disk.remove(directory / LEASE)
+    disk.write_atomic(directory / OWNER, [encode_json(asdict(owner)), b"\n"])
     show_life(disk, directory, at=owner.started_at)
 
 
 def sign_off(disk: Disk, directory: Path, owner: Owner) -> None:
     """Remove the note, unless it has become another process's."""
     if read_owner(disk, directory) == owner:
-        disk.remove(owner_path(directory))
-        disk.remove(lease_path(directory))
+        disk.remove(directory / OWNER)
+        disk.remove(directory / LEASE)
 
 
 def show_life(disk: Disk, directory: Path, *, at: str) -> None:
     """Leave a sign of life. Closing the file each time makes it visible to other machines."""
-    lease = disk.open_append(lease_path(directory))
+    lease = disk.open_append(directory / LEASE)
     try:
         disk.append(lease, at.encode("ascii") + b"\n")
     finally:
@@ -100,7 +100,7 @@ def show_life(disk: Disk, directory: Path, *, at: str) -> None:
 
 def signs_of_life(disk: Disk, directory: Path) -> bytes:
     """All signs so far: bytes that change while the owner lives."""
-    return b"".join(disk.chunks(lease_path(directory)))
+    return b"".join(disk.chunks(directory / LEASE))
 
 
 def last_sign_of_life(disk: Disk, directory: Path) -> str | None:
@@ -147,17 +147,17 @@ class RunLock:
         self._say = say
         self.network_filesystem: str | None = None
         """The type of the filesystem, where several machines share it."""
-        self.is_new = not disk.exists(lock_path(directory))
+        self.is_new = not disk.exists(directory / LOCK)
         """Whether there was no file to lock before."""
-        disk.check_regular(lock_path(directory))  # The library would wait for a FIFO, and empty the target of a link.
+        disk.check_regular(directory / LOCK)  # The library would wait for a FIFO, and empty the target of a link.
         # A run may be opened on one thread and closed on another: the lock belongs to the process, not to a thread.
-        self._lock = FileLock(lock_path(directory), blocking=False, thread_local=False)
+        self._lock = FileLock(directory / LOCK, blocking=False, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
             raise RunLockedError(_taken(directory, read_owner(disk, directory))) from None
         except OSError as fault:
-            raise StoreError(f"cannot lock {lock_path(directory)}: {fault}; check that it can be written") from fault
+            raise StoreError(f"cannot lock {directory / LOCK}: {fault}; check that it can be written") from fault
         try:
             if not is_guarded:
                 self._look_around()
@@ -167,7 +167,7 @@ class RunLock:
         except BaseException:
             if self.is_new:
                 with suppress(StoreError):
-                    Disk.remove(disk, lock_path(directory))  # For good, also on trial.
+                    Disk.remove(disk, directory / LOCK)  # For good, also on trial.
             self._lock.release()
             raise
 
@@ -243,7 +243,7 @@ def lock_on_trial(trial: TrialDisk, directory: Path, lock: Callable[[], RunLock]
         raise
     if locked.is_new:
         # Removed after everything else in the directory: the next process then finds it as it was.
-        trial.note_created(lock_path(directory), at=step)
+        trial.note_created(directory / LOCK, at=step)
     return locked
 
 

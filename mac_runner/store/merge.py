@@ -26,7 +26,7 @@ from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
-from mac_runner.store.layout import Layout, config_path, merge_path, task_id_of
+from mac_runner.store.layout import CONFIG, MERGE_MARK, Layout, task_id_of
 from mac_runner.store.lock import is_alive, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
@@ -112,13 +112,13 @@ def merge_runs(
     disk.make_directory(target)
     with locked(disk, target, clock):
         _check_free(disk, target, mark)
-        disk.write_atomic(merge_path(target), [mark])
+        disk.write_atomic(target / MERGE_MARK, [mark])
         layout = Layout(directory=target, experiment_name=found[0].experiment_name)
         warnings = _write(disk, layout, runs, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
-        disk.remove(merge_path(target))
+        disk.remove(target / MERGE_MARK)
     return Merged(
         contents=contents,
         summary=summary,
@@ -245,8 +245,8 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
 
 def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
     """Raises RunDirectoryError when `target` is in use, except by the same merge, broken off."""
-    if disk.exists(merge_path(target)):
-        if disk.read(merge_path(target)) != mark:
+    if disk.exists(target / MERGE_MARK):
+        if disk.read(target / MERGE_MARK) != mark:
             raise RunDirectoryError(
                 f"{target} holds a merge of other runs that was broken off; name those again, in their order, or "
                 "another directory"
@@ -254,7 +254,7 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
         return
     strays = [name for name in disk.names(target) if not name.startswith(".")]
     if strays:
-        what = "a run" if config_path(target).name in strays else repr(strays[0])
+        what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 

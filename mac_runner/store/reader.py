@@ -30,7 +30,7 @@ from mac_runner.store.identity import (
     read_shard,
     repair_advice,
 )
-from mac_runner.store.layout import Layout, manifest_path
+from mac_runner.store.layout import MANIFEST, Layout
 from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
@@ -183,11 +183,11 @@ def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None 
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a run was begun in a directory."""
-    return (disk or Disk()).exists(manifest_path(directory))
+    return (disk or Disk()).exists(directory / MANIFEST)
 
 
 def _started(disk: Disk, directory: Path) -> ManifestFile:
-    path = manifest_path(directory)
+    path = directory / MANIFEST
     if not disk.exists(path):
         raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
     return decode_manifest(disk.chunks(path), str(path))

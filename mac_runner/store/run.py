@@ -25,7 +25,7 @@ from mac_runner.store.identity import (
     is_untouched,
 )
 from mac_runner.store.journal import create_segment
-from mac_runner.store.layout import Layout, merge_path, shard_path
+from mac_runner.store.layout import MERGE_MARK, SHARD, Layout
 from mac_runner.store.lock import RunLock, lock_on_trial
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, write_manifest
@@ -166,19 +166,40 @@ def open_run(
         try:
             is_new = is_untouched(trial, directory)
             changed = _begin(layout, resolved, shard, trial) if is_new else _go_on(layout, resolved, shard, trial)
-            return _open_locked(
-                layout,
-                changed=changed,
-                tasks=tasks,
-                clock=clock,
+            trial.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
+            repairs = Repairs()
+            prepare(trial, layout, repairs)
+            with ExitStack() as opened:
+                number, log = create_segment(trial, layout, started_at=iso(clock.utc_now()))
+                opened.callback(trial.close, log)
+                retried = {} if is_retried is None else reopen_failed(trial, layout, is_retried, log=log)
+                recovered = recover(
+                    trial, layout, tasks, log=log, repairs=repairs, restore=restore, is_thorough=is_thorough
+                )
+                need = need_of(recovered.sizes, recovered.left, transcript_bytes_min)
+                check_room(trial, layout, need)
+                write_manifest(trial, layout, recovered.manifest, updated_at=iso(clock.utc_now()))
+                index = trial.open_append(layout.index)
+                opened.callback(trial.close, index)
+                events, is_torn = open_events(trial, layout)
+                # From here on the writer thread owns the files and closes them.
+                opened.pop_all()
+            session = Session(
                 disk=trial,
-                lock=lock,
-                is_retried=is_retried,
-                transcript_bytes_min=transcript_bytes_min,
-                restore=restore,
-                is_thorough=is_thorough,
-                say=say,
+                layout=layout,
+                clock=clock,
+                files=LogFiles(number=number, segment=log, events=events, is_torn=is_torn),
+                index=index,
+                manifest=recovered.manifest,
+                need=need,
+                attempts=recovered.attempts,
+                show_life=lock.show_life_if_due,
             )
+            for line in repairs.in_words():
+                say(line)
+            for name, fields in _opening_events(repairs, retried, recovered, lock, changed):
+                session.note(name, fields)
+            return Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
         except BaseException:
             lock.back_out(trial)
             raise
@@ -194,9 +215,9 @@ def _need(disk: Disk, layout: Layout, tasks: Plan, transcript_bytes_min: int) ->
 def _begin(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk) -> tuple[Difference, ...]:
     """Make it a run directory: the config comes last, because it is what makes it one."""
     if shard is None:
-        disk.remove(shard_path(layout.directory))
+        disk.remove(layout.directory / SHARD)
     else:
-        disk.write_atomic(shard_path(layout.directory), [encode_shard(shard)])
+        disk.write_atomic(layout.directory / SHARD, [encode_shard(shard)])
     disk.write_atomic(layout.config, [encode_config(resolved)])
     return ()
 
@@ -206,7 +227,7 @@ def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk
     found = changes(disk, layout, resolved)
     check_shard(disk, layout.directory, shard)
     # A merge that was killed at its very end is complete; what comes now makes it a run of its own.
-    disk.remove(merge_path(layout.directory))
+    disk.remove(layout.directory / MERGE_MARK)
     if found.identity:
         forget_plan(disk, layout)
     if changed := (*found.identity, *found.runtime):
@@ -214,56 +235,20 @@ def _go_on(layout: Layout, resolved: JsonObject, shard: Shard | None, disk: Disk
     return changed
 
 
-def _open_locked(
-    layout: Layout,
-    *,
-    changed: tuple[Difference, ...],
-    tasks: Plan,
-    clock: Clock,
-    disk: TrialDisk,
+def _opening_events(
+    repairs: Repairs,
+    retried: Mapping[str, JsonObject],
+    recovered: Recovered,
     lock: RunLock,
-    is_retried: Callable[[str], bool] | None,
-    transcript_bytes_min: int,
-    restore: Restore | None,
-    is_thorough: bool,
-    say: Callable[[str], None],
-) -> Run:
-    disk.check_regular(layout.summary)  # It is written at the very end, too late to find a directory there.
-    repairs = Repairs()
-    prepare(disk, layout, repairs)
-    with ExitStack() as opened:
-        number, segment = create_segment(disk, layout, started_at=iso(clock.utc_now()))
-        opened.callback(disk.close, segment)
-        retried = {} if is_retried is None else reopen_failed(disk, layout, is_retried, log=segment)
-        recovered = recover(disk, layout, tasks, log=segment, repairs=repairs, restore=restore, is_thorough=is_thorough)
-        need = need_of(recovered.sizes, recovered.left, transcript_bytes_min)
-        check_room(disk, layout, need)
-        write_manifest(disk, layout, recovered.manifest, updated_at=iso(clock.utc_now()))
-        index = disk.open_append(layout.index)
-        opened.callback(disk.close, index)
-        events, is_torn = open_events(disk, layout)
-        # From here on the writer thread owns the files and closes them.
-        opened.pop_all()
-    session = Session(
-        disk=disk,
-        layout=layout,
-        clock=clock,
-        files=LogFiles(number=number, segment=segment, events=events, is_torn=is_torn),
-        index=index,
-        manifest=recovered.manifest,
-        need=need,
-        attempts=recovered.attempts,
-        show_life=lock.show_life_if_due,
-    )
+    changed: tuple[Difference, ...],
+) -> Iterator[tuple[str, JsonObject]]:
+    """What happened at the start, as events."""
     if fields := repairs.as_json():
-        session.note(EVENT_RUN_REPAIRED, fields)
-    for line in repairs.in_words():
-        say(line)
+        yield EVENT_RUN_REPAIRED, fields
     for task_id, row in retried.items():
         attempt = len(recovered.attempts[task_id])
-        session.note(EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]})
+        yield EVENT_CONVERSATION_RETRIED, {"task": task_id, "attempt": attempt, "failure": row["failure"]}
     if lock.network_filesystem is not None:
-        session.note(EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem})
+        yield EVENT_NETWORK_FILESYSTEM, {"type": lock.network_filesystem}
     if changed:
-        session.note(EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changed]})
-    return Run(session=session, recovered=recovered, tasks=tasks, lock=lock, repairs=repairs)
+        yield EVENT_SETTINGS_CHANGED, {"changes": [describe(change) for change in changed]}
