@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+    "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+    "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }
@@ -57,7 +58,7 @@ ENGINES = {"backends/vllm/housing.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
 MODELS = {"nano/compiling.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
-STREAMS = {"cli/printing.py"}
+STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
 ENDS = {"cli/commands.py", "cli/entry.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
@@ -201,7 +202,7 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         "nano/parallel/ranks.py: Exception",
         "nano/tokenizer.py: Exception",
     }
-    assert catchers - island == {"cli/commands.py: Exception", "cli/looping.py: BaseException"}
+    assert catchers - island == {"cli/commands.py: Exception", "runs/event_loop.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The
     # redactor replaces them before they get there: their text may contain a key.
     assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
@@ -213,11 +214,11 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
 def test_only_the_command_line_ends_the_process() -> None:
     assert _users_of({"sys.exit", "exit", "quit"}) == ENDS
     # The follower is a process of its own, and has nothing to give back.
-    assert _users_of({"os._exit"}) == {"cli/stopping.py", "nano/parallel/follower.py"}
+    assert _users_of({"os._exit"}) == {"cli/process.py", "nano/parallel/follower.py"}
 
 
 def test_only_the_command_line_prints() -> None:
-    assert _users_of({"print"}) <= {"cli/printing.py"}
+    assert _users_of({"print"}) <= {"cli/process.py"}
 
 
 def _asks_for_any_exception(call: ast.Call) -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.grid.tables import check_tables
-from mac_runner.cli.results import summary_of
+from mac_runner.cli.process import Exit
+from mac_runner.runs.grid_tables import check_tables
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import VerifyReport, read_grid, verify_run
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, RunDir, experiment
 from tests.cli.test_discussion import QUESTIONS, moderated
 from tests.cli.test_retry import Moody, talk

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, journal, read_run
 from tests.cli.lab import Lab, ended, wait_for
 from tests.cli.test_openai import talk

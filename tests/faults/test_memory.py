@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.verifying import verify
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
 from mac_runner.errors import ConversationError, OutOfMemoryError, StoreError, boundary
 from mac_runner.store import Disk, writer
 from tests.faults.crashfs import CrashDisk
