@@ -23,25 +23,4 @@ TOOL_CALLS_PER_TURN_MAX = 3
 DEALS_MAX = 1_000
 
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
-WRITE_BACKLOG_ITEMS_MAX = 20_000
-COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
-MANIFEST_WRITES_PER_PLAN_MAX = 20
-FRAME_BYTES_MAX = 16 << 20
-# store: what a YAML file of a run directory may cost, of which one written by a run comes nowhere near.
-STORE_YAML_BYTES_MAX = 64 << 20
-STORE_YAML_NODES_MAX = 2_000_000
-STORE_YAML_DEPTH_MAX = 100
-# store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
-# periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
-LEASE_INTERVAL_S = 10.0
-LEASE_PERIODS = 3
-LEASE_LOOK_INTERVAL_S = 1.0
-# store: how long closing waits for a disk on which nothing gets done any more.
-WRITER_STALL_S_MAX = 20.0
-
-# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
-# transcripts tell how large they are: the estimate of the room that a run needs.
-SPACE_TRANSCRIPT_BYTES_MIN = 1_000
-SPACE_JOURNAL_SHARE = 0.85
-SPACE_SAMPLE_CONVERSATIONS = 100

@@ -59,8 +59,6 @@ SCHEMA = {"config/schema.py"}
 """A tool that writes the schema of experiment files; it touches no run."""
 ENGINES = {"backends/vllm/process_logs.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
-MACHINE = {"store/machine.py"}
-"""Reads what the kernel says of processes and mounts; touches no run."""
 MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
 STREAMS = {"cli/process.py"}
@@ -78,6 +76,7 @@ LIBRARIES = (
     "json_repair",
     "ollama",
     "msgspec",
+    "psutil",
     "pydantic",
     "rapidfuzz",
     "rich",
@@ -136,6 +135,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "json_repair": {"environments"},
         "msgspec": {"backends", "environments", "reports", "results", "store"},
         "ollama": {"backends"},
+        "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
@@ -178,7 +178,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MACHINE | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:

@@ -1,14 +1,14 @@
-"""Several run directories of one experiment made into one: the other half of `--shard`.
+"""Merging: several run directories of one experiment made into one, as `--shard` needs.
 
-The new directory is what a single run would have left: its transcripts, byte for byte those of the sources; the
-segments of their journals, one after the other as sessions of its own; their events, in the order of their times.
-It can be verified, gone on with and extended like any other. The sources are only read.
+The new directory is what a single run would have left: its transcripts, byte for byte those of the sources; their
+journal segments, one after the other as sessions of its own; their events, in the order of their times. It can be
+verified, continued and extended like any other. The sources are only read.
 
-Before anything is written, every result that a source tells of is accounted for: its transcript is what the journal
+Before anything is written, every result that a source names is accounted for: its transcript is what the journal
 acknowledges, or it is adopted as a resume would. Otherwise the merge is refused, naming each such conversation.
 
-`experiment.yaml` comes last but for the summary, so a merge that was killed leaves no run directory, and the same
-command does it over: what it wrote is replaced, and transcripts that are there already are left.
+`experiment.yaml` is written last except for the summary, so a killed merge leaves no run directory. The same command
+does it again: what it wrote is replaced, and transcripts that are there already stay.
 """
 
 from __future__ import annotations
@@ -24,21 +24,18 @@ from mac_runner.config import differences
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
-from mac_runner.store.adoption import adoptable, claimed_rows
-from mac_runner.store.advice import listed, repair_advice, run_command
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
-from mac_runner.store.eventlog import event_line, in_time_order
-from mac_runner.store.frames import encode_json
-from mac_runner.store.identity import describe, encode_config, read_shard
-from mac_runner.store.layout import Layout, config_path, merge_path, task_id_of
-from mac_runner.store.lock import RunLock
+from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
+from mac_runner.store.layout import CONFIG, MERGE_MARK, Layout, task_id_of
+from mac_runner.store.lock import is_alive, locked, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import Manifest, decode_manifest
-from mac_runner.store.owner import is_alive, read_owner
-from mac_runner.store.publishing import read_acknowledged
+from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
 from mac_runner.store.reader import RunContents, read_run
-from mac_runner.store.records import entry
-from mac_runner.store.session import settle, write_index, write_manifest, write_summary
+from mac_runner.store.records import encode_json, entry, event_line, in_time_order, row_id
+from mac_runner.store.recovery import adoptable, claimed_rows
+from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.session import write_summary
+from mac_runner.store.transcripts import is_acknowledged, read_acknowledged
 from mac_runner.types import JsonObject
 
 EVENT_RUN_MERGED = "EVENT_RUN_MERGED"
@@ -50,9 +47,9 @@ Summarise = Callable[[RunContents], JsonObject]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What was merged. `missing` are the shards that were not among the sources, as far as they tell.
+    """What was merged. `missing` are the shards that were not among the sources, as far as known.
 
-    `notes` say what was put right on the way, `warnings` what came along damaged or stayed behind.
+    `notes` say what was repaired on the way, `warnings` what was copied damaged or left out.
     """
 
     contents: RunContents
@@ -76,7 +73,7 @@ class _Source:
 
     @property
     def adopted_ids(self) -> list[str]:
-        return [entry(row, "task_id", str) for row in self.adopted]
+        return [row_id(row) for row in self.adopted]
 
     def on_damage(self) -> None:
         """Note a damaged line of its journal."""
@@ -96,11 +93,11 @@ def merge_runs(
     clock: Clock,
     disk: Disk | None = None,
 ) -> Merged:
-    """Make the run directory `target` of the run directories `sources`, each of which has the `plan` that is told.
+    """Make the run directory `target` from the run directories `sources`; `plan` gives the plan of each.
 
     Raises IdentityError naming the fields when they are not of one experiment, RunDirectoryError when two of them
-    worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it
-    stands, RunLockedError when another process is at `target`, StoreError when it cannot be written.
+    worked on one conversation, when a result of one is damaged or lost, or when a directory cannot be used as it is,
+    RunLockedError when another process is at work in `target`, StoreError when it cannot be written.
     """
     disk = disk or Disk()
     found = [read_run(source, disk=disk) for source in sources]
@@ -110,22 +107,18 @@ def merge_runs(
     runs = _accounted([(run, plan(run)) for run in found])
     _check_disjoint(runs)
     mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
-    # Looked at before the lock, whose note of its holder would be the first thing to touch a directory in use.
+    # Before the lock, because its note would be the first thing to touch a directory in use.
     _check_free(disk, target, mark)
     disk.make_directory(target)
-    lock = RunLock(disk, target, clock=clock)
-    try:
+    with locked(disk, target, clock):
         _check_free(disk, target, mark)
-        disk.write_atomic(merge_path(target), [mark])
+        disk.write_atomic(target / MERGE_MARK, [mark])
         layout = Layout(directory=target, experiment_name=found[0].experiment_name)
         warnings = _write(disk, layout, runs, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
-        disk.remove(merge_path(target))
-        lock.sign_off()
-    finally:
-        lock.release()
+        disk.remove(target / MERGE_MARK)
     return Merged(
         contents=contents,
         summary=summary,
@@ -136,7 +129,7 @@ def merge_runs(
 
 
 def missing_shards(disk: Disk, sources: Iterable[Path]) -> tuple[Shard, ...]:
-    """The shards that are not there, where all that are there are shards of one and the same number."""
+    """The shards that are not among the sources, if all sources are shards of the same number."""
     shards = [read_shard(disk, source) for source in sources]
     found = {shard for shard in shards if shard is not None}
     if None in shards or len({shard.of for shard in found}) != 1:
@@ -155,7 +148,7 @@ def _check_distinct(target: Path, sources: Sequence[Path]) -> None:
 
 
 def _check_at_rest(disk: Disk, sources: Sequence[Path]) -> None:
-    """Raises RunLockedError when somebody on this machine is at work in a source: it would be merged half-way."""
+    """Raises RunLockedError when a process of this machine is at work in a source: it would be merged half done."""
     machine = Machine()
     for source in sources:
         owner = read_owner(disk, source)
@@ -189,21 +182,16 @@ def _accounted(runs: Iterable[tuple[RunContents, Plan]]) -> list[_Source]:
 
 
 def _account(run: RunContents, plan: Plan) -> tuple[_Source, list[str]]:
-    """A run with all of its results, and in words each that it tells of and that cannot be merged."""
+    """A run with all of its results, and in words each result that cannot be merged."""
     disk, layout = run.disk, run.layout
     flaws: dict[str, str] = {}
-    acknowledged: set[str] = set()
+    acknowledged, attempts, open_again = run.state.endings.keys(), run.state.attempts, run.state.reopened
     for row in run.rows():
-        acknowledged.add(task_id := entry(row, "task_id", str))
-        try:
-            read_acknowledged(disk, layout.transcript(task_id), row)
-        except ValueError as fault:
-            flaws[task_id] = f"{layout.transcript(task_id)} {fault}"
-    attempts = journal.attempts(disk, layout)
-    open_again = attempts.keys() - acknowledged
-    # The transcript of an attempt that failed may stand there until the next session has taken it away.
+        if (flaw := run.flaw(row)) is not None:
+            flaws[row_id(row)] = flaw
+    # The transcript of a failed attempt may be there until the next session removes it.
     superseded = {
-        task_id for task_id in open_again if _is_there(disk, layout.transcript(task_id), attempts[task_id][-1])
+        task_id for task_id in open_again if is_acknowledged(disk, layout.transcript(task_id), attempts[task_id][-1])
     }
     present = set(filter(None, map(task_id_of, disk.names(layout.transcripts))))
     orphans = sorted(present - acknowledged - superseded)
@@ -222,18 +210,10 @@ def _account(run: RunContents, plan: Plan) -> tuple[_Source, list[str]]:
 
 
 def _endings(run: RunContents, claims: Iterable[str]) -> dict[str, str]:
-    """The tasks that have ended by the manifest or by the index, each with which of them says so."""
-    manifest = decode_manifest(run.disk.chunks(run.layout.manifest), str(run.layout.manifest))
-    listed = (task_id for task_id, status in manifest.statuses.items() if status != "pending")
-    return dict.fromkeys(listed, "the manifest") | dict.fromkeys(claims, "the index")
-
-
-def _is_there(disk: Disk, path: Path, row: JsonObject) -> bool:
-    try:
-        read_acknowledged(disk, path, row)
-    except ValueError:
-        return False
-    return True
+    """The tasks that have ended by the manifest or the index, each with the one that says so."""
+    statuses = read_manifest(run.disk, run.layout).statuses
+    ended = (task_id for task_id, status in statuses.items() if status != "pending")
+    return dict.fromkeys(ended, "the manifest") | dict.fromkeys(claims, "the index")
 
 
 def _refusal(run: RunContents, flaws: Sequence[str]) -> str:
@@ -247,11 +227,12 @@ def _refusal(run: RunContents, flaws: Sequence[str]) -> str:
 
 
 def _check_disjoint(runs: Sequence[_Source]) -> None:
-    """Two results of one conversation cannot both stand, and which is the better one is not for a program to say."""
+    """Raises RunDirectoryError when two runs worked on one conversation: a program cannot choose between them."""
     owners: dict[str, Path] = {}
     for source in runs:
         here = source.directory
-        begun = journal.begun(source.run.disk, source.run.layout) | {*source.adopted_ids}
+        run = source.run
+        begun = journal.replied(run.disk, run.layout) | run.state.endings.keys() | {*source.adopted_ids}
         if shared := sorted(task_id for task_id in begun if task_id in owners):
             names = ", ".join(shared[:_TASKS_NAMED_MAX])
             more = f" and {len(shared) - _TASKS_NAMED_MAX} more" if len(shared) > _TASKS_NAMED_MAX else ""
@@ -263,9 +244,9 @@ def _check_disjoint(runs: Sequence[_Source]) -> None:
 
 
 def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
-    """Raises RunDirectoryError when `target` is in use, unless by the same merge, broken off."""
-    if disk.exists(merge_path(target)):
-        if disk.read(merge_path(target)) != mark:
+    """Raises RunDirectoryError when `target` is in use, except by the same merge, broken off."""
+    if disk.exists(target / MERGE_MARK):
+        if disk.read(target / MERGE_MARK) != mark:
             raise RunDirectoryError(
                 f"{target} holds a merge of other runs that was broken off; name those again, in their order, or "
                 "another directory"
@@ -273,12 +254,12 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
         return
     strays = [name for name in disk.names(target) if not name.startswith(".")]
     if strays:
-        what = "a run" if config_path(target).name in strays else repr(strays[0])
+        what = "a run" if CONFIG in strays else repr(strays[0])
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 
 def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> list[str]:
-    """Write everything but the summary; what came along damaged or stayed behind."""
+    """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
     for directory in (layout.directory, layout.journal, layout.transcripts, layout.attempts):
@@ -290,17 +271,18 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) ->
     for directory in filter(disk.exists, (layout.transcripts, layout.attempts)):
         disk.sync_directory(directory)
     _copy_journals(disk, layout, runs, clock)
-    manifest = _manifest(disk, layout, runs)
-    write_index(disk, layout, manifest)
+    state = read_state(disk, layout)
+    manifest = _manifest(layout, runs, state)
+    write_index(disk, layout, state.rows(disk, layout), manifest)
     _copy_events(disk, layout, runs, clock)
-    write_manifest(disk, layout, clock, manifest)
+    write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
     disk.write_atomic(layout.config, [encode_config(runs[0].run.resolved)])
     return warnings
 
 
 def _copy_transcripts(disk: Disk, layout: Layout, source: _Source) -> None:
     for row in source.rows():
-        task_id = entry(row, "task_id", str)
+        task_id = row_id(row)
         path = source.run.layout.transcript(task_id)
         try:
             data = read_acknowledged(disk, path, row)
@@ -310,11 +292,10 @@ def _copy_transcripts(disk: Disk, layout: Layout, source: _Source) -> None:
 
 
 def _copy_attempts(disk: Disk, layout: Layout, run: RunContents) -> Iterator[str]:
-    """Copy the attempts that failed and were tried again, as they are; those that are damaged or gone, in words."""
-    attempts = journal.attempts(disk, run.layout)
-    if attempts:
+    """Copy the retried attempts as they are; yields those that are damaged or gone, in words."""
+    if run.state.attempts:
         disk.make_directory(layout.attempts)
-    for task_id, failed in attempts.items():
+    for task_id, failed in run.state.attempts.items():
         for number, row in enumerate(failed, start=1):
             path = run.layout.attempt(task_id, number)
             if disk.is_file(path):
@@ -326,13 +307,13 @@ def _copy_attempts(disk: Disk, layout: Layout, run: RunContents) -> Iterator[str
 
 
 def _put(disk: Disk, target: Path, data: bytes) -> None:
-    # What a merge that was broken off has copied is there already, and whole; the name is synced with all others.
+    # A merge that was broken off may have copied it already, whole; the name is synced with all others.
     if not disk.publish_once(target, data) and disk.read(target) != data:
         disk.write_atomic(target, [data])
 
 
 def _copy_journals(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> None:
-    """Copy the sessions; the last one of each run notes the results that its journal had lost."""
+    """Copy the sessions; the last one of each run gets the results that its journal had lost."""
     number = 0
     for source in runs:
         run, name = source.run, source.directory.resolve().name
@@ -368,7 +349,7 @@ def _about(source: _Source) -> JsonObject:
 
 
 def _notes(runs: Sequence[_Source]) -> Iterator[str]:
-    """What a user should know of results that were adopted and of records that stayed behind."""
+    """What a user should know about adopted results and records that were left out."""
     for source in runs:
         if source.adopted:
             yield (
@@ -379,12 +360,12 @@ def _notes(runs: Sequence[_Source]) -> Iterator[str]:
             yield f"{source.directory}: {source.damage.total()} damaged lines of its journal stay behind"
 
 
-def _manifest(disk: Disk, layout: Layout, runs: Sequence[_Source]) -> Manifest:
+def _manifest(layout: Layout, runs: Sequence[_Source], state: RunState) -> Manifest:
     planned = {task_id: index for source in runs for task_id, index in source.run.planned().items()}
-    planned |= {entry(row, "task_id", str): entry(row, "index", int) for source in runs for row in source.adopted}
+    planned |= {row_id(row): entry(row, "index", int) for source in runs for row in source.adopted}
     manifest = Manifest(layout.experiment_name, planned)
-    for row in journal.rows(disk, layout):
-        settle(manifest, entry(row, "task_id", str), entry(row, "status", str))
+    for task_id, ending in state.endings.items():
+        manifest.settle(task_id, ending.status)
     return manifest
 
 
