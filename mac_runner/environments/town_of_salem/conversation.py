@@ -10,17 +10,17 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-from mac_runner.environments.town_of_salem.acts import Act
-from mac_runner.environments.town_of_salem.context import Context, shorter_than
-from mac_runner.environments.town_of_salem.events import Events
-from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedings
-from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
-from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.events import Events
+from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.environments.town_of_salem.game_loop import OpenTurn, Proceedings
+from mac_runner.environments.town_of_salem.record.game_record import Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.settings import GameLatency
-from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.telling import Refusal, outcome_of, record_of
-from mac_runner.environments.town_of_salem.tools import observe
+from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
+from mac_runner.environments.town_of_salem.view.prompts import correction_text, observation_text
+from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.view.tools import observe
 from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 

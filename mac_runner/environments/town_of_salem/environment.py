@@ -7,13 +7,13 @@ from typing import Final
 
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.lobbies import NAMES, deal, role_list
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
-from mac_runner.environments.town_of_salem.rules import new_game
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
+from mac_runner.environments.town_of_salem.game.rules import new_game
+from mac_runner.environments.town_of_salem.game.state import Options
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.errors import ConfigError
 from mac_runner.types import Lineup, Task
 

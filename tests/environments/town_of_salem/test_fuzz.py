@@ -13,12 +13,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, offers
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES, NAMES, deal
-from mac_runner.environments.town_of_salem.nightfall import dusk
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, offers
+from mac_runner.environments.town_of_salem.game.calendar import dusk
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
+from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, new_game, validate
+from mac_runner.environments.town_of_salem.game.state import Death, Deed, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
-from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, new_game, validate
-from mac_runner.environments.town_of_salem.state import Death, Deed, GameState, Options, Phase
 
 NIGHTS = 1_200
 GAMES = 60

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.narration import tell
-from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.view.narration import tell
 from tests.environments.town_of_salem.table import Table
 
 CROWD = ("sheriff", "doctor", "lookout", "consigliere", "mafioso")

@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.environments.base import Policy
-from mac_runner.environments.town_of_salem.acts import ACTS
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.lobbies import deal, role_list, roles_of
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.claims import extract
+from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import deal, role_list, roles_of
+from mac_runner.environments.town_of_salem.game.rules import validate
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, Options
 from mac_runner.environments.town_of_salem.roles import (
     ROLES,
     Alignment,
@@ -28,9 +30,7 @@ from mac_runner.environments.town_of_salem.roles import (
 )
 from mac_runner.environments.town_of_salem.roles.base import others
 from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot, Choice
-from mac_runner.environments.town_of_salem.rules import validate
-from mac_runner.environments.town_of_salem.speech import extract
-from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, Options
+from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.types import ReceiptKind
 from tests.environments.town_of_salem.table import open_game, play
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.narration import _WORDS
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Options, Phase
-from mac_runner.environments.town_of_salem.tools import TOOLS
+from mac_runner.environments.town_of_salem.view.narration import _WORDS
+from mac_runner.environments.town_of_salem.view.prompts import system_text
+from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
 

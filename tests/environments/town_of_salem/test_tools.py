@@ -7,14 +7,12 @@ import json
 import jsonschema
 import pytest
 
-from mac_runner.environments.town_of_salem.attributes import ATTRIBUTES
-from mac_runner.environments.town_of_salem.hearsay import accused_names, claimed_roles
-from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.phases import RULES
-from mac_runner.environments.town_of_salem.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Options, Phase
-from mac_runner.environments.town_of_salem.tools import TOOLS, observe
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.view.public_record import accused_names, claimed_roles
+from mac_runner.environments.town_of_salem.view.tools import ATTRIBUTES, RULES, TOOLS, observe
 from mac_runner.limits import NOTES_CHARS_MAX, OBSERVATION_CHARS_MAX, SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, open_game

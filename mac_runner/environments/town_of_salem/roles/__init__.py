@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles.base import (
     DOUSED,
     Ability,
     Alignment,
     Changed,
     DayAbility,
-    Level,
     NightAbility,
-    NightState,
     Role,
-    Step,
     become,
     joined,
 )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
-from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.state import LYNCH
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.state import LYNCH
 
 # A bullet cannot be taken back: it takes more than a vote does.
 _SHOOT_FROM = 2.5

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
-    Alignment,
-    Level,
-    NightAbility,
-    NightState,
-    Role,
-    Step,
-    become,
-)
-from mac_runner.environments.town_of_salem.roles.teams import join_team
-from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
 
 BITTEN_TO_DEATH = DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True)
 
@@ -74,12 +66,12 @@ def _infect(night: NightState, seat: int) -> None:
 def _turn(night: NightState, seat: int) -> None:
     player = night.player(seat)
     if player.alive and player.faction is not Faction.VAMPIRE:
-        night.put(become(night.state, player, ROLE))
-        night.tell(seat, EventKind.CONVERTED, role=ROLE.name)
+        night.put(become(night.state, player, VAMPIRE))
+        night.tell(seat, EventKind.CONVERTED, role=VAMPIRE.name)
         join_team(night, night.player(seat))
 
 
-ROLE = Role(
+VAMPIRE = Role(
     name="Vampire",
     faction=Faction.VAMPIRE,
     alignment=Alignment.NEUTRAL_CHAOS,

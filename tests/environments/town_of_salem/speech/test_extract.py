@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.lobbies import NAMES
-from mac_runner.environments.town_of_salem.players.statements import accuse, claim, clear, tell_roles
-from mac_runner.environments.town_of_salem.speech import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear, tell_roles
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 
 
 def told(claim: Claim) -> str:

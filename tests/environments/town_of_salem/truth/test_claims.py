@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import Event, EventKind, private
-from mac_runner.environments.town_of_salem.lobbies import NAMES
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.truth import Lives, Utterance, claims_told
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES
+from mac_runner.environments.town_of_salem.record.claim_verdicts import Utterance, claims_told
+from mac_runner.environments.town_of_salem.record.role_history import Lives
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from mac_runner.environments.town_of_salem.night import play_out, resolve
-from mac_runner.environments.town_of_salem.state import Phase
-from mac_runner.environments.town_of_salem.truth import night_told
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
+from mac_runner.environments.town_of_salem.record.nights import night_told
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import Table, Who
 

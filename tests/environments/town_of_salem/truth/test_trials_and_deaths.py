@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.night import NightState, play_out
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.rules import EndRound
-from mac_runner.environments.town_of_salem.state import Phase
-from mac_runner.environments.town_of_salem.truth import Lives, deaths_told, trials_told
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.rules import EndRound
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.night.resolution import play_out
+from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.record.game_record import trials_told
+from mac_runner.environments.town_of_salem.record.nights import deaths_told
+from mac_runner.environments.town_of_salem.record.role_history import Lives
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 

@@ -1,0 +1,140 @@
+"""FIXME One night as it was resolved: what was chosen, what became of it, and why.
+
+Read off the pad of the night (`night.play_out`). Its length is bounded by the seats: one deed each, and no more attacks
+and notes than deeds can meet deeds.
+
+Deaths with who brought them about, which no player is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.game.state import LYNCH, Deed, GameState
+from mac_runner.environments.town_of_salem.night.state import Judged, NightState, Note
+from mac_runner.environments.town_of_salem.record.role_history import Lives
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.types import JsonObject, JsonValue
+
+_FINDINGS = frozenset(
+    {
+        EventKind.RESULT,
+        EventKind.MAFIA_VISITS,
+        EventKind.BUGGED,
+        EventKind.PATIENT_ATTACKED,
+        EventKind.VISITED,
+        EventKind.CLEANED,
+    }
+)
+
+
+def night_told(dusk: GameState, night: NightState) -> JsonObject:
+    """The trace of the night that `dusk` led into."""
+    names = [player.name for player in dusk.players]
+    jail: JsonValue = None
+    if dusk.prisoner is not None and dusk.keeper is not None:
+        jail = {"jailor": names[dusk.keeper], "prisoner": names[dusk.prisoner]}
+    return {
+        "day": dusk.day,
+        "jail": jail,
+        "deeds": [
+            {"player": names[deed.seat], "role": _role(dusk, deed.seat), **_deed(deed, names)} for deed in dusk.deeds
+        ],
+        "changes": [_change(note, names) for note in night.notes],
+        "visits": [{"visitor": names[visit.visitor], "house": names[visit.house]} for visit in night.visits],
+        "protections": list[JsonValue]([*_protections(night, names)]),
+        "marks": list[JsonValue]([*_marks(night, names)]),
+        "attacks": [_attack(judged, names) for judged in night.judged],
+        "findings": list[JsonValue]([*_findings(night, names)]),
+        "deaths": [names[seat] for seat in sorted(night.fatal)],
+    }
+
+
+def _role(dusk: GameState, seat: int) -> str:
+    return ROLES[dusk.players[seat].role].name
+
+
+def _deed(deed: Deed, names: list[str]) -> JsonObject:
+    told: JsonObject = {"act": deed.verb, "targets": [names[target] for target in deed.targets]}
+    return {**told, "text": deed.text} if deed.text else told
+
+
+def _change(note: Note, names: list[str]) -> JsonObject:
+    return {
+        "how": note.how,
+        "players": [names[seat] for seat in note.seats],
+        "by": None if note.by is None else names[note.by],
+        "was": None if note.was is None else _deed(note.was, names),
+        "now": None if note.now is None else _deed(note.now, names),
+    }
+
+
+def _protections(night: NightState, names: list[str]) -> Iterator[JsonObject]:
+    guards = {house: [guard.seat for guard in guards] for house, guards in night.guards.items()}
+    for how, protectors in (("healed", night.healers), ("guarded", guards)):
+        for house, seats in sorted(protectors.items()):
+            for seat in seats:
+                yield {"how": how, "player": names[house], "by": names[seat]}
+    for seat, level in sorted(night.defences.items()):
+        yield {"how": "defended", "player": names[seat], "by": names[seat], "strength": level.name.lower()}
+
+
+def _marks(night: NightState, names: list[str]) -> Iterator[JsonObject]:
+    for seat, marks in sorted(night.tonight.items()):
+        for mark in sorted(marks):
+            yield {"player": names[seat], "mark": mark}
+    for seat, other in sorted(night.disguises.items()):
+        yield {"player": names[seat], "mark": "disguised", "as": names[other]}
+
+
+def _attack(judged: Judged, names: list[str]) -> JsonObject:
+    attack = judged.attack
+    return {
+        "attacker": names[attack.attacker],
+        "victim": names[attack.victim],
+        "cause": attack.cause.name,
+        "strength": attack.level.name.lower(),
+        "defence": None if judged.defence is None else judged.defence.name.lower(),
+        "outcome": judged.outcome,
+    }
+
+
+def _findings(night: NightState, names: list[str]) -> Iterator[JsonObject]:
+    for event in night.events:
+        if event.kind in _FINDINGS:
+            for seat in sorted(event.audience or ()):
+                yield {"player": names[seat], "kind": event.kind.value, "data": event.data}
+
+
+def deaths_told(
+    events: Iterable[Event], nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
+) -> list[JsonValue]:
+    """Every death in order; of a lynch there are no killers, the trial says who voted and judged.
+
+    `day` is that of the lynch, or of the night.
+    """
+    return [
+        _death(moment, event, nights, lives, names)
+        for moment, event in enumerate(events)
+        if event.kind is EventKind.DEATH
+    ]
+
+
+def _death(
+    moment: int, event: Event, nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
+) -> JsonObject:
+    name, causes = str(event.data["player"]), event.data["causes"]
+    is_lynch = causes == [LYNCH.name]
+    night = None if is_lynch else nights.get(event.day - 1)
+    attacks = [] if night is None else night.fatal.get(names.index(name), [])
+    shown = event.data["role"]
+    return {
+        "day": event.day if is_lynch else event.day - 1,
+        "at": "day" if is_lynch else "night",
+        "player": name,
+        "role": ROLES[lives.role_at(name, moment).id].name,
+        "role_shown": None if shown == UNKNOWN_ROLE else shown,
+        "causes": causes,
+        "killers": [*dict.fromkeys(names[attack.attacker] for attack in attacks)],
+    }

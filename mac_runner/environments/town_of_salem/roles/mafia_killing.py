@@ -1,0 +1,126 @@
+"""FIXME What the members of the Mafia share: the kill and its chain of command (rules, section 8.1).
+
+Godfather: leads the Mafia and looks innocent (rules, section 8.1).
+
+Mafioso: carries out the Mafia's kill (rules, section 8.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, Events, private
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player, holder
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed, NightAbility, Role, become
+
+KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
+
+KILL = "kill"
+RANKS = ("mafioso", "godfather")
+"""What any member may rise to."""
+MAFIA_GOAL = "Win with the Mafia: see everybody dead who could stop you, the whole Town first."
+
+
+def members(state: GameState) -> tuple[Player, ...]:
+    """Every member of the Mafia, dead or alive, in seat order."""
+    return tuple(player for player in state.players if player.faction is Faction.MAFIA)
+
+
+def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
+    """Every living player who is not of the Mafia."""
+    return tuple(other.seat for other in state.living if other.faction is not Faction.MAFIA)
+
+
+def _settle_who_kills(night: NightState) -> None:
+    """Give the night's one kill to the hand that does it: the Mafioso if he is able, else the Godfather."""
+    orders = {deed.seat: deed for deed in night.deeds if deed.verb == KILL}
+    boss = holder(night.state, GODFATHER.id)
+    hand = holder(night.state, MAFIOSO.id)
+    if hand is None or not night.is_able(hand.seat):
+        return
+    order = orders.get(boss.seat) if boss is not None and night.is_able(boss.seat) else None
+    is_own = hand.seat in night.controlled and night.state.options.mafioso_control == "control"
+    if order is None or (is_own and hand.seat in orders):
+        night.deeds = [deed for deed in night.deeds if deed.verb != KILL or deed.seat == hand.seat]
+        return
+    night.deeds = [deed for deed in night.deeds if deed.verb != KILL]
+    night.deeds.append(replace(order, seat=hand.seat))
+
+
+def _kill(night: NightState, deed: Deed) -> None:
+    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, KILLED)
+
+
+KILL_ABILITY = NightAbility(
+    verb=KILL,
+    tactic=tactics.kill,
+    help="have that player killed tonight; the Mafia makes one kill a night, and the Godfather's choice goes first",
+    step=Step.ATTACK,
+    effect=_kill,
+    aims=outsiders,
+    orders=_settle_who_kills,
+)
+
+
+def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
+    """Close the ranks after `fallen` died: a Mafioso follows a Godfather; with neither left, one other member, drawn by
+    lot, becomes Mafioso.
+    """
+    living = [player for player in members(state) if player.alive]
+    if not living or any(player.role == GODFATHER.id for player in living):
+        return Changed(state)
+    heir = next((player for player in living if player.role == MAFIOSO.id), None)
+    if heir is not None and all(player.role != GODFATHER.id for player in fallen):
+        return Changed(state)
+    role = GODFATHER if heir else MAFIOSO
+    heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
+    state = state.with_player(become(state, heir, role))
+    others = [player.seat for player in living if player.seat != heir.seat]
+    told: Events = (private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),)
+    if others:
+        told += (private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),)
+    return Changed(state, told)
+
+
+GODFATHER = Role(
+    name="Godfather",
+    short_names=("GF",),
+    faction=Faction.MAFIA,
+    alignment=Alignment.MAFIA_KILLING,
+    card="Each night choose whom the Mafia kills; a Mafioso who is able goes in your place. A Sheriff does not find "
+    "you suspicious, and basic attacks at night do not kill you.",
+    goal=MAFIA_GOAL,
+    group="mafia",
+    investigator_group=11,
+    investigator_place=2,
+    attack=Level.BASIC,
+    defence=Level.BASIC,
+    is_unique=True,
+    leaves_notes=True,
+    is_detection_immune=True,
+    outlasts=lambda other: other.id == "transporter",
+    causes=(KILLED,),
+    abilities=(KILL_ABILITY,),
+)
+
+
+MAFIOSO = Role(
+    name="Mafioso",
+    faction=Faction.MAFIA,
+    alignment=Alignment.MAFIA_KILLING,
+    card="You carry out the Mafia's kill: the Godfather's choice if he makes one, else your own. When the Godfather "
+    "dies you take his place.",
+    goal=MAFIA_GOAL,
+    group="mafia",
+    investigator_group=1,
+    investigator_place=3,
+    attack=Level.BASIC,
+    is_unique=True,
+    leaves_notes=True,
+    may_become=("godfather",),
+    causes=(KILLED,),
+    abilities=(KILL_ABILITY,),
+)

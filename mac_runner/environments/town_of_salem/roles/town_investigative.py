@@ -1,0 +1,257 @@
+"""FIXME Investigator: learns a short list of roles one of which the target holds (rules, section 7.6).
+
+Lookout: sees who comes to one house (rules, section 7.7).
+
+Sheriff: asks whether one player is suspicious (rules, section 7.5).
+
+Spy: knows where the Mafia goes and what befalls one player (rules, section 7.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    DOUSED,
+    TOWN_GOAL,
+    Alignment,
+    NightAbility,
+    Role,
+    others,
+    with_article,
+)
+from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
+from mac_runner.environments.town_of_salem.roles.mafia_deception import FRAMED, FRAMER
+from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
+
+
+@follows_roles
+@cache
+def groups() -> Mapping[int, tuple[str, ...]]:
+    """The lists, by number: the names of the roles in each."""
+    found: dict[int, list[Role]] = {}
+    for role in sorted(ROLES.values(), key=lambda role: (role.investigator_group, role.investigator_place)):
+        found.setdefault(role.investigator_group, []).append(role)
+    return {number: tuple(role.name for role in roles) for number, roles in found.items()}
+
+
+def _investigate(night: NightState, deed: Deed) -> None:
+    house = night.house(deed)
+    *rest, last = groups()[_group(night, house)]
+    finding = with_article(f"{', '.join(rest)} or {last}" if rest else last)
+    night.find(deed.seat, deed.targets[0], finding)
+
+
+def _group(night: NightState, house: int) -> int:
+    if FRAMED in night.tonight[house]:
+        return FRAMER.investigator_group
+    if DOUSED in night.player(house).marks:
+        return ARSONIST.investigator_group
+    return night.role_of(night.looks_like(house)).investigator_group
+
+
+def _card() -> str:
+    lists = "; ".join(", ".join(names) for names in groups().values())
+    return (
+        "Each night investigate one player and learn three roles, one of which is theirs. A framed player shows the "
+        f"Framer's list, a doused one the Arsonist's. The lists: {lists}."
+    )
+
+
+INVESTIGATOR = Role(
+    name="Investigator",
+    short_names=("invest",),
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    card=_card,
+    goal=TOWN_GOAL,
+    group="town",
+    is_raisable=True,
+    investigator_group=10,
+    investigator_place=1,
+    worth=4.0,
+    is_informed=True,
+    abilities=(
+        NightAbility(
+            verb="investigate",
+            tactic=tactics.ask,
+            help="learn a list of three roles, one of which is that player's",
+            step=Step.INVESTIGATE,
+            effect=_investigate,
+            aims=others,
+        ),
+    ),
+)
+
+
+def _houses(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living)
+
+
+def _watch(night: NightState, deed: Deed) -> None:
+    house = night.house(deed)
+    seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != deed.seat]
+    # The Jailor is where the prisoner is, without a visit that anybody else could meet.
+    if house == night.state.prisoner and night.state.keeper is not None:
+        seen.append(night.state.keeper)
+    names = sorted({night.name_of(visitor) for visitor in seen})
+    night.chance("watch", deed.seat).shuffle(names)
+    night.find(deed.seat, deed.targets[0], f"visited by {' and '.join(names) or 'nobody'}")
+
+
+LOOKOUT = Role(
+    name="Lookout",
+    short_names=("LO",),
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    card="Each night watch one house, your own if you like, and learn who visited it.",
+    goal=TOWN_GOAL,
+    group="town",
+    investigator_group=7,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
+    is_raisable=True,
+    abilities=(
+        NightAbility(
+            verb="watch",
+            tactic=tactics.protect,
+            help="learn who visits that player tonight",
+            step=Step.INVESTIGATE,
+            effect=_watch,
+            aims=_houses,
+            reaches_jail=True,
+            # A Lookout sees who arrives where he looks, not who set out for it.
+            is_moved=False,
+        ),
+    ),
+)
+
+
+def _interrogate(night: NightState, deed: Deed) -> None:
+    house = night.house(deed)
+    role = night.role_of(house)
+    is_framed = FRAMED in night.tonight[house]
+    if not _is_suspicious(night, role) and not is_framed:
+        finding = "not suspicious"
+    elif night.state.options.sheriff == "binary":
+        finding = "suspicious"
+    else:
+        is_mafia = is_framed or role.faction is Faction.MAFIA
+        finding = "a member of the mafia" if is_mafia else f"a {role.name.lower()}"
+    night.find(deed.seat, deed.targets[0], finding)
+
+
+def _is_suspicious(night: NightState, role: Role) -> bool:
+    if role.suspicious_when is not None:
+        return role.suspicious_when(night.state)
+    return role.faction is Faction.MAFIA and not role.is_detection_immune
+
+
+SHERIFF = Role(
+    name="Sheriff",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
+    "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
+    "Werewolf on a full moon.",
+    goal=TOWN_GOAL,
+    group="town",
+    is_raisable=True,
+    investigator_group=5,
+    investigator_place=1,
+    worth=4.0,
+    is_informed=True,
+    abilities=(
+        NightAbility(
+            verb="interrogate",
+            tactic=tactics.ask,
+            help="learn whether that player is suspicious",
+            step=Step.INVESTIGATE,
+            effect=_interrogate,
+            aims=others,
+        ),
+    ),
+)
+
+
+# What a bug picks up: what befell its wearer, not what they found out.
+PICKED_UP = frozenset(
+    {
+        EventKind.ATTACKED,
+        EventKind.BLOCKED,
+        EventKind.BLOCK_RESISTED,
+        EventKind.CONTROLLED,
+        EventKind.CONTROL_RESISTED,
+        EventKind.TRANSPORTED,
+        EventKind.DOUSED,
+        EventKind.BLACKMAILED,
+        EventKind.PATIENT_ATTACKED,
+    }
+)
+
+
+def _listen_in(night: NightState, deed: Deed) -> None:
+    """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
+    target = night.house(deed)
+    if not night.player(deed.seat).alive and deed.seat in night.living:
+        return
+    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
+    heard += [kind for seat, kind in night.unnoticed if seat == target]
+    for kind in heard:
+        night.report(deed.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
+
+
+def _follow_the_mafia(night: NightState, seat: int) -> None:
+    if night.player(seat).alive:
+        night.later(Step.REPORT, lambda: _report_visits(night, seat))
+
+
+def _report_visits(night: NightState, seat: int) -> None:
+    if not night.player(seat).alive or not night.is_able(seat):
+        return
+    visited = [
+        night.name_of(visit.house)
+        for visit in night.visits
+        if night.state.players[visit.visitor].faction is Faction.MAFIA
+    ]
+    if visited:
+        night.chance("spy", seat).shuffle(visited)
+        night.tell(seat, EventKind.MAFIA_VISITS, visited=list(visited))
+
+
+SPY = Role(
+    name="Spy",
+    faction=Faction.TOWN,
+    alignment=Alignment.TOWN_INVESTIGATIVE,
+    card="Each night you learn whom the Mafia visited, not who went. You may put a bug on one player a night and learn "
+    "what befell them: attacks, blocks, moves and the like. In a game with spies of the old kind you hear the Mafia's "
+    "chat and all whispers instead of using a bug.",
+    goal=TOWN_GOAL,
+    group="town",
+    investigator_group=4,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
+    is_raisable=True,
+    reads_whispers=lambda options: options.spy == "ears",
+    overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
+    by_night=_follow_the_mafia,
+    abilities=(
+        NightAbility(
+            verb="bug",
+            tactic=tactics.protect,
+            help="learn what befalls that player tonight",
+            step=Step.REPORT,
+            effect=_listen_in,
+            aims=others,
+            is_moved=False,
+            is_offered=lambda state, player: player.alive and state.options.spy == "bug",
+        ),
+    ),
+)
