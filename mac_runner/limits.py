@@ -31,16 +31,6 @@ TEMPLATE_REHEARSAL_S_MAX = 60.0
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
-WILL_CHARS_MAX = 600
-NOTES_CHARS_MAX = 1_500
-OBSERVATION_CHARS_MAX = 8_000
-# A token holds more bytes than this in every language's usual text; and the part of a bounded context the public
-# record may take before its oldest days are told in short.
-CONTEXT_BYTES_PER_TOKEN = 3
-CONTEXT_PUBLIC_SHARE_MAX = 0.6
-# What is kept of a prompt that an engine found too long, before it is asked again.
-CONTEXT_SHRINK = 0.9
-TOOL_CALLS_PER_TURN_MAX = 3
 
 # discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
 REPLY_OBJECTS_MAX = 200
@@ -52,9 +42,6 @@ ANSWER_CHARS_MAX = 2_000
 # open answer; and what a private channel takes.
 SHORT_ANSWER_CHARS_MAX = 200
 ASIDE_CHARS_MAX = 500
-
-# town_of_salem: how often random slots are dealt anew until two sides oppose each other.
-DEALS_MAX = 1_000
 
 # The longest `Retry-After` that is respected.
 RETRY_AFTER_S_MAX = 60.0

@@ -20,8 +20,7 @@ from mac_runner.environments.town_of_salem.view.context import Context, shorter_
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
 from mac_runner.environments.town_of_salem.view.prompts import correction_text, observation_text
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
-from mac_runner.environments.town_of_salem.view.tools import observe
-from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 

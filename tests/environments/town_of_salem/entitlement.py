@@ -237,7 +237,7 @@ MAY_BE_TOLD: Mapping[EventKind, Rule] = {
     ),
     EventKind.SEANCE_CHOSEN: lambda notice: notice.day.seances.get(notice.seat) == notice.about(),
     EventKind.SEANCE: lambda notice: notice.seat in notice.day.seances.values(),
-    EventKind.DEED_CHOSEN: _own_deed,
+    EventKind.ACTION_CHOSEN: _own_deed,
     EventKind.HAUNT_OFFERED: _is_one_of("jester"),
     EventKind.BLOCKED: _may_be_hit("block"),
     EventKind.BLOCK_RESISTED: _may_be_hit("block"),

@@ -14,9 +14,8 @@ from mac_runner.environments.town_of_salem.game.events import Event, EventKind, 
 from mac_runner.environments.town_of_salem.game.state import Death, GameState, Player
 from mac_runner.environments.town_of_salem.game.victory import announcement
 from mac_runner.environments.town_of_salem.night.state import NightState
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.view import context
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.prompts import turn_text
 from mac_runner.types import Message, Prompt
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD

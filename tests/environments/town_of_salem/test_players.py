@@ -21,8 +21,7 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS, Form
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
 from mac_runner.environments.town_of_salem.game.state import Options, Phase, Seance
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView, view_of
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, read
 from mac_runner.types import ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play, random_roles

@@ -7,13 +7,20 @@ import json
 import jsonschema
 import pytest
 
+from mac_runner.environments.town_of_salem.game.acts import NOTES_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
 from mac_runner.environments.town_of_salem.view.public_record import accused_names, claimed_roles
-from mac_runner.environments.town_of_salem.view.tools import ATTRIBUTES, RULES, TOOLS, observe
-from mac_runner.limits import NOTES_CHARS_MAX, OBSERVATION_CHARS_MAX, SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.view.tools import (
+    ATTRIBUTES,
+    OBSERVATION_CHARS_MAX,
+    PHASE_RULES,
+    TOOLS,
+    observe,
+)
+from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, open_game
 
@@ -162,13 +169,13 @@ def test_attribute_is_told_with_the_roles_that_have_it(table: Table, attribute: 
 
 
 def test_every_phase_of_the_game_has_its_rules() -> None:
-    assert set(RULES) == {phase.value for phase in Phase} - {Phase.OVER.value}
+    assert set(PHASE_RULES) == {phase.value for phase in Phase} - {Phase.OVER.value}
 
 
 def test_system_message_lists_the_arguments_that_are_few() -> None:
     text = system_text(CLASSIC, Options())
 
-    for few in (*RULES, *ATTRIBUTES):
+    for few in (*PHASE_RULES, *ATTRIBUTES):
         assert few in text
 
 

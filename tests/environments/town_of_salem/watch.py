@@ -18,8 +18,7 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, deal, slot_name
 from mac_runner.environments.town_of_salem.game.state import Death, DiscussionMode, Options, Phase, Player
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView, view_of
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import Prompt, Turn
 from tests.environments.town_of_salem import entitlement

@@ -1,9 +1,7 @@
-"""FIXME How a scripted player writes a reply: the inverse of the parser, from the same table of acts.
+"""What scripted players write, and how they understand what others say.
 
-What scripted players say to each other, and how they understand it.
-
-They speak in a few fixed sentences and understand free speech, that of models too, as far as `speech` does. Nobody
-believes a statement for its form: what it is worth is weighed in `beliefs`.
+They speak in a few fixed sentences. They understand free speech, that of models too, as far as `claims` does. No
+statement is believed for its form: `beliefs` weighs what it is worth.
 """
 
 from __future__ import annotations
@@ -14,66 +12,32 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, extract
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Form
+from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.roles import follows_roles
 
-
-def write(
-    verb: str,
-    *,
-    target: str = "",
-    second: str = "",
-    text: str = "",
-    choice: str = "",
-    thought: str = "",
-    will: str = "",
-    death_note: str = "",
-) -> str:
-    """A reply that thinks `thought`, then does one act, with a new will and death note if there are any."""
-    thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
-    side = f"<will>{will}</will>\n" if will else ""
-    side += f"<death_note>{death_note}</death_note>\n" if death_note else ""
-    act = f"<{verb}/>"
-    match ACTS[verb].form:
-        case Form.BARE:
-            pass
-        case Form.TEXT:
-            channel = f' channel="{choice}"' if choice else ""
-            act = f"<{verb}{channel}>{text}</{verb}>"
-        case Form.NAME:
-            act = f"<{verb}>{target}</{verb}>"
-        case Form.TWO_NAMES:
-            act = f"<{verb}>{target}, {second}</{verb}>"
-        case Form.NAME_AND_TEXT:
-            act = f'<{verb} to="{target}">{text}</{verb}>'
-        case Form.CHOICE:
-            act = f"<{verb}>{choice}</{verb}>"
-    return f"{thinking}{side}{act}"
-
-
-# A plan is no claim.
+# A plan is not a claim, so `claims` does not find it.
 _TAKING = re.compile(r"(?:^|(?<=[.!?] ))I say we take ([A-Z][a-z]+)(?=[.!]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What one utterance says: the role its speaker claims, whom it accuses and whom it clears.
-
-    `roles` are roles told of others, `takes` is whom a team is to kill.
-    """
+    """What one utterance says."""
 
     claims: str | None
+    """The role its speaker claims."""
     accuses: tuple[str, ...]
     clears: tuple[str, ...]
     roles: tuple[tuple[str, str], ...] = ()
+    """Other players and the roles it gives them."""
     takes: str | None = None
+    """The player that a team is to kill."""
 
 
 @follows_roles
 @lru_cache(maxsize=4096)
 def understand(text: str, players: tuple[str, ...] = NAMES) -> Statement:
-    """What `text` says of its speaker and of `players`; by default of everybody who could be one."""
+    """What `text` says of its speaker and of `players`, by default all possible names."""
     said = extract(text, players)
     takes = _TAKING.search(text)
     return Statement(
@@ -104,11 +68,30 @@ def clear(names: Iterable[str]) -> str:
     return " ".join(f"I found that {name} is not suspicious." for name in names)
 
 
-def tell_roles(roles: Mapping[str, str]) -> str:
+def list_roles(roles: Mapping[str, str]) -> str:
     """`NAME is the ROLE.`, one sentence a name."""
     return " ".join(f"{name} is the {role}." for name, role in roles.items())
 
 
 def take(name: str) -> str:
-    """What a team says of whom it should kill."""
+    """`I say we take NAME.`, for a team that is to kill."""
     return f"I say we take {name}."
+
+
+def write(
+    verb: str,
+    *,
+    target: str = "",
+    second: str = "",
+    text: str = "",
+    choice: str = "",
+    thought: str = "",
+    will: str = "",
+    death_note: str = "",
+) -> str:
+    """A reply that thinks `thought`, then does one act, with a new will and death note if there are any."""
+    thinking = f"<thinking>{thought}</thinking>\n" if thought else ""
+    side = f"<will>{will}</will>\n" if will else ""
+    side += f"<death_note>{death_note}</death_note>\n" if death_note else ""
+    act = ACTS[verb].written(target=target, second=second, text=text, choice=choice)
+    return f"{thinking}{side}{act}"

@@ -26,16 +26,19 @@ from mac_runner.environments.town_of_salem.game.events import EventKind, private
 from mac_runner.environments.town_of_salem.game.rounds import BID_MAX, named_in
 from mac_runner.environments.town_of_salem.game.state import (
     Ballot,
-    Deed,
     DiscussionMode,
     GameState,
+    NightAction,
     Options,
     Phase,
     Player,
 )
 from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, RoleTable, follows_roles
 from mac_runner.environments.town_of_salem.roles.base import others
-from mac_runner.limits import NOTES_CHARS_MAX, SPEECH_CHARS_MAX, WILL_CHARS_MAX
+from mac_runner.limits import SPEECH_CHARS_MAX
+
+WILL_CHARS_MAX = 600
+NOTES_CHARS_MAX = 1_500
 
 
 class Form(StrEnum):
@@ -90,21 +93,26 @@ class ActSpec:
     example_choice: str = ""
     is_played: Callable[[Options], bool] = lambda options: True
 
-    def example(self, name: str = "NAME", second: str = "NAME") -> str:
-        """The act as a player writes it, aimed at `name`, and at `second` where it takes two."""
+    def written(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> str:
+        """The act in the markup that players answer in; `choice` is also the channel of an act of words."""
         match self.form:
             case Form.BARE:
                 return f"<{self.verb}/>"
             case Form.TEXT:
-                return f"<{self.verb}>your words</{self.verb}>"
+                channel = f' channel="{choice}"' if choice else ""
+                return f"<{self.verb}{channel}>{text}</{self.verb}>"
             case Form.NAME:
-                return f"<{self.verb}>{name}</{self.verb}>"
+                return f"<{self.verb}>{target}</{self.verb}>"
             case Form.NAME_AND_TEXT:
-                return f'<{self.verb} to="{name}">your words</{self.verb}>'
+                return f'<{self.verb} to="{target}">{text}</{self.verb}>'
             case Form.TWO_NAMES:
-                return f"<{self.verb}>{name}, {second}</{self.verb}>"
+                return f"<{self.verb}>{target}, {second}</{self.verb}>"
             case Form.CHOICE:
-                return f"<{self.verb}>{self.example_choice}</{self.verb}>"
+                return f"<{self.verb}>{choice}</{self.verb}>"
+
+    def example(self, name: str = "NAME", second: str = "NAME") -> str:
+        """The act with placeholders for what it takes, as the prompt shows it."""
+        return self.written(target=name, second=second, text="your words", choice=self.example_choice)
 
 
 OfferRule: TypeAlias = "Callable[[GameState, Player], Offer | None]"
@@ -317,8 +325,10 @@ def _use_ability(state: GameState, act: Act) -> Changed:
         standing = changed.state.votes.get(act.seat)
         return changed if standing is None else try_if_enough(changed, standing)
     names = [state.players[seat].name for seat in act.targets]
-    state = replace(state, deeds=(*state.deeds, Deed(seat=act.seat, verb=act.verb, targets=act.targets, text=act.text)))
-    return Changed(state, (private(state, EventKind.DEED_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
+    state = replace(
+        state, deeds=(*state.deeds, NightAction(seat=act.seat, verb=act.verb, targets=act.targets, text=act.text))
+    )
+    return Changed(state, (private(state, EventKind.ACTION_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
 
 
 def _form_of(ability: Ability) -> Form:

@@ -49,7 +49,7 @@ class EventKind(StrEnum):
     TEAMMATE_JAILED = "teammate_jailed"
     SEANCE_CHOSEN = "seance_chosen"
     SEANCE = "seance"
-    DEED_CHOSEN = "deed_chosen"
+    ACTION_CHOSEN = "deed_chosen"
     HAUNT_OFFERED = "haunt_offered"
     BLOCKED = "blocked"
     BLOCK_FAILED = "block_failed"
@@ -88,6 +88,15 @@ class Event:
     phase: Phase
     data: JsonObject
     audience: frozenset[int] | None = None
+
+    def text(self, key: str) -> str:
+        """One field of the data as text."""
+        return str(self.data[key])
+
+    def names(self, key: str) -> list[str]:
+        """The players in a list of the data; [] where there is none."""
+        found = self.data.get(key)
+        return [str(name) for name in found] if isinstance(found, list) else []
 
     def as_json(self) -> JsonValue:
         """All of it, for a digest."""

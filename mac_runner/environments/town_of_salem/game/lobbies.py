@@ -11,8 +11,10 @@ from random import Random
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role, follows_roles
 from mac_runner.errors import ConfigError
-from mac_runner.limits import DEALS_MAX
 from mac_runner.types import stable_hash
+
+DEALS_MAX = 1_000
+"""How often random slots are dealt until two sides oppose each other."""
 
 # The official classic list in its order; a table of n plays the first n entries.
 _CLASSIC = (

@@ -180,7 +180,7 @@ def validate(state: GameState) -> None:
     assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
     assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
     assert not state.deeds or state.phase is Phase.NIGHT, "deeds are chosen at night"
-    assert len({deed.seat for deed in state.deeds}) == len(state.deeds), "one deed a seat"
+    assert len({action.seat for action in state.deeds}) == len(state.deeds), "one action a seat"
     assert (state.result is not None) == (state.phase is Phase.OVER), "a game has a result when it is over"
     unique = [player.role for player in state.living if ROLES[player.role].is_unique]
     assert len(set(unique)) == len(unique), "a unique role has one living holder at most"

@@ -171,7 +171,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class NightAction:
     """What a seat chose to do this night: an ability's verb, the seats it is aimed at, words where it takes any."""
 
     seat: int
@@ -242,7 +242,7 @@ class GameState:
     keeper: int | None = None
     prisoner: int | None = None
     seance: Seance | None = None
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[NightAction, ...] = ()
     hauntings: tuple[Haunting, ...] = ()
     had_change: bool = False
     quiet_cycles: int = 0

@@ -1,7 +1,7 @@
 """FIXME A night from dusk to dawn, step by step in the order of the rules (section 6).
 
 `resolve` is pure: the same state gives the same dawn, and so a night can be played again from its dusk by who wants to
-read how it went (`play_out`). Everything is gathered first and judged at the end. A deed is played at the step of its
+read how it went (`play_out`). Everything is gathered first and judged at the end. A action is played at the step of its
 ability, in seat order; what an ability puts off comes after the deeds of its step.
 
 Who survives a night: guards step in, attacks are compared with defences, deaths are recorded (steps 9, 10).
@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import Death, Deed, GameState
+from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction
 from mac_runner.environments.town_of_salem.night.state import Attack, Judged, Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbility, with_article
@@ -41,13 +41,13 @@ def play_out(state: GameState) -> NightState:
     """The night as it is at dawn."""
     night = NightState(state, ROLES)
     if state.prisoner is not None:
-        night.note("jailed", state.prisoner, by=state.keeper, was=night.deed_of(state.prisoner))
-    night.deeds = [deed for deed in night.deeds if deed.seat != state.prisoner]
+        night.note("jailed", state.prisoner, by=state.keeper, was=night.action_of(state.prisoner))
+    night.actions = [action for action in night.actions if action.seat != state.prisoner]
     for player in state.players:
         night.role_of(player.seat).by_night(night, player.seat)
     for step in (Step.TRANSPORT, Step.PREPARE, Step.CONTROL, Step.BLOCK):
         _play(night, step)
-    night.deeds = [deed for deed in night.deeds if deed.seat not in night.blocked]
+    night.actions = [action for action in night.actions if action.seat not in night.blocked]
     _settle_orders(night)
     _settle_visits(night)
     for step in (Step.PROTECT, Step.INVESTIGATE, Step.ATTACK):
@@ -60,25 +60,30 @@ def play_out(state: GameState) -> NightState:
 
 def _play(night: NightState, step: Step) -> None:
     """Play the deeds of one step in seat order, spending a use of what is limited, then what was put off until now."""
-    for deed in sorted(night.deeds, key=lambda deed: deed.seat):
-        ability = night.ability(deed)
-        if ability.step is not step or not _reaches(night, deed, ability):
+    for action in sorted(night.actions, key=lambda action: action.seat):
+        ability = night.ability(action)
+        if ability.step is not step or not _reaches(night, action, ability):
             continue
         if ability.uses is not None and ability.is_spent_by_use:
-            night.spend(deed)
-        ability.effect(night, deed)
+            night.spend(action)
+        ability.effect(night, action)
     for plan in night.plans(step):
         plan()
 
 
-def _reaches(night: NightState, deed: Deed, ability: NightAbility) -> bool:
-    """Whether a deed reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
-    if not ability.is_visit or ability.reaches_jail or not deed.targets or night.house(deed) != night.state.prisoner:
+def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> bool:
+    """Whether a action reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
+    if (
+        not ability.is_visit
+        or ability.reaches_jail
+        or not action.targets
+        or night.house(action) != night.state.prisoner
+    ):
         return True
-    night.note("target in jail", deed.seat, was=deed)
-    night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(deed.targets[ability.visited]))
+    night.note("target in jail", action.seat, was=action)
+    night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(action.targets[ability.visited]))
     if ability.step is Step.BLOCK:
-        night.tell(night.house(deed), EventKind.BLOCK_RESISTED)
+        night.notify(night.house(action), EventKind.BLOCK_RESISTED)
     return False
 
 
@@ -86,16 +91,16 @@ def _settle_orders(night: NightState) -> None:
     """Let those who act as a team agree on who goes where. Each kind of order is settled once."""
     abilities = {
         ability.verb: ability
-        for deed in night.deeds
-        for ability in night.role_of(deed.seat).abilities
+        for action in night.actions
+        for ability in night.role_of(action.seat).abilities
         if isinstance(ability, NightAbility) and ability.orders is not None
     }
-    wanted = {deed.seat: deed for deed in night.deeds}
+    wanted = {action.seat: action for action in night.actions}
     for verb in sorted(abilities):
         orders = abilities[verb].orders
         if orders is not None:
             orders(night)
-    agreed = {deed.seat: deed for deed in night.deeds}
+    agreed = {action.seat: action for action in night.actions}
     for seat in sorted(wanted.keys() | agreed.keys()):
         was, now = wanted.get(seat), agreed.get(seat)
         if was != now:
@@ -103,9 +108,9 @@ def _settle_orders(night: NightState) -> None:
 
 
 def _settle_visits(night: NightState) -> None:
-    for deed in sorted(night.deeds, key=lambda deed: deed.seat):
-        if night.ability(deed).is_visit and deed.targets:
-            night.visit(deed.seat, night.house(deed))
+    for action in sorted(night.actions, key=lambda action: action.seat):
+        if night.ability(action).is_visit and action.targets:
+            night.visit(action.seat, night.house(action))
 
 
 def judge(night: NightState) -> None:
@@ -125,7 +130,7 @@ def judge(night: NightState) -> None:
     attacked = sorted({attack.victim for attack in attacks})
     for victim in attacked:
         for healer in night.healers[victim]:
-            night.tell(healer, EventKind.PATIENT_ATTACKED, target=night.chosen_for(healer, victim))
+            night.notify(healer, EventKind.PATIENT_ATTACKED, target=night.chosen_for(healer, victim))
     # Only now: what an attack takes away still counts against every attack of the night.
     for victim in attacked:
         night.role_of(victim).when_attacked(night, victim)
@@ -156,7 +161,7 @@ def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
         guard = free.pop(0)
         role = night.role_of(guard.seat)
         night.judged.append(Judged(attack, None, f"met by {with_article(role.name)}"))
-        night.tell(attack.victim, EventKind.ATTACKED, saved_by=with_article(role.name))
+        night.notify(attack.victim, EventKind.ATTACKED, saved_by=with_article(role.name))
         if guard.seat in night.living:
             met.append(replace(attack, victim=guard.seat, cause=guard.falls_by, instead=None))
         counter = Attack(
@@ -182,10 +187,10 @@ def _tell_survival(night: NightState, attack: Attack) -> None:
     healers = night.healers[attack.victim]
     is_healed = bool(healers)
     saved_by = with_article(night.role_of(healers[0]).name) if healers else "your own defence"
-    night.tell(attack.victim, EventKind.ATTACKED, saved_by=saved_by)
+    night.notify(attack.victim, EventKind.ATTACKED, saved_by=saved_by)
     if attack.attacker != attack.victim and (is_healed or not role.is_defence_secret):
         chosen = night.chosen_for(attack.attacker, attack.victim)
-        night.tell(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
+        night.notify(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
 
 
 def _overcome(night: NightState, seat: int, attacks: list[Attack], defence: Level) -> None:

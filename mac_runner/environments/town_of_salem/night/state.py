@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import DeathCause, GameState, NightAction, Player
 from mac_runner.types import JsonValue
 
 if TYPE_CHECKING:
@@ -40,26 +40,26 @@ class Step(IntEnum):
     REPORT = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack of the night.
-
-    Only direct ones can be stepped in front of, and only those that reach the jail harm a prisoner. A bloody one leaves
-    a will nobody can read. `instead` is what happens to a victim who is overcome, where that is not death.
-    """
+    """One attack of the night."""
 
     attacker: int
     victim: int
     level: Level
     cause: DeathCause
-    is_direct: bool
+    is_direct: bool = True
+    """Whether a guard can meet it."""
     reaches_jail: bool = False
+    """Whether it harms a prisoner."""
     is_bloody: bool = False
+    """Whether it makes the victim's will unreadable."""
     instead: Callable[[], None] | None = None
+    """What happens to a victim who is overcome, where that is not death."""
 
 
 class Guard(NamedTuple):
-    """Somebody who meets one attacker of a house in person."""
+    """A player who meets one attacker of a house in person."""
 
     seat: int
     falls_by: DeathCause
@@ -76,16 +76,18 @@ class Visit(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What came between a choice and what happened, for those who read a finished game.
-
-    `how` in a word or two, the seats it befell, whose doing it was, and what their deed was before and after.
-    """
+    """What came between a choice and what happened, for readers of a finished game."""
 
     how: str
+    """In a word or two."""
     seats: tuple[int, ...]
+    """The seats it befell."""
     by: int | None = None
-    was: Deed | None = None
-    now: Deed | None = None
+    """Whose doing it was."""
+    was: NightAction | None = None
+    """The action before."""
+    now: NightAction | None = None
+    """The action after."""
 
 
 class Judged(NamedTuple):
@@ -97,13 +99,13 @@ class Judged(NamedTuple):
 
 
 class NightState:
-    """What is being done this night. `notes` and `judged` are for the record alone: nothing is decided by them."""
+    """What is being done this night. `notes` and `judged` are for the record alone: they decide nothing."""
 
     def __init__(self, state: GameState, roles: Mapping[str, Role]) -> None:
         self.state = state
         self.roles = roles
-        self.living = frozenset(player.seat for player in state.living)
-        self.deeds = list(state.deeds)
+        self.living = frozenset(state.living_seats)
+        self.actions = list(state.deeds)
         self.visits: list[Visit] = []
         self.controlled: set[int] = set()
         self.blocked: set[int] = set()
@@ -122,7 +124,7 @@ class NightState:
         self._listeners: dict[int, list[int]] = defaultdict(list)
         self._plans: dict[Step, list[Callable[[], None]]] = defaultdict(list)
 
-    # What is so.
+    # Questions.
 
     def player(self, seat: int) -> Player:
         """The player at `seat`, as far as the night has come."""
@@ -136,35 +138,37 @@ class NightState:
         """The player's public name."""
         return self.state.players[seat].name
 
-    def ability(self, deed: Deed) -> NightAbility:
-        """The ability a deed uses. A deed always names one its role has."""
-        return self.role_of(deed.seat).night_ability(deed.verb)
+    def ability(self, action: NightAction) -> NightAbility:
+        """The ability an action uses. An action always names one its role has."""
+        return self.role_of(action.seat).night_ability(action.verb)
 
     def place(self, seat: int) -> int:
-        """Where one ends up tonight who goes to `seat`: Transporters may have moved them."""
+        """The house that visitors of `seat` reach tonight: players may have been moved."""
         return self._places.get(seat, seat)
 
-    def deed_of(self, seat: int) -> Deed | None:
+    def action_of(self, seat: int) -> NightAction | None:
         """What `seat` is about to do."""
-        return next((deed for deed in self.deeds if deed.seat == seat), None)
+        return next((action for action in self.actions if action.seat == seat), None)
 
-    def house(self, deed: Deed) -> int:
-        """The house a deed ends up at."""
-        ability = self.ability(deed)
-        target = deed.targets[ability.visited]
-        return self._places.get(target, target) if ability.is_moved else target
+    def house(self, action: NightAction) -> int:
+        """The house an action ends up at."""
+        ability = self.ability(action)
+        target = action.targets[ability.visited]
+        return self.place(target) if ability.is_moved else target
 
     def chosen_for(self, seat: int, house: int) -> str:
-        """Whom `seat` chose, the choice having led to `house`; "" when they only met who is there.
+        """The name that `seat` chose and that led to `house`; "" when they only met who is there.
 
-        What a player is told of their own deed names the one they chose: neither whom a Transporter put in that place,
-        nor a visitor, nor a keeper who is nobody's to know.
+        What players learn of their own action names the one they chose: not the one whom a swap put there, nor a
+        visitor, nor a keeper whom they may not know.
         """
-        chosen = (deed for deed in self.deeds if deed.seat == seat and deed.targets and self.house(deed) == house)
-        return next((self.name_of(deed.targets[self.ability(deed).visited]) for deed in chosen), "")
+        chosen = (
+            action for action in self.actions if action.seat == seat and action.targets and self.house(action) == house
+        )
+        return next((self.name_of(action.targets[self.ability(action).visited]) for action in chosen), "")
 
     def visitors(self, house: int) -> tuple[int, ...]:
-        """Who came to a house, in seat order, each once."""
+        """The seats that came to a house, in order, each once."""
         return tuple(sorted({visit.visitor for visit in self.visits if visit.house == house}))
 
     def is_able(self, seat: int) -> bool:
@@ -174,37 +178,42 @@ class NightState:
     def is_executed(self, seat: int) -> bool:
         """Whether `seat` is in jail and will not leave it alive."""
         return seat == self.state.prisoner and any(
-            self.ability(deed).reaches_jail for deed in self.deeds if deed.seat == self.state.keeper
+            self.ability(action).reaches_jail for action in self.actions if action.seat == self.state.keeper
         )
 
     def looks_like(self, seat: int) -> int:
-        """Whom one takes `seat` for who sees them tonight."""
+        """The seat that others take `seat` for when they see it tonight."""
         return self.disguises.get(seat, seat)
 
     def chance(self, *purpose: str | int) -> Random:
         """The generator of one random decision of this night."""
         return self.state.chance("night", self.state.day, *purpose)
 
-    # What happens.
+    # Effects.
 
-    def tell(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
+    def notify(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
         """Let one player know."""
         self.events.append(private(self.state, kind, (seat,), **data))
 
     def announce(self, event: Event) -> None:
-        """Let it be known; what everybody learns is told at dawn, after the deaths."""
+        """Let the audience of an event know; a public event waits for dawn, after the deaths."""
         self.events.append(event)
 
     def note(
-        self, how: str, *seats: int, by: int | None = None, was: Deed | None = None, now: Deed | None = None
+        self,
+        how: str,
+        *seats: int,
+        by: int | None = None,
+        was: NightAction | None = None,
+        now: NightAction | None = None,
     ) -> None:
         """Keep for the record what came between a choice and what happened."""
         self.notes.append(Note(how, seats, by, was, now))
 
     def report(self, seat: int, kind: EventKind, **data: JsonValue) -> None:
-        """Let one player know what they found out, and those too who had them do it."""
+        """Let a player know what they found out, and also those who had them do it."""
         for reader in (seat, *self._listeners[seat]):
-            self.tell(reader, kind, **data)
+            self.notify(reader, kind, **data)
 
     def find(self, seat: int, about: int, finding: str) -> None:
         """Report what was found about a player."""
@@ -215,7 +224,7 @@ class NightState:
         self._listeners[seat].append(listener)
 
     def later(self, step: Step, plan: Callable[[], None]) -> None:
-        """Do something at a later step, after the deeds of that step."""
+        """Do something at a later step, after the actions of that step."""
         self._plans[step].append(plan)
 
     def plans(self, step: Step) -> list[Callable[[], None]]:
@@ -223,7 +232,7 @@ class NightState:
         return self._plans[step]
 
     def visit(self, visitor: int, house: int) -> None:
-        """Have somebody seen at a house."""
+        """Have a player seen at a house."""
         if visitor != house:
             self.visits.append(Visit(visitor, house))
 
@@ -232,20 +241,17 @@ class NightState:
         self._places[one], self._places[other] = self.place(other), self.place(one)
 
     def block(self, blocker: int, target: int) -> None:
-        """Role-block `target` (step 5); the immune are told, and so is their visitor."""
+        """Role-block `target` (step 5); the immune learn of it, and so does their visitor."""
         role = self.role_of(target)
-        if role.is_block_immune:
+        if role.is_block_immune or not role.when_blocked(self, target, blocker):
             self.note("block resisted", target, by=blocker)
-            self.tell(blocker, EventKind.BLOCK_FAILED, target=self.chosen_for(blocker, target))
-            self.tell(target, EventKind.BLOCK_RESISTED)
+            if role.is_block_immune:
+                self.notify(blocker, EventKind.BLOCK_FAILED, target=self.chosen_for(blocker, target))
+            self.notify(target, EventKind.BLOCK_RESISTED)
             return
-        if not role.when_blocked(self, target, blocker):
-            self.note("block resisted", target, by=blocker)
-            self.tell(target, EventKind.BLOCK_RESISTED)
-            return
-        self.note("blocked", target, by=blocker, was=self.deed_of(target))
+        self.note("blocked", target, by=blocker, was=self.action_of(target))
         self.blocked.add(target)
-        self.tell(target, EventKind.BLOCKED)
+        self.notify(target, EventKind.BLOCKED)
 
     def defend(self, seat: int, level: Level) -> None:
         """Give a player a defence for this night."""
@@ -263,22 +269,14 @@ class NightState:
         is_bloody: bool = False,
         instead: Callable[[], None] | None = None,
     ) -> None:
-        """Put one attack on the list that is judged in the end; its cause is one of those of the attacker's role."""
+        """Add an attack to those that are judged in the end, as `Attack` describes it.
+
+        Raises LookupError when its cause is none of those of the attacker's role.
+        """
         role = self.role_of(attacker)
         if cause not in role.causes:
             raise LookupError(f"{role.name} has no cause of death {cause.name!r}")
-        self.attacks.append(
-            Attack(
-                attacker=attacker,
-                victim=victim,
-                level=level,
-                cause=cause,
-                is_direct=is_direct,
-                reaches_jail=reaches_jail,
-                is_bloody=is_bloody,
-                instead=instead,
-            )
-        )
+        self.attacks.append(Attack(attacker, victim, level, cause, is_direct, reaches_jail, is_bloody, instead))
 
     def mark_for_good(self, seat: int, mark: str) -> None:
         """Give a player a mark that outlasts the night."""
@@ -290,9 +288,9 @@ class NightState:
         player = self.state.players[seat]
         self.put(replace(player, uses={**player.uses, verb: left}))
 
-    def spend(self, deed: Deed) -> None:
-        """Count one use of the ability of a deed."""
-        self.set_uses(deed.seat, deed.verb, self.state.players[deed.seat].uses[deed.verb] - 1)
+    def spend(self, action: NightAction) -> None:
+        """Count one use of the ability of an action."""
+        self.set_uses(action.seat, action.verb, self.state.players[action.seat].uses[action.verb] - 1)
 
     def put(self, player: Player) -> None:
         """Replace a player."""

@@ -73,7 +73,7 @@ def spoken(said: Iterable[Said], events: Sequence[Event], names: Sequence[str]) 
 
 def _channel(event: Event) -> str:
     if event.kind is EventKind.CHAT:
-        return str(event.data["channel"])
+        return event.text("channel")
     return "whisper" if event.kind is EventKind.WHISPER else "public"
 
 
@@ -82,11 +82,11 @@ def written(events: Sequence[Event], nights: Mapping[int, NightState], names: Se
     for place, event in enumerate(events):
         if event.kind is not EventKind.DEATH:
             continue
-        seat = names.index(str(event.data["player"]))
+        seat = names.index(event.text("player"))
         is_lynch = event.data["causes"] == ["lynch"]
         night = None if is_lynch else nights.get(event.day - 1)
         notes = event.data["death_notes"] if isinstance(event.data["death_notes"], list) else []
-        left = [("will", str(event.data["will"]), _will_writer(night, seat))]
+        left = [("will", event.text("will"), _will_writer(night, seat))]
         left += [("death note", str(note), _note_writer(night, seat, str(note))) for note in notes]
         for channel, text, writer in left:
             if text:
@@ -104,7 +104,9 @@ def _will_writer(night: NightState | None, dead: int) -> int:
     death = None if night is None else night.player(dead).death
     if night is None or death is None or death.forged_will is None:
         return dead
-    forgers = (deed.seat for deed in night.deeds if deed.text == death.forged_will and night.house(deed) == dead)
+    forgers = (
+        action.seat for action in night.actions if action.text == death.forged_will and night.house(action) == dead
+    )
     return next(forgers, dead)
 
 

@@ -18,7 +18,7 @@ from mac_runner.environments.town_of_salem.record.nights import deaths_told, nig
 from mac_runner.environments.town_of_salem.record.role_history import Lives
 from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog
-from mac_runner.environments.town_of_salem.view.narration import stamp, tell
+from mac_runner.environments.town_of_salem.view.narration import sentence, stamp
 from mac_runner.types import JsonObject, JsonValue, Task
 
 
@@ -183,7 +183,7 @@ def _event(event: Event, names: list[str]) -> JsonObject:
         "phase": event.phase.value,
         "kind": event.kind.value,
         "audience": audience,
-        "text": tell(event),
+        "text": sentence(event),
         "data": event.data,
     }
 

@@ -1,6 +1,6 @@
 """FIXME One night as it was resolved: what was chosen, what became of it, and why.
 
-Read off the pad of the night (`night.play_out`). Its length is bounded by the seats: one deed each, and no more attacks
+Read off the pad of the night (`night.play_out`). Its length is bounded by the seats: one action each, and no more attacks
 and notes than deeds can meet deeds.
 
 Deaths with who brought them about, which no player is told.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH, Deed, GameState
+from mac_runner.environments.town_of_salem.game.state import LYNCH, GameState, NightAction
 from mac_runner.environments.town_of_salem.night.state import Judged, NightState, Note
 from mac_runner.environments.town_of_salem.record.role_history import Lives
 from mac_runner.environments.town_of_salem.roles import ROLES
@@ -39,7 +39,8 @@ def night_told(dusk: GameState, night: NightState) -> JsonObject:
         "day": dusk.day,
         "jail": jail,
         "deeds": [
-            {"player": names[deed.seat], "role": _role(dusk, deed.seat), **_deed(deed, names)} for deed in dusk.deeds
+            {"player": names[action.seat], "role": _role(dusk, action.seat), **_deed(action, names)}
+            for action in dusk.deeds
         ],
         "changes": [_change(note, names) for note in night.notes],
         "visits": [{"visitor": names[visit.visitor], "house": names[visit.house]} for visit in night.visits],
@@ -55,9 +56,9 @@ def _role(dusk: GameState, seat: int) -> str:
     return ROLES[dusk.players[seat].role].name
 
 
-def _deed(deed: Deed, names: list[str]) -> JsonObject:
-    told: JsonObject = {"act": deed.verb, "targets": [names[target] for target in deed.targets]}
-    return {**told, "text": deed.text} if deed.text else told
+def _deed(action: NightAction, names: list[str]) -> JsonObject:
+    told: JsonObject = {"act": action.verb, "targets": [names[target] for target in action.targets]}
+    return {**told, "text": action.text} if action.text else told
 
 
 def _change(note: Note, names: list[str]) -> JsonObject:
@@ -124,7 +125,7 @@ def deaths_told(
 def _death(
     moment: int, event: Event, nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
 ) -> JsonObject:
-    name, causes = str(event.data["player"]), event.data["causes"]
+    name, causes = event.text("player"), event.data["causes"]
     is_lynch = causes == [LYNCH.name]
     night = None if is_lynch else nights.get(event.day - 1)
     attacks = [] if night is None else night.fatal.get(names.index(name), [])

@@ -57,10 +57,10 @@ class Lives:
 
     def _enter(self, moment: int, event: Event, name: str) -> None:
         if event.kind in (EventKind.ROLE_CARD, EventKind.CONVERTED):
-            self._held[name].append(_Held(moment, str(event.data["role"]), event))
+            self._held[name].append(_Held(moment, event.text("role"), event))
         elif event.kind in LEARNED:
             self._learned[name].append((moment, event))
-        elif event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "remember":
+        elif event.kind is EventKind.ACTION_CHOSEN and event.data["verb"] == "remember":
             self._remembering.add((name, event.day))
 
     def role_at(self, name: str, moment: int) -> Role:

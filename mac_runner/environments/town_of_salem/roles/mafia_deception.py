@@ -1,22 +1,20 @@
-"""FIXME Disguiser: makes one of the Mafia pass for somebody else (rules, section 8.2).
-
-Forger: leaves another will with the dead (rules, section 8.2).
-
-Framer: makes one player look guilty for a night (rules, section 8.2).
-
-Janitor: hides what the dead were (rules, section 8.2).
-"""
+"""Mafia Deception: Disguiser, Forger, Framer and Janitor (rules, section 8.2)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role
 from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
+
+_role = partial(
+    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_DECEPTION, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+)
 
 DISGUISE = "disguise"
 
@@ -25,27 +23,22 @@ def _own(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living if other.faction is Faction.MAFIA)
 
 
-def _disguise(night: NightState, deed: Deed) -> None:
-    member = deed.targets[0]
+def _disguise(night: NightState, action: NightAction) -> None:
+    member = action.targets[0]
     if member == night.state.prisoner:
-        night.tell(deed.seat, EventKind.TARGET_JAILED, target=night.name_of(member))
+        night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(member))
         return
-    night.disguises[member] = night.house(deed)
+    night.disguises[member] = night.house(action)
 
 
-DISGUISER = Role(
+DISGUISER = _role(
     name="Disguiser",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_DECEPTION,
     card="Each night name a member of the Mafia, yourself if you like, and somebody else to be copied: that night the "
     "member shows the other's list to an Investigator and the other's name to a Lookout, and if the member dies that "
     "night, the other's role is shown. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up "
     "the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=9,
     investigator_place=2,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb=DISGUISE,
@@ -56,33 +49,28 @@ DISGUISER = Role(
             aims=_own,
             second_aims=outsiders,
             visited=1,
-            under_control=lambda seat, victim: Deed(seat=seat, verb=DISGUISE, targets=(seat, victim)),
+            under_control=lambda seat, victim: NightAction(seat=seat, verb=DISGUISE, targets=(seat, victim)),
         ),
     ),
 )
 
 
-def _forge(night: NightState, deed: Deed) -> None:
-    """Only the dead leave a will, and only a forged one costs a use."""
-    body = night.player(night.house(deed))
+def _forge(night: NightState, action: NightAction) -> None:
+    """Only the dead leave a will; only a forged one costs a use."""
+    body = night.player(night.house(action))
     if body.death is None:
         return
-    night.spend(deed)
-    night.put(replace(body, death=replace(body.death, forged_will=deed.text)))
+    night.spend(action)
+    night.put(replace(body, death=replace(body.death, forged_will=action.text)))
 
 
-FORGER = Role(
+FORGER = _role(
     name="Forger",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_DECEPTION,
     card="Each night write a will for one player: if they die that night, yours is read out in place of theirs. You "
     "can forge a few wills only; a night without a body costs nothing. If the Godfather and the Mafioso are both dead, "
     "a member of the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=7,
     investigator_place=2,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="forge",
@@ -101,57 +89,47 @@ FORGER = Role(
 
 FRAMED = "framed"
 
-FRAMER = Role(
+FRAMER = _role(
     name="Framer",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_DECEPTION,
     card="Each night frame one player: for that night they look suspicious to a Sheriff and like a Framer to an "
     "Investigator. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=6,
     investigator_place=1,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="frame",
             tactic=tactics.anybody,
             help="make that player look guilty to investigations tonight",
             step=Step.PROTECT,
-            effect=lambda night, deed: night.tonight[night.house(deed)].add(FRAMED),
+            effect=lambda night, action: night.tonight[night.house(action)].add(FRAMED),
             aims=outsiders,
         ),
     ),
 )
 
 
-def _clean(night: NightState, deed: Deed) -> None:
+def _clean(night: NightState, action: NightAction) -> None:
     """Only a body can be cleaned, and only a cleaned one costs a use."""
-    body = night.player(night.house(deed))
+    body = night.player(night.house(action))
     if body.death is None:
         return
-    night.spend(deed)
+    night.spend(action)
     night.put(replace(body, death=replace(body.death, is_cleaned=True)))
     role = night.role_of(body.seat).name
-    night.tell(deed.seat, EventKind.CLEANED, target=body.name, role=role, legacy=body.will)
+    night.notify(action.seat, EventKind.CLEANED, target=body.name, role=role, legacy=body.will)
 
 
-JANITOR = Role(
+JANITOR = _role(
     name="Janitor",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_DECEPTION,
     card="Each night choose one player: if they die that night, nobody is shown their role or their will, and you "
     "learn both. You can clean a few bodies only; a night without a body costs nothing. If the Godfather and the "
     "Mafioso are both dead, a member of the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=2,
     investigator_place=2,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="clean",
-            tactic=tactics.bury,
+            tactic=tactics.kill,
             help="hide that player's role and will if they die tonight",
             step=Step.BURY,
             effect=_clean,

@@ -1,17 +1,14 @@
-"""FIXME What the members of the Mafia share: the kill and its chain of command (rules, section 8.1).
-
-Godfather: leads the Mafia and looks innocent (rules, section 8.1).
-
-Mafioso: carries out the Mafia's kill (rules, section 8.1).
-"""
+"""Mafia Killing: Godfather and Mafioso, and the kill of the whole Mafia (rules, section 8.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, Events, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player, holder
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player, holder
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed, NightAbility, Role, become
@@ -19,9 +16,11 @@ from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed,
 KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
 
 KILL = "kill"
-RANKS = ("mafioso", "godfather")
-"""What any member may rise to."""
+_PROMOTED = "promoted by the Mafia"
+RANKS = MappingProxyType({"mafioso": _PROMOTED, "godfather": _PROMOTED})
+"""The roles that any member may rise to, and why."""
 MAFIA_GOAL = "Win with the Mafia: see everybody dead who could stop you, the whole Town first."
+_role = partial(Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_KILLING, goal=MAFIA_GOAL, group="mafia")
 
 
 def members(state: GameState) -> tuple[Player, ...]:
@@ -36,7 +35,7 @@ def outsiders(state: GameState, player: Player) -> tuple[int, ...]:
 
 def _settle_who_kills(night: NightState) -> None:
     """Give the night's one kill to the hand that does it: the Mafioso if he is able, else the Godfather."""
-    orders = {deed.seat: deed for deed in night.deeds if deed.verb == KILL}
+    orders = {action.seat: action for action in night.actions if action.verb == KILL}
     boss = holder(night.state, GODFATHER.id)
     hand = holder(night.state, MAFIOSO.id)
     if hand is None or not night.is_able(hand.seat):
@@ -44,19 +43,20 @@ def _settle_who_kills(night: NightState) -> None:
     order = orders.get(boss.seat) if boss is not None and night.is_able(boss.seat) else None
     is_own = hand.seat in night.controlled and night.state.options.mafioso_control == "control"
     if order is None or (is_own and hand.seat in orders):
-        night.deeds = [deed for deed in night.deeds if deed.verb != KILL or deed.seat == hand.seat]
+        night.actions = [action for action in night.actions if action.verb != KILL or action.seat == hand.seat]
         return
-    night.deeds = [deed for deed in night.deeds if deed.verb != KILL]
-    night.deeds.append(replace(order, seat=hand.seat))
+    night.actions = [action for action in night.actions if action.verb != KILL]
+    night.actions.append(replace(order, seat=hand.seat))
 
 
-def _kill(night: NightState, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), night.role_of(deed.seat).attack, KILLED)
+def _kill(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, night.house(action), night.role_of(action.seat).attack, KILLED)
 
 
 KILL_ABILITY = NightAbility(
     verb=KILL,
     tactic=tactics.kill,
+    is_kill=True,
     help="have that player killed tonight; the Mafia makes one kill a night, and the Godfather's choice goes first",
     step=Step.ATTACK,
     effect=_kill,
@@ -85,15 +85,11 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
     return Changed(state, told)
 
 
-GODFATHER = Role(
+GODFATHER = _role(
     name="Godfather",
     short_names=("GF",),
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_KILLING,
     card="Each night choose whom the Mafia kills; a Mafioso who is able goes in your place. A Sheriff does not find "
     "you suspicious, and basic attacks at night do not kill you.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=11,
     investigator_place=2,
     attack=Level.BASIC,
@@ -103,24 +99,22 @@ GODFATHER = Role(
     is_detection_immune=True,
     outlasts=lambda other: other.id == "transporter",
     causes=(KILLED,),
+    team_rank=2,
     abilities=(KILL_ABILITY,),
 )
 
 
-MAFIOSO = Role(
+MAFIOSO = _role(
     name="Mafioso",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_KILLING,
+    team_rank=1,
     card="You carry out the Mafia's kill: the Godfather's choice if he makes one, else your own. When the Godfather "
     "dies you take his place.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=1,
     investigator_place=3,
     attack=Level.BASIC,
     is_unique=True,
     leaves_notes=True,
-    may_become=("godfather",),
+    may_become=MappingProxyType({"godfather": _PROMOTED}),
     causes=(KILLED,),
     abilities=(KILL_ABILITY,),
 )

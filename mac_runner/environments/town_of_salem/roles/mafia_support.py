@@ -1,43 +1,38 @@
-"""FIXME Blackmailer: silences one player for the next day and reads all whispers (rules, section 8.2).
-
-Consigliere: learns one player's exact role (rules, section 8.2).
-
-Consort: the Escort of the Mafia (rules, section 8.2).
-"""
+"""Mafia Support: Blackmailer, Consigliere and Consort (rules, section 8.2)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Deed, Faction
+from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, with_article
 from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
 
+_role = partial(
+    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_SUPPORT, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+)
 
-def _blackmail(night: NightState, deed: Deed) -> None:
-    house = night.house(deed)
+
+def _blackmail(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
     night.put(replace(night.player(house), is_blackmailed=True))
-    night.tell(house, EventKind.BLACKMAILED)
+    night.notify(house, EventKind.BLACKMAILED)
 
 
-BLACKMAILER = Role(
+BLACKMAILER = _role(
     name="Blackmailer",
     short_names=("BM",),
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_SUPPORT,
     card="Each night silence one player: on the next day they can neither speak nor whisper, not even on the stand, "
     "but they can vote and judge. You read all whispers. If the Godfather and the Mafioso are both dead, a member of "
     "the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=4,
     investigator_place=2,
     reads_whispers=lambda options: True,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="blackmail",
@@ -51,22 +46,18 @@ BLACKMAILER = Role(
 )
 
 
-def _look_into(night: NightState, deed: Deed) -> None:
-    night.find(deed.seat, deed.targets[0], with_article(night.role_of(night.house(deed)).name))
+def _look_into(night: NightState, action: NightAction) -> None:
+    night.find(action.seat, action.targets[0], with_article(night.role_of(night.house(action)).name))
 
 
-CONSIGLIERE = Role(
+CONSIGLIERE = _role(
     name="Consigliere",
+    shares_roles=True,
     short_names=("consig",),
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_SUPPORT,
     card="Each night learn the exact role of one player. Frames and petrol do not mislead you. If the Godfather and "
     "the Mafioso are both dead, a member of the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=10,
     investigator_place=2,
-    may_become=RANKS,
     abilities=(
         NightAbility(
             verb="look_into",
@@ -80,17 +71,12 @@ CONSIGLIERE = Role(
 )
 
 
-CONSORT = Role(
+CONSORT = _role(
     name="Consort",
-    faction=Faction.MAFIA,
-    alignment=Alignment.MAFIA_SUPPORT,
     card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked. If "
     "the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
-    goal=MAFIA_GOAL,
-    group="mafia",
     investigator_group=8,
     investigator_place=3,
     is_block_immune=True,
-    may_become=RANKS,
     abilities=(replace(BLOCK_ABILITY, aims=outsiders),),
 )

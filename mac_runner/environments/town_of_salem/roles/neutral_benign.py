@@ -1,14 +1,11 @@
-"""FIXME Amnesiac: becomes what one of the dead was (rules, section 11).
-
-Survivor: wants to see the end (rules, section 11).
-"""
+"""Neutral Benign: Amnesiac and Survivor (rules, section 11)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, public
-from mac_runner.environments.town_of_salem.game.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import catalogue, tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
@@ -17,7 +14,7 @@ from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
 
 
 def _remembered_as(state: GameState, corpse: Player) -> str | None:
-    """The role a corpse can be remembered as; None when it is hidden or not to be had."""
+    """The role a corpse can be remembered as; None when it is hidden or held."""
     if not _is_shown(state, corpse):
         return None
     role = catalogue.role(corpse.shown_role or "")
@@ -28,7 +25,7 @@ def _remembered_as(state: GameState, corpse: Player) -> str | None:
 
 
 def _is_shown(state: GameState, corpse: Player) -> bool:
-    """Whether a corpse was shown as what may be remembered, as far as everybody knows."""
+    """Whether a corpse was shown as a role that may be remembered."""
     if corpse.shown_role is None or corpse.shown_role == "amnesiac":
         return False
     role = catalogue.role(corpse.shown_role)
@@ -37,26 +34,26 @@ def _is_shown(state: GameState, corpse: Player) -> bool:
 
 
 def _dead(state: GameState, player: Player) -> tuple[int, ...]:
-    """Whom he may choose. Trying shows whether a unique role was free: the list would tell that somebody holds it."""
+    """The dead to choose from. Only trying shows whether a unique role is free: it is secret that one is held."""
     return tuple(other.seat for other in state.players if _is_shown(state, other))
 
 
-def _remember(night: NightState, deed: Deed) -> None:
-    player = night.player(deed.seat)
-    role_id = _remembered_as(night.state, night.player(deed.targets[0]))
-    if not player.alive or BITTEN in night.tonight[deed.seat]:
+def _remember(night: NightState, action: NightAction) -> None:
+    player = night.player(action.seat)
+    role_id = _remembered_as(night.state, night.player(action.targets[0]))
+    if not player.alive or BITTEN in night.tonight[action.seat]:
         return
     if role_id is None:
-        night.tell(deed.seat, EventKind.FAILED, target=night.name_of(deed.targets[0]))
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
         return
     role = catalogue.role(role_id)
     night.put(role.deal(night.state, become(night.state, player, role)))
-    player = night.player(deed.seat)
+    player = night.player(action.seat)
     name = catalogue.role(player.role).name
     night.announce(public(night.state, EventKind.REMEMBERED, role=role.name))
-    night.tell(deed.seat, EventKind.CONVERTED, role=name)
+    night.notify(action.seat, EventKind.CONVERTED, role=name)
     if player.quarry is not None:
-        night.tell(deed.seat, EventKind.QUARRY, target=night.name_of(player.quarry))
+        night.notify(action.seat, EventKind.QUARRY, target=night.name_of(player.quarry))
     join_team(night, player)
 
 
@@ -77,6 +74,7 @@ AMNESIAC = Role(
     abilities=(
         NightAbility(
             verb="remember",
+            becomes="remembered",
             tactic=tactics.remember,
             help="become what that dead player was",
             step=Step.REPORT,
@@ -93,7 +91,7 @@ VESTS = 4
 
 
 def _is_there_at_the_end(state: GameState, player: Player) -> bool:
-    # A game that was stopped has no end to be there at.
+    # A game that was stopped has no end to live to.
     return player.alive and state.result is not None and state.result.ending != "capped"
 
 

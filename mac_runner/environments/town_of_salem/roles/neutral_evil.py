@@ -1,23 +1,19 @@
-"""FIXME Jester: wants to be lynched, and takes one of his judges along (rules, section 11).
-
-Executioner: wants one member of the Town lynched (rules, section 11).
-
-Witch: makes others act as she likes (rules, section 6 step 3 and section 11).
-"""
+"""Neutral Evil: Jester, Executioner and Witch (rules, section 11, and section 6, step 3)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
 from mac_runner.environments.town_of_salem.game.state import (
     LYNCH,
     Ballot,
     DeathCause,
-    Deed,
     Faction,
     GameState,
     Haunting,
+    NightAction,
     Player,
 )
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
@@ -28,6 +24,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     NightAbility,
     Role,
     become,
+    everybody,
     others,
     with_article,
 )
@@ -64,25 +61,26 @@ def _earn_haunting(state: GameState, player: Player) -> Changed:
     )
 
 
-def _haunt(night: NightState, deed: Deed) -> None:
-    night.attack(deed.seat, deed.targets[0], Level.UNSTOPPABLE, HAUNTED, is_direct=False, reaches_jail=True)
+def _haunt(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, action.targets[0], Level.UNSTOPPABLE, HAUNTED, is_direct=False, reaches_jail=True)
 
 
-def _haunt_somebody(night: NightState, seat: int) -> None:
-    """A Jester who chose nobody takes one of those who voted guilty, drawn by lot."""
+def _haunt_by_lot(night: NightState, seat: int) -> None:
+    """Draw one of those who voted guilty for a Jester who made no choice."""
     haunting = _haunting(night.state, seat)
-    if haunting is None or any(deed.seat == seat and deed.verb == HAUNT for deed in night.deeds):
+    if haunting is None or any(action.seat == seat and action.verb == HAUNT for action in night.actions):
         return
     pool = [guilty for guilty in haunting.drawn_from if night.state.players[guilty].alive]
     if pool:
         chosen = night.chance("haunt", seat).choice(pool)
-        drawn = Deed(seat=seat, verb=HAUNT, targets=(chosen,))
+        drawn = NightAction(seat=seat, verb=HAUNT, targets=(chosen,))
         night.note("drawn by lot", seat, now=drawn)
-        night.deeds.append(drawn)
+        night.actions.append(drawn)
 
 
 JESTER = Role(
     name="Jester",
+    bait="Sheriff",
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_EVIL,
     card="You want the Town to lynch you. In the night after, you kill one of those who did not vote you innocent, and "
@@ -108,7 +106,7 @@ JESTER = Role(
         ),
     ),
     when_lynched=_earn_haunting,
-    by_night=_haunt_somebody,
+    by_night=_haunt_by_lot,
 )
 
 
@@ -148,7 +146,7 @@ EXECUTIONER = Role(
     defence=Level.BASIC,
     is_detection_immune=True,
     is_convertible=True,
-    may_become=("jester",),
+    may_become=MappingProxyType({"jester": "the target died in another way than by a lynch"}),
     deal=_draw_quarry,
     after_deaths=_look_at_quarry,
 )
@@ -157,36 +155,32 @@ EXECUTIONER = Role(
 SHIELD_SPENT = "shield spent"
 
 
-def _anybody(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living)
-
-
-def _control(night: NightState, deed: Deed) -> None:
-    puppet, victim = night.house(deed), deed.targets[1]
-    name = night.name_of(deed.targets[0])
+def _control(night: NightState, action: NightAction) -> None:
+    puppet, victim = night.house(action), action.targets[1]
+    name = night.name_of(action.targets[0])
     if night.role_of(puppet).is_control_immune:
-        night.note("control resisted", puppet, by=deed.seat)
-        night.tell(deed.seat, EventKind.CONTROL_FAILED, target=name)
-        night.tell(puppet, EventKind.CONTROL_RESISTED)
+        night.note("control resisted", puppet, by=action.seat)
+        night.notify(action.seat, EventKind.CONTROL_FAILED, target=name)
+        night.notify(puppet, EventKind.CONTROL_RESISTED)
         return
-    night.tell(deed.seat, EventKind.RESULT, about=name, finding=with_article(night.role_of(puppet).name))
-    night.tell(puppet, EventKind.CONTROLLED)
-    night.listen(deed.seat, puppet)
-    controlled = _deed_of(night, puppet, victim)
-    night.note("controlled", puppet, by=deed.seat, was=night.deed_of(puppet), now=controlled)
+    night.notify(action.seat, EventKind.RESULT, about=name, finding=with_article(night.role_of(puppet).name))
+    night.notify(puppet, EventKind.CONTROLLED)
+    night.listen(action.seat, puppet)
+    controlled = _controlled_action(night, puppet, victim)
+    night.note("controlled", puppet, by=action.seat, was=night.action_of(puppet), now=controlled)
     night.controlled.add(puppet)
-    night.deeds = [other for other in night.deeds if other.seat != puppet]
+    night.actions = [other for other in night.actions if other.seat != puppet]
     if controlled is not None:
-        night.deeds.append(controlled)
+        night.actions.append(controlled)
 
 
-def _deed_of(night: NightState, puppet: int, victim: int) -> Deed | None:
+def _controlled_action(night: NightState, puppet: int, victim: int) -> NightAction | None:
     player = night.player(puppet)
     for ability in night.role_of(puppet).abilities:
         if isinstance(ability, NightAbility):
-            deed = ability.controlled(night.state, player, victim)
-            if deed is not None:
-                return deed
+            action = ability.controlled(night.state, player, victim)
+            if action is not None:
+                return action
     return None
 
 
@@ -226,7 +220,7 @@ WITCH = Role(
             step=Step.CONTROL,
             effect=_control,
             aims=others,
-            second_aims=_anybody,
+            second_aims=everybody,
         ),
     ),
 )

@@ -1,16 +1,11 @@
-"""FIXME Arsonist: pours petrol over the houses of a town, and then sets fire to all of them (rules, section 9.2).
-
-Serial Killer: kills every night, and whoever gets in the way (rules, sections 9.1 and 7.3).
-
-Werewolf: rages through a house on every full moon (rules, section 9.3).
-"""
+"""Neutral Killing: Arsonist, Serial Killer and Werewolf (rules, sections 9.1 to 9.3 and 7.3)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
@@ -32,7 +27,7 @@ DOUSE = "douse"
 def _pour_over(night: NightState, seat: int) -> None:
     night.mark_for_good(seat, DOUSED)
     if night.role_of(seat) is ARSONIST:
-        night.tell(seat, EventKind.DOUSED)
+        night.notify(seat, EventKind.DOUSED)
     else:
         night.unnoticed.append((seat, EventKind.DOUSED))
 
@@ -48,17 +43,17 @@ def _pour_over_visitors(night: NightState, seat: int) -> None:
         _pour_over(night, visitor)
     if visitors:
         names = [night.name_of(night.looks_like(visitor)) for visitor in visitors]
-        night.tell(seat, EventKind.VISITED, visitors=list(names))
+        night.notify(seat, EventKind.VISITED, visitors=list(names))
 
 
-def _ignite(night: NightState, deed: Deed) -> None:
+def _ignite(night: NightState, action: NightAction) -> None:
     for player in night.state.living:
-        if DOUSED in player.marks and player.seat != deed.seat:
-            night.attack(deed.seat, player.seat, Level.UNSTOPPABLE, BURNT, is_direct=False, reaches_jail=True)
+        if DOUSED in player.marks and player.seat != action.seat:
+            night.attack(action.seat, player.seat, Level.UNSTOPPABLE, BURNT, is_direct=False, reaches_jail=True)
 
 
-def _wash(night: NightState, deed: Deed) -> None:
-    player = night.player(deed.seat)
+def _wash(night: NightState, action: NightAction) -> None:
+    player = night.player(action.seat)
     night.put(replace(player, marks=player.marks - {DOUSED}))
 
 
@@ -107,10 +102,12 @@ ARSONIST = Role(
             tactic=tactics.douse,
             help="pour petrol over that player, who does not learn of it",
             step=Step.PROTECT,
-            effect=lambda night, deed: _pour_over(night, night.house(deed)),
+            effect=lambda night, action: _pour_over(night, night.house(action)),
             aims=others,
             under_control=lambda seat, victim: (
-                Deed(seat=seat, verb=IGNITE) if victim == seat else Deed(seat=seat, verb=DOUSE, targets=(victim,))
+                NightAction(seat=seat, verb=IGNITE)
+                if victim == seat
+                else NightAction(seat=seat, verb=DOUSE, targets=(victim,))
             ),
         ),
     ),
@@ -128,8 +125,8 @@ def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> 
     return Changed(state.with_player(replace(player, marks=marks)), (told,))
 
 
-def _stab(night: NightState, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), Level.BASIC, STABBED)
+def _stab(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, night.house(action), Level.BASIC, STABBED)
 
 
 def _turn_on(night: NightState, seat: int, victim: int) -> None:
@@ -137,7 +134,7 @@ def _turn_on(night: NightState, seat: int, victim: int) -> None:
 
 
 def _meet_blocker(night: NightState, seat: int, blocker: int) -> bool:
-    """A Serial Killer who is not cautious cannot be kept busy: he turns on the blocker."""
+    """Without caution, turn on the blocker instead of being kept busy."""
     if CAUTIOUS in night.player(seat).marks:
         return True
     night.later(Step.ATTACK, lambda: _turn_on(night, seat, blocker))
@@ -175,7 +172,13 @@ SERIAL_KILLER = Role(
     causes=(STABBED,),
     abilities=(
         NightAbility(
-            verb="stab", tactic=tactics.strike, help="kill that player", step=Step.ATTACK, effect=_stab, aims=others
+            verb="stab",
+            is_kill=True,
+            tactic=tactics.strike,
+            help="kill that player",
+            step=Step.ATTACK,
+            effect=_stab,
+            aims=others,
         ),
         DayAbility(
             verb="caution",
@@ -207,7 +210,7 @@ def _rage(night: NightState, seat: int) -> None:
         if keeper is not None and not night.is_executed(seat):
             _maul(night, seat, keeper)
         return
-    house = next((night.house(deed) for deed in night.deeds if deed.seat == seat and deed.targets), seat)
+    house = next((night.house(action) for action in night.actions if action.seat == seat and action.targets), seat)
     if house != seat:
         _maul(night, seat, house)
     for visitor in night.visitors(house):
@@ -248,8 +251,8 @@ WEREWOLF = Role(
             tactic=tactics.strike,
             help="rage at that player's house, attacking its owner and all visitors",
             step=Step.ATTACK,
-            # What a Werewolf does happens without a choice too; the choice is only where.
-            effect=lambda night, deed: None,
+            # It rages without a choice too (`by_night`); the choice is only where.
+            effect=lambda night, action: None,
             aims=_houses,
             reaches_jail=True,
         ),

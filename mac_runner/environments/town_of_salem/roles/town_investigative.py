@@ -1,33 +1,33 @@
-"""FIXME Investigator: learns a short list of roles one of which the target holds (rules, section 7.6).
-
-Lookout: sees who comes to one house (rules, section 7.7).
-
-Sheriff: asks whether one player is suspicious (rules, section 7.5).
-
-Spy: knows where the Mafia goes and what befalls one player (rules, section 7.8).
-"""
+"""Town Investigative: Investigator, Lookout, Sheriff and Spy (rules, sections 7.5 to 7.8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     DOUSED,
+    MAFIA_MEMBER,
+    NOT_SUSPICIOUS,
+    SUSPICIOUS,
     TOWN_GOAL,
     Alignment,
     NightAbility,
     Role,
+    everybody,
     others,
+    visited_by,
     with_article,
 )
 from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
 from mac_runner.environments.town_of_salem.roles.mafia_deception import FRAMED, FRAMER
 from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")
 
 
 @follows_roles
@@ -40,11 +40,11 @@ def groups() -> Mapping[int, tuple[str, ...]]:
     return {number: tuple(role.name for role in roles) for number, roles in found.items()}
 
 
-def _investigate(night: NightState, deed: Deed) -> None:
-    house = night.house(deed)
+def _investigate(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
     *rest, last = groups()[_group(night, house)]
     finding = with_article(f"{', '.join(rest)} or {last}" if rest else last)
-    night.find(deed.seat, deed.targets[0], finding)
+    night.find(action.seat, action.targets[0], finding)
 
 
 def _group(night: NightState, house: int) -> int:
@@ -63,14 +63,10 @@ def _card() -> str:
     )
 
 
-INVESTIGATOR = Role(
+INVESTIGATOR = _role(
     name="Investigator",
     short_names=("invest",),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_INVESTIGATIVE,
     card=_card,
-    goal=TOWN_GOAL,
-    group="town",
     is_raisable=True,
     investigator_group=10,
     investigator_place=1,
@@ -89,29 +85,21 @@ INVESTIGATOR = Role(
 )
 
 
-def _houses(state: GameState, player: Player) -> tuple[int, ...]:
-    return tuple(other.seat for other in state.living)
-
-
-def _watch(night: NightState, deed: Deed) -> None:
-    house = night.house(deed)
-    seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != deed.seat]
-    # The Jailor is where the prisoner is, without a visit that anybody else could meet.
+def _watch(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != action.seat]
+    # The Jailor is with the prisoner, without a visit that others could meet.
     if house == night.state.prisoner and night.state.keeper is not None:
         seen.append(night.state.keeper)
     names = sorted({night.name_of(visitor) for visitor in seen})
-    night.chance("watch", deed.seat).shuffle(names)
-    night.find(deed.seat, deed.targets[0], f"visited by {' and '.join(names) or 'nobody'}")
+    night.chance("watch", action.seat).shuffle(names)
+    night.find(action.seat, action.targets[0], visited_by(names))
 
 
-LOOKOUT = Role(
+LOOKOUT = _role(
     name="Lookout",
     short_names=("LO",),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night watch one house, your own if you like, and learn who visited it.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=7,
     investigator_place=1,
     worth=3.0,
@@ -124,27 +112,27 @@ LOOKOUT = Role(
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
             effect=_watch,
-            aims=_houses,
+            aims=everybody,
             reaches_jail=True,
-            # A Lookout sees who arrives where he looks, not who set out for it.
+            # A Lookout sees the visitors who arrive where he looks, not those who set out for it.
             is_moved=False,
         ),
     ),
 )
 
 
-def _interrogate(night: NightState, deed: Deed) -> None:
-    house = night.house(deed)
+def _interrogate(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
     role = night.role_of(house)
     is_framed = FRAMED in night.tonight[house]
     if not _is_suspicious(night, role) and not is_framed:
-        finding = "not suspicious"
+        finding = NOT_SUSPICIOUS
     elif night.state.options.sheriff == "binary":
-        finding = "suspicious"
+        finding = SUSPICIOUS
     else:
         is_mafia = is_framed or role.faction is Faction.MAFIA
-        finding = "a member of the mafia" if is_mafia else f"a {role.name.lower()}"
-    night.find(deed.seat, deed.targets[0], finding)
+        finding = MAFIA_MEMBER if is_mafia else f"a {role.name.lower()}"
+    night.find(action.seat, action.targets[0], finding)
 
 
 def _is_suspicious(night: NightState, role: Role) -> bool:
@@ -153,15 +141,11 @@ def _is_suspicious(night: NightState, role: Role) -> bool:
     return role.faction is Faction.MAFIA and not role.is_detection_immune
 
 
-SHERIFF = Role(
+SHERIFF = _role(
     name="Sheriff",
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
     "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
     "Werewolf on a full moon.",
-    goal=TOWN_GOAL,
-    group="town",
     is_raisable=True,
     investigator_group=5,
     investigator_place=1,
@@ -180,7 +164,7 @@ SHERIFF = Role(
 )
 
 
-# What a bug picks up: what befell its wearer, not what they found out.
+# A bug picks up what befell its wearer, not what they found out.
 PICKED_UP = frozenset(
     {
         EventKind.ATTACKED,
@@ -196,15 +180,15 @@ PICKED_UP = frozenset(
 )
 
 
-def _listen_in(night: NightState, deed: Deed) -> None:
+def _listen_in(night: NightState, action: NightAction) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
-    target = night.house(deed)
-    if not night.player(deed.seat).alive and deed.seat in night.living:
+    target = night.house(action)
+    if not night.player(action.seat).alive and action.seat in night.living:
         return
     heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
     heard += [kind for seat, kind in night.unnoticed if seat == target]
     for kind in heard:
-        night.report(deed.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
+        night.report(action.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
 
 
 def _follow_the_mafia(night: NightState, seat: int) -> None:
@@ -222,18 +206,14 @@ def _report_visits(night: NightState, seat: int) -> None:
     ]
     if visited:
         night.chance("spy", seat).shuffle(visited)
-        night.tell(seat, EventKind.MAFIA_VISITS, visited=list(visited))
+        night.notify(seat, EventKind.MAFIA_VISITS, visited=list(visited))
 
 
-SPY = Role(
+SPY = _role(
     name="Spy",
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_INVESTIGATIVE,
     card="Each night you learn whom the Mafia visited, not who went. You may put a bug on one player a night and learn "
     "what befell them: attacks, blocks, moves and the like. In a game with spies of the old kind you hear the Mafia's "
     "chat and all whispers instead of using a bug.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=4,
     investigator_place=1,
     worth=3.0,

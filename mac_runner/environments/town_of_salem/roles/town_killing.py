@@ -1,21 +1,18 @@
-"""FIXME Jailor: locks one player up for the night, talks with them unseen, and may execute them (rules, section 7.1).
-
-Veteran: on alert, shoots whoever comes (rules, section 7.2).
-
-Vigilante: shoots, and cannot live with having shot one of the Town (rules, section 7.2).
-
-Vampire Hunter: looks for Vampires and stakes them (rules, section 10).
-"""
+"""Town Killing: Jailor, Veteran, Vigilante and Vampire Hunter (rules, sections 7.1, 7.2 and 10)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
+    A_VAMPIRE,
+    NOT_A_VAMPIRE,
     TOWN_GOAL,
     Alignment,
     Changed,
@@ -25,6 +22,8 @@ from mac_runner.environments.town_of_salem.roles.base import (
     become,
     others,
 )
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, goal=TOWN_GOAL, group="town")
 
 EXECUTED = DeathCause("jailor", "executed by the Jailor")
 
@@ -42,26 +41,24 @@ def _has_prisoner(state: GameState, player: Player) -> bool:
     return player.alive and state.prisoner is not None and state.keeper == player.seat
 
 
-def _execute(night: NightState, deed: Deed) -> None:
+def _execute(night: NightState, action: NightAction) -> None:
     prisoner = night.state.prisoner
     if prisoner is None:
         return
-    night.attack(deed.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
+    night.attack(action.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
     if night.role_of(prisoner).faction is Faction.TOWN:
-        night.set_uses(deed.seat, deed.verb, 0)
-        night.tell(deed.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
+        night.set_uses(action.seat, action.verb, 0)
+        night.notify(action.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
 
 
-JAILOR = Role(
+JAILOR = _role(
     name="Jailor",
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_KILLING,
+    is_risky_claim=True,
+    hides=True,
     card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
     "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may "
     f"execute your prisoner, {EXECUTIONS} times in the game, and nothing can stop that; after executing a member of "
     "the Town you may execute no more.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=4,
     investigator_place=3,
     worth=5.0,
@@ -77,6 +74,7 @@ JAILOR = Role(
             help="choose that player as your prisoner for the coming night (a later choice replaces it)",
             effect=_jail,
             aims=others,
+            tactic=tactics.jail,
         ),
         NightAbility(
             verb=EXECUTE,
@@ -99,9 +97,9 @@ SHOT_ON_ALERT = DeathCause("veteran", "shot by a Veteran on alert")
 ALERTS = 3
 
 
-def _go_on_alert(night: NightState, deed: Deed) -> None:
-    night.defend(deed.seat, Level.BASIC)
-    night.later(Step.ATTACK, lambda: _shoot_visitors(night, deed.seat))
+def _go_on_alert(night: NightState, action: NightAction) -> None:
+    night.defend(action.seat, Level.BASIC)
+    night.later(Step.ATTACK, lambda: _shoot_visitors(night, action.seat))
 
 
 def _shoot_visitors(night: NightState, seat: int) -> None:
@@ -109,14 +107,10 @@ def _shoot_visitors(night: NightState, seat: int) -> None:
         night.attack(seat, visitor, Level.POWERFUL, SHOT_ON_ALERT, is_direct=False)
 
 
-VETERAN = Role(
+VETERAN = _role(
     name="Veteran",
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_KILLING,
     card=f"On {ALERTS} nights of the game you may go on alert: you shoot everybody who visits you that night, friend "
     "or foe, and basic attacks do not kill you. You cannot be blocked or controlled.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=1,
     investigator_place=2,
     worth=0.2,
@@ -149,19 +143,19 @@ BULLETS = 3
 GUILTY = "guilty"
 
 
-def _shoot(night: NightState, deed: Deed) -> None:
-    victim = night.house(deed)
-    night.attack(deed.seat, victim, Level.BASIC, SHOT)
-    night.later(Step.BURY, lambda: _look_at(night, deed.seat, victim))
+def _shoot(night: NightState, action: NightAction) -> None:
+    victim = night.house(action)
+    night.attack(action.seat, victim, Level.BASIC, SHOT)
+    night.later(Step.BURY, lambda: _look_at(night, action.seat, victim))
 
 
 def _look_at(night: NightState, seat: int, victim: int) -> None:
-    """Who killed one of the Town throws the gun away and does not survive the next night."""
+    """Whether the victim was of the Town: then the gun is gone, and the next night the last."""
     is_his = any(attack.attacker == seat for attack in night.fatal.get(victim, ()))
     if is_his and victim != seat and night.role_of(victim).faction is Faction.TOWN:
         night.set_uses(seat, SHOOT, 0)
         night.mark_for_good(seat, GUILTY)
-        night.tell(seat, EventKind.GUILT, target=night.name_of(victim))
+        night.notify(seat, EventKind.GUILT, target=night.name_of(victim))
 
 
 def _regret(night: NightState, seat: int) -> None:
@@ -169,15 +163,11 @@ def _regret(night: NightState, seat: int) -> None:
         night.attack(seat, seat, Level.UNSTOPPABLE, GUILT, is_direct=False, reaches_jail=True)
 
 
-VIGILANTE = Role(
+VIGILANTE = _role(
     name="Vigilante",
     short_names=("vig", "vigi"),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_KILLING,
     card=f"You have {BULLETS} bullets. From night 2 you may shoot one player a night. If you kill a member of the "
     "Town, you lose the gun and die of guilt the night after, and nothing can prevent it.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=1,
     investigator_place=1,
     attack=Level.BASIC,
@@ -204,17 +194,17 @@ VIGILANTE = Role(
 STAKED = DeathCause("staked", "staked by a Vampire Hunter", guard_order=5)
 
 
-def _check(night: NightState, deed: Deed) -> None:
-    house = night.house(deed)
+def _check(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
     if night.role_of(house).faction is Faction.VAMPIRE:
-        night.attack(deed.seat, house, Level.BASIC, STAKED)
-        night.find(deed.seat, deed.targets[0], "a Vampire")
+        night.attack(action.seat, house, Level.BASIC, STAKED)
+        night.find(action.seat, action.targets[0], A_VAMPIRE)
     else:
-        night.find(deed.seat, deed.targets[0], "not a Vampire")
+        night.find(action.seat, action.targets[0], NOT_A_VAMPIRE)
 
 
 def _look_for_work(state: GameState, player: Player) -> Changed:
-    """With no Vampire left to hunt, a hunter is a Vigilante with one bullet."""
+    """With no Vampire left to hunt, become a Vigilante with one bullet."""
     if not player.alive or any(other.faction is Faction.VAMPIRE for other in state.living):
         return Changed(state)
     armed = replace(become(state, player, VIGILANTE), uses={SHOOT: 1})
@@ -222,15 +212,11 @@ def _look_for_work(state: GameState, player: Player) -> Changed:
     return Changed(state.with_player(armed), (told,))
 
 
-VAMPIRE_HUNTER = Role(
+VAMPIRE_HUNTER = _role(
     name="Vampire Hunter",
     short_names=("VH",),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_KILLING,
     card="Each night check one player: a Vampire is staked. A Vampire who bites you is staked too. You hear what the "
     "Vampires say at night, not who says it. When no Vampire lives, you become a Vigilante with one bullet.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=3,
     investigator_place=2,
     attack=Level.BASIC,
@@ -240,7 +226,7 @@ VAMPIRE_HUNTER = Role(
     hunts_vampires=True,
     overhears=lambda options: Faction.VAMPIRE,
     after_deaths=_look_for_work,
-    may_become=("vigilante",),
+    may_become=MappingProxyType({"vigilante": "no Vampire was left"}),
     causes=(STAKED,),
     abilities=(
         NightAbility(

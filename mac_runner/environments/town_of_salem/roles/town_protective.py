@@ -1,19 +1,17 @@
-"""FIXME The bulletproof vest, which several roles own.
-
-Bodyguard: dies for another and takes the killer along (rules, sections 7.4 and 6 step 9).
-
-Doctor: gives one player a powerful defence for the night (rules, sections 7.4 and 6 step 10).
-"""
+"""Town Protective: Bodyguard and Doctor (rules, section 7.4 and section 6, steps 9 and 10)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import Guard, Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import TOWN_GOAL, Alignment, NightAbility, Role, others
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_PROTECTIVE, goal=TOWN_GOAL, group="town")
 
 VEST = "vest"
 VEST_ABILITY = NightAbility(
@@ -21,7 +19,7 @@ VEST_ABILITY = NightAbility(
     tactic=tactics.vest,
     help="put on a vest: a basic defence for tonight",
     step=Step.PROTECT,
-    effect=lambda night, deed: night.defend(deed.seat, Level.BASIC),
+    effect=lambda night, action: night.defend(action.seat, Level.BASIC),
     is_visit=False,
 )
 
@@ -32,29 +30,25 @@ FALLEN = DeathCause("guarding", "killed while guarding somebody")
 GUARD = "guard"
 
 
-def _step_before(night: NightState, deed: Deed, house: int) -> None:
-    night.guards[house].append(Guard(deed.seat, falls_by=FALLEN, strikes_by=STRUCK))
+def _step_before(night: NightState, action: NightAction, house: int) -> None:
+    night.guards[house].append(Guard(action.seat, falls_by=FALLEN, strikes_by=STRUCK))
 
 
-def _put_on(night: NightState, deed: Deed) -> None:
+def _put_on(night: NightState, action: NightAction) -> None:
     """A Bodyguard who was moved finds somebody else behind his vest, and guards them."""
-    house = night.place(deed.seat)
-    if house == deed.seat:
-        night.defend(deed.seat, Level.BASIC)
+    house = night.place(action.seat)
+    if house == action.seat:
+        night.defend(action.seat, Level.BASIC)
     else:
-        _step_before(night, deed, house)
+        _step_before(night, action, house)
 
 
-BODYGUARD = Role(
+BODYGUARD = _role(
     name="Bodyguard",
     short_names=("BG",),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_PROTECTIVE,
     card="Each night guard one player: whoever attacks them in person meets you instead, and you strike back with a "
     "powerful attack; you will hardly survive it. Once in the game you may put on a vest instead and be safe from "
     "basic attacks yourself.",
-    goal=TOWN_GOAL,
-    group="town",
     investigator_group=11,
     investigator_place=1,
     attack=Level.POWERFUL,
@@ -66,11 +60,11 @@ BODYGUARD = Role(
             tactic=tactics.protect,
             help="step between that player and whoever attacks them tonight",
             step=Step.PROTECT,
-            effect=lambda night, deed: _step_before(night, deed, night.house(deed)),
+            effect=lambda night, action: _step_before(night, action, night.house(action)),
             aims=others,
             # The one vest is the Bodyguard's own to put on.
             under_control=lambda seat, victim: (
-                None if victim == seat else Deed(seat=seat, verb=GUARD, targets=(victim,))
+                None if victim == seat else NightAction(seat=seat, verb=GUARD, targets=(victim,))
             ),
         ),
         replace(VEST_ABILITY, uses=1, effect=_put_on),
@@ -86,30 +80,26 @@ def _patients(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(sorted((*others(state, player), player.seat))) if has_self_heal else others(state, player)
 
 
-def _heal(night: NightState, deed: Deed) -> None:
-    if deed.targets == (deed.seat,):
-        night.mark_for_good(deed.seat, SELF_HEALS)
-    house = night.house(deed)
+def _heal(night: NightState, action: NightAction) -> None:
+    if action.targets == (action.seat,):
+        night.mark_for_good(action.seat, SELF_HEALS)
+    house = night.house(action)
     if not night.role_of(house).is_healable(night.player(house)):
-        night.tell(deed.seat, EventKind.FAILED, target=night.name_of(deed.targets[0]))
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
         return
-    night.healers[house].append(deed.seat)
+    night.healers[house].append(action.seat)
 
 
-def _heal_for_a_witch(seat: int, victim: int) -> Deed | None:
+def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:
     # The one self-heal is the Doctor's own to give away.
-    return None if victim == seat else Deed(seat=seat, verb="heal", targets=(victim,))
+    return None if victim == seat else NightAction(seat=seat, verb="heal", targets=(victim,))
 
 
-DOCTOR = Role(
+DOCTOR = _role(
     name="Doctor",
     short_names=("doc",),
-    faction=Faction.TOWN,
-    alignment=Alignment.TOWN_PROTECTIVE,
     card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
     "your patient was attacked. You may heal yourself once in the game.",
-    goal=TOWN_GOAL,
-    group="town",
     is_raisable=True,
     investigator_group=9,
     investigator_place=1,

@@ -1,17 +1,15 @@
-"""FIXME A past day in short: the facts, without the talk.
+"""Prompts that fit into the model's window: the oldest days of a long game are shortened.
 
-Of the public record stay deaths, trials, ballots, verdicts and whatever else happened, word for word, and of the talk
-who claimed which role, who accused whom, who voted for whom and who whispered to whom. Of a seat's own record stay
-results and all else it was told; of chats and whispers how many there were. The same day is always told in the same
-words, so a shortened record still only grows.
+Whole days are shortened, from the first on, never the one under way; what is kept of a message is kept whole. Which
+days of the public record are short follows from that record alone, and their number never goes down, so all seats of
+a game share it as a prefix. How many of a seat's own days are short depends on the room left.
 
-A prompt that fits into the model's window: when a game outgrows it, its oldest days are told in short.
+A shortened day keeps the facts and loses the talk. Of the public record it keeps word for word deaths, trials,
+ballots, verdicts and all else that happened; of the talk, who claimed which role, who accused, voted for and
+whispered to which player. Of a seat's own record it keeps results and other notices, and counts chats and whispers.
 
-Days are shortened from the first on, whole days only, and never the one under way; what is kept of a message is kept
-whole. How many days of the public record are short follows from the public record alone and never goes down, so that
-all seats of a game go on sharing it as a prefix; how many of the seat's own lines are follows from what room they have.
-Tokens are estimated, to the cautious side, from bytes: the engine's tokenizer is not known here. An engine that finds a
-prompt too long all the same is asked again with a shorter one (`shorter_than`).
+Tokens are estimated from bytes, to the cautious side, because the engine's tokenizer is unknown here. When an engine
+still finds a prompt too long, `shorter_than` gives the limit for the next attempt.
 """
 
 from __future__ import annotations
@@ -29,11 +27,19 @@ from mac_runner.environments.town_of_salem.view.prompts import turn_text
 from mac_runner.environments.town_of_salem.view.public_record import conduct_of
 from mac_runner.environments.town_of_salem.view.reply_schema import ReplySchema, enumerated
 from mac_runner.errors import ConversationError
-from mac_runner.limits import CONTEXT_BYTES_PER_TOKEN, CONTEXT_PUBLIC_SHARE_MAX, CONTEXT_SHRINK
 from mac_runner.types import Message, Prompt
 
-Told: TypeAlias = "Sequence[tuple[Event, str]]"
+BYTES_PER_TOKEN = 3
+"""In every language's usual text a token holds more bytes."""
+PUBLIC_SHARE_MAX = 0.6
+"""The part of a prompt that the public record may take before its oldest days are shortened."""
+SHRINK = 0.9
+"""What is kept of a prompt that an engine found too long."""
+
+Lines: TypeAlias = "Sequence[tuple[Event, str]]"
 """Events, each with its line of the record."""
+Digest: TypeAlias = "Callable[[Lines, tuple[str, ...]], list[str]]"
+"""Shortens one finished day, given the names of all players."""
 
 _TALK = frozenset(
     {
@@ -49,34 +55,34 @@ _TALK = frozenset(
 _CHATS = frozenset({EventKind.CHAT, EventKind.WHISPER})
 
 
-def public_digest(told: Told, players: tuple[str, ...]) -> list[str]:
+def public_digest(lines: Lines, players: tuple[str, ...]) -> list[str]:
     """One finished day and its night of the public record."""
-    if not told:
+    if not lines:
         return []
-    kept = [line for event, line in told if event.kind not in _TALK]
-    stamp = f"[Day {told[0][0].day}, in short]"
-    conduct = conduct_of((event for event, _ in told), players)
-    said = {
+    kept = [line for event, line in lines if event.kind not in _TALK]
+    stamp = f"[Day {lines[0][0].day}, in short]"
+    conduct = conduct_of((event for event, _ in lines), players)
+    talk = {
         "Claims": [f"{name} to be the {role}" for name in players for _, role in conduct[name].claims],
         "Accusations": [f"{name} of {other}" for name in players for _, other in conduct[name].accuses],
         "Votes": [f"{name} for {target}" for name in players for _, target in conduct[name].votes],
         "Whispers": [f"{name} {to}" for name in players for _, to in conduct[name].whispers if to.startswith("to ")],
     }
-    facts = (f"{stamp} {what}: {_counted(items)}." for what, items in said.items() if items)
+    facts = (f"{stamp} {what}: {_counted(items)}." for what, items in talk.items() if items)
     return [f"{stamp} What was said is left out here; get_chat shows it.", *facts, *kept]
 
 
-def private_digest(told: Told, players: tuple[str, ...]) -> list[str]:
+def private_digest(lines: Lines, players: tuple[str, ...]) -> list[str]:
     """One finished day and its night as a seat alone knew it."""
-    kept = [line for event, line in told if event.kind not in _CHATS]
+    kept = [line for event, line in lines if event.kind not in _CHATS]
     chats = [
         f"{event.data['channel']} chat" if event.kind is EventKind.CHAT else "whispers"
-        for event, _ in told
+        for event, _ in lines
         if event.kind in _CHATS
     ]
     if not chats:
         return kept
-    return [*kept, f"[Day {told[0][0].day}, in short] Lines not shown here: {_counted(chats)}. get_chat shows them."]
+    return [*kept, f"[Day {lines[0][0].day}, in short] Lines not shown here: {_counted(chats)}. get_chat shows them."]
 
 
 def _counted(items: Sequence[str]) -> str:
@@ -84,12 +90,9 @@ def _counted(items: Sequence[str]) -> str:
     return "; ".join(item if times == 1 else f"{item} ({times} times)" for item, times in Counter(items).items())
 
 
-Digest: TypeAlias = "Callable[[Sequence[tuple[Event, str]], tuple[str, ...]], list[str]]"
-
-
 def tokens_of(text: str) -> int:
     """An estimate from above of the tokens of `text`."""
-    return -(-len(text.encode("utf-8", "replace")) // CONTEXT_BYTES_PER_TOKEN)
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
 class Context:
@@ -98,7 +101,7 @@ class Context:
     def __init__(self, *, system: str, tokens_max: int | None = None) -> None:
         self._system = Message(role="system", content=system)
         self._tokens_max = tokens_max
-        # A day that is over never changes, so it is shortened once for each record it stands in.
+        # A finished day never changes, so it is shortened once per record.
         self._shortened: dict[tuple[str, int], list[str]] = {}
 
     def prompt(
@@ -106,7 +109,7 @@ class Context:
     ) -> Prompt:
         """The prompt of this view and this turn so far. Raises ConversationError when it cannot be made to fit.
 
-        `tokens_max` is the limit of this seat, where its engine turned out to take less than the experiment says.
+        `tokens_max` is the limit of this seat, where its engine takes less than the experiment says.
         """
         said = tuple(_sent_back(message) for message in thread)
         limit = self._tokens_max if tokens_max is None else tokens_max
@@ -123,7 +126,7 @@ class Context:
         private = self._days(view.name, view.private, view.private_lines, view, private_digest)
         system = tokens_of(self._system.content)
         around = system + sum(tokens_of(message.content) for message in said) + tokens_of(turn_text(view, (), ()))
-        short = public.short_days_for(int((tokens_max - system) * CONTEXT_PUBLIC_SHARE_MAX))
+        short = public.short_days_for(int((tokens_max - system) * PUBLIC_SHARE_MAX))
         for days in range(short, view.day):
             own = private.short_days_for(tokens_max - around - public.tokens(days))
             if around + public.tokens(days) + private.tokens(own) <= tokens_max:
@@ -149,8 +152,8 @@ class Context:
 
 
 def shorter_than(prompt: Prompt) -> int:
-    """The limit for a seat whose engine found `prompt` too long, in tokens as they are estimated here."""
-    return int(CONTEXT_SHRINK * sum(tokens_of(message.content) for message in prompt.messages))
+    """The limit, in estimated tokens, for a seat whose engine found `prompt` too long."""
+    return int(SHRINK * sum(tokens_of(message.content) for message in prompt.messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class _Days:
         return [line for day in (*self.short[:short_days], *self.whole[short_days:]) for line in day]
 
     def short_days_for(self, tokens_max: int) -> int:
-        """The fewest days to tell in short so that the record fits, or all that are over when it cannot."""
+        """The fewest days to shorten so that the record fits; all finished days when it cannot."""
         over = len(self.short)
         return next((days for days in range(over) if self.tokens(days) <= tokens_max), over)
 

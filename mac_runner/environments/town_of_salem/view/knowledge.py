@@ -9,13 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from mac_runner.environments.town_of_salem.game.acts import offers
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, Events
 from mac_runner.environments.town_of_salem.game.state import TEAMS, GameState, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
 from mac_runner.environments.town_of_salem.view.narration import line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An act a seat may choose now, as an `Offer` with names instead of seats."""
+
+    verb: str
+    targets: tuple[str, ...] = ()
+    seconds: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+
+    def combinations(self) -> list[tuple[str, str, str]]:
+        """Every way to choose it: first target, second target and choice, "" for what it does not take."""
+        return list(product(self.targets or ("",), self.seconds or ("",), self.choices or ("",)))
 
 
 class GameLog:
@@ -38,9 +52,9 @@ class GameLog:
                 self.public.append(event)
                 self.public_lines.append(told)
                 if event.kind is EventKind.DEATH:
-                    self.graveyard[str(event.data["player"])] = str(event.data["role"])
+                    self.graveyard[event.text("player")] = event.text("role")
                 elif event.kind is EventKind.REVIVED:
-                    self.graveyard.pop(str(event.data["player"]), None)
+                    self.graveyard.pop(event.text("player"), None)
                 continue
             for seat in sorted(event.audience):
                 self.private[seat].append(event)

@@ -16,10 +16,8 @@ from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, sl
 from mac_runner.environments.town_of_salem.game.rounds import turn_taking_rule
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.tools import TOOLS
-from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
 
 CORRECTION_TAG = "correction"
 

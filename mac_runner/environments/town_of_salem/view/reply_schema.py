@@ -14,8 +14,7 @@ from functools import cached_property
 
 from mac_runner.environments.markup import Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec, Form
-from mac_runner.environments.town_of_salem.roles.tactics import Choice
-from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue
 

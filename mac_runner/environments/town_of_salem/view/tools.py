@@ -1,11 +1,7 @@
-"""FIXME The rules of each phase in words, for the player who asks. How many rounds each has stands in the system message.
+"""The tools a player may ask during a turn. Each answers from the asker's own view and nothing else.
 
-The attributes of roles in words, for the player who asks what one means and who has it.
-
-The tools a player may ask in the middle of a turn. Each answers from the asker's own view and nothing else.
-
-An answer is one line of JSON. What players wrote is defused in it, names and role names come from our lists, and it is
-bounded: where a day holds more than `OBSERVATION_CHARS_MAX`, its first lines are left out whole and counted.
+An answer is one line of JSON. What players wrote is defused in it; names of players and roles come from our lists. Of
+a day that holds more than `OBSERVATION_CHARS_MAX`, the first lines are left out whole and counted.
 """
 
 from __future__ import annotations
@@ -19,77 +15,15 @@ from mac_runner.environments.markup import defuse
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import slot_name
 from mac_runner.environments.town_of_salem.game.state import Phase
-from mac_runner.environments.town_of_salem.roles import ROLES, Level, Role
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 from mac_runner.environments.town_of_salem.view.public_record import conduct_of
-from mac_runner.limits import OBSERVATION_CHARS_MAX
+from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
 from mac_runner.types import JsonObject, JsonValue
 
-_PHASES = {
-    Phase.GREETING: "The first day. Everybody may speak or whisper; there is no vote and no trial.",
-    Phase.BIDDING: (
-        "Only where the floor is bid for: all living players bid from 0 to 4 at once, and the highest bidder alone "
-        "speaks next. Among equals those go first whom the last words named. Nobody is shown the bids. When nobody "
-        "bids more than 0, the discussion is over."
-    ),
-    Phase.DISCUSSION: "Everybody may speak to all or whisper to one player. That you whispered is seen, what is not.",
-    Phase.VOTING: (
-        "Each living player may have one standing vote and may change it or take it back. As soon as more than half of "
-        "the living vote for one player, that player is put on trial and all votes are wiped. A round in which "
-        "everybody waits ends the day."
-    ),
-    Phase.DEFENCE: "Only the accused speaks, once.",
-    Phase.JUDGEMENT: (
-        "All living players but the accused judge at once: guilty, innocent or abstain. Strictly more guilty than "
-        "innocent ballots lynch. Afterwards the ballots are shown with names."
-    ),
-    Phase.LAST_WORDS: "The condemned speaks once more and can change the will no longer. Then role and will are shown.",
-    Phase.NIGHT_CHAT: (
-        "Those who share a private channel talk, all at once, round by round: the Mafia, the Vampires, the Jailor with "
-        "the prisoner, the dead with a living Medium, and a dead Medium with the one they chose."
-    ),
-    Phase.NIGHT: (
-        "All who have something to choose do so at once, without seeing the others' choices. What became of it is told "
-        "at dawn: to all who died, to each what concerns them."
-    ),
-}
-
-RULES: Mapping[str, str] = MappingProxyType({phase.value: text for phase, text in _PHASES.items()})
-"""Phase by name to its rules."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute:
-    """What an attribute means, and whether a role has it from the start."""
-
-    meaning: str
-    holds: Callable[[Role], bool]
-
-
-def _attack(level: Level) -> Callable[[Role], bool]:
-    return lambda role: role.attack is level
-
-
-def _defence(level: Level) -> Callable[[Role], bool]:
-    return lambda role: role.defence is level
-
-
-_ATTRIBUTES = {
-    "basic attack": Attribute(meaning="kills who has no defence", holds=_attack(Level.BASIC)),
-    "powerful attack": Attribute(meaning="kills who has no or basic defence", holds=_attack(Level.POWERFUL)),
-    "unstoppable attack": Attribute(meaning="kills whatever the defence", holds=_attack(Level.UNSTOPPABLE)),
-    "basic defence": Attribute(meaning="survives basic attacks at night", holds=_defence(Level.BASIC)),
-    "powerful defence": Attribute(meaning="survives basic and powerful attacks", holds=_defence(Level.POWERFUL)),
-    "block immunity": Attribute(
-        meaning="an Escort or Consort cannot keep the role from acting", holds=lambda role: role.is_block_immune
-    ),
-    "detection immunity": Attribute(
-        meaning="a Sheriff does not find the role suspicious", holds=lambda role: role.is_detection_immune
-    ),
-    "unique": Attribute(meaning="at most one player of a game holds the role", holds=lambda role: role.is_unique),
-}
-
-ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(_ATTRIBUTES)
+TOOL_CALLS_PER_TURN_MAX = 3
+OBSERVATION_CHARS_MAX = 8_000
+"""Of what a seat heard on a day, the newest so many characters."""
 
 
 class ToolError(Exception):
@@ -98,7 +32,7 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """What a tool is asked about: the word for it in the reference, and what is allowed now."""
+    """What a tool is asked about: its word in the reference, and what is allowed now."""
 
     word: str
     allowed: Callable[[SeatView], Sequence[str]]
@@ -106,7 +40,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool: what it is asked about (None: nothing) and what it answers, given an allowed argument or ""."""
+    """One tool: what it is asked about (None: nothing), and its answer to an allowed argument or ""."""
 
     name: str
     help: str
@@ -126,7 +60,7 @@ class Tool:
 _ROLE = Argument(word="ROLE", allowed=lambda view: [role.name for role in ROLES.values()])
 _PLAYER = Argument(word="NAME", allowed=lambda view: view.players)
 _DAY = Argument(word="DAY", allowed=lambda view: [str(day) for day in range(1, view.day + 1)])
-_PHASE = Argument(word="PHASE", allowed=lambda view: tuple(RULES))
+_PHASE = Argument(word="PHASE", allowed=lambda view: tuple(phase.value for phase in PHASE_RULES))
 _ATTRIBUTE = Argument(word="ATTRIBUTE", allowed=lambda view: tuple(ATTRIBUTES))
 
 
@@ -162,34 +96,32 @@ def _get_lobby(view: SeatView, argument: str) -> JsonObject:
 
 
 def _get_graveyard(view: SeatView, argument: str) -> JsonObject:
-    # Whoever came back from the dead has no grave, and who died again has one.
-    last = {str(event.data["player"]): event for event in view.public if event.kind is EventKind.DEATH}
+    # A player who came back from the dead has no grave, one who died again has the last.
+    last = {event.text("player"): event for event in view.public if event.kind is EventKind.DEATH}
     graves = [_grave(event) for name, event in last.items() if name in view.graveyard]
     return {"dead": graves, "living": list(view.living)}
 
 
 def _grave(event: Event) -> JsonValue:
-    data = event.data
-    notes = data["death_notes"] if isinstance(data["death_notes"], list) else []
     return {
-        "player": data["player"],
-        "role": data["role"],
+        "player": event.data["player"],
+        "role": event.data["role"],
         "day": event.day,
-        "causes": data["causes"],
-        "will": defuse(str(data["will"])),
-        "notes_left": [defuse(str(note)) for note in notes],
+        "causes": event.data["causes"],
+        "will": defuse(event.text("will")),
+        "notes_left": [defuse(note) for note in event.names("death_notes")],
     }
 
 
 def _get_player(view: SeatView, argument: str) -> JsonObject:
     conduct = conduct_of(view.public, view.players)[argument]
-    told: JsonObject = {
+    answer: JsonObject = {
         "player": argument,
         "state": f"dead, {view.graveyard[argument]}" if argument in view.graveyard else "alive",
     }
     for what in ("claims", "accuses", "votes", "ballots", "whispers", "trials"):
-        told[what] = [f"day {day}: {of}" for day, of in getattr(conduct, what)]
-    return told
+        answer[what] = [f"day {day}: {of}" for day, of in getattr(conduct, what)]
+    return answer
 
 
 def _get_chat(view: SeatView, argument: str) -> JsonObject:
@@ -198,10 +130,10 @@ def _get_chat(view: SeatView, argument: str) -> JsonObject:
     own = [line for event, line in zip(view.private, view.private_lines, strict=True) if event.day == day]
     kept_own, left = _newest(own, OBSERVATION_CHARS_MAX // 3)
     kept, more_left = _newest(heard, OBSERVATION_CHARS_MAX - sum(map(len, kept_own)))
-    told: JsonObject = {"day": day, "known_to_all": list[JsonValue](kept), "known_to_you": list[JsonValue](kept_own)}
+    answer: JsonObject = {"day": day, "known_to_all": list[JsonValue](kept), "known_to_you": list[JsonValue](kept_own)}
     if left + more_left:
-        told["earlier_lines_left_out"] = left + more_left
-    return told
+        answer["earlier_lines_left_out"] = left + more_left
+    return answer
 
 
 def _newest(lines: Sequence[str], chars_max: int) -> tuple[list[str], int]:
@@ -220,7 +152,7 @@ def _get_notes(view: SeatView, argument: str) -> JsonObject:
 
 
 def _get_rules(view: SeatView, argument: str) -> JsonObject:
-    return {"phase": argument, "rules": RULES[argument]}
+    return {"phase": argument, "rules": PHASE_RULES[Phase(argument)]}
 
 
 _TOOLS = (
@@ -243,7 +175,7 @@ _TOOLS = (
     Tool(
         name="get_rules",
         argument=_PHASE,
-        help=f"the rules of a phase, one of: {', '.join(RULES)}",
+        help=f"the rules of a phase, one of: {', '.join(PHASE_RULES)}",
         answer=_get_rules,
     ),
     Tool(name="get_notes", help="your own notes and your will", answer=_get_notes),

@@ -152,7 +152,7 @@ def test_record_holds_the_whole_truth_of_a_game() -> None:
     play(game, POLICIES["heuristic"], seed=5)
     record = game.record()
     cast = {str(player["role"]): player for player in objects(record["cast"])}
-    chosen = [event for event in game.log.events if event.kind is EventKind.DEED_CHOSEN]
+    chosen = [event for event in game.log.events if event.kind is EventKind.ACTION_CHOSEN]
     nights = objects(record["nights"])
 
     assert sum(len(objects(night["deeds"])) for night in nights) == len(chosen)
