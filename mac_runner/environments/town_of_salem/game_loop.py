@@ -1,9 +1,9 @@
-"""How the replies to a game become moves: what is chosen is held until it is certain when it happens.
+"""How replies become moves: each choice is held until it is certain when it happens.
 
-In a sequential round an act is applied as it comes. In a simultaneous one the acts are held until all have come and
-applied in seat order, so that everybody chose on the same view and the order of arrival leaves no trace. Under
-information lag they are held until it is certain which of the turns under way ends first (`turn_taking`): so a prompt
-shows what was said when its turn started, whenever it is rendered while the turn is under way.
+In a sequential round an act is applied at once. In a simultaneous one the acts are held until all have come, then
+applied in seat order, so the order of arrival leaves no trace. Under information lag they are held until it is certain
+which active turn ends first (`turn_taking`). A prompt then shows what was said when its turn started, whenever it is
+rendered.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from mac_runner.types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What a seat chose, until it is its turn to happen; `refused` is what it tried before."""
+    """What a seat chose, until it happens."""
 
     chosen: Chosen
     is_default: bool
     refused: tuple[Refusal, ...] = ()
+    """The replies of the seat that could not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """A held choice that happens now; `round` and `span` are those of the turn it was made in."""
+    """A held choice that happens now, with the round and the span of its turn."""
 
     seat: int
     round: int
@@ -41,7 +42,7 @@ class _Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTurn:
-    """A seat that is asked now, the round its turn goes by, its place in it, and the seat it waits for."""
+    """A seat that is asked now: its round, its place in it, and the seat it waits for."""
 
     seat: int
     round: int
@@ -49,11 +50,8 @@ class OpenTurn:
     after: int | None = None
 
 
-class Proceedings:
-    """A game as it goes: its state, its log, every act made, and the choices that are held.
-
-    `completion_tokens` is what the replies have cost so far, `dusks` the state at the end of each night's choosing.
-    """
+class GameLoop:
+    """A running game: its state, its log, every act made, and the choices that are held."""
 
     def __init__(self, state: GameState, opening: Events) -> None:
         self.state = state
@@ -61,13 +59,15 @@ class Proceedings:
         self.log.append(opening)
         self.acts: list[ActRecord | Refusal] = []
         self.dusks: list[GameState] = []
+        """The state at the end of each night's choosing."""
         self.completion_tokens = 0
+        """What the replies have cost so far."""
         self._held: dict[int, _Held] = {}
         self._queue: SpeakingQueue | None = None
         self._close_finished_rounds()
 
     def open_turns(self) -> tuple[OpenTurn, ...]:
-        """Every seat that is asked and has not answered; in a sequential round each waits for the one before."""
+        """Every seat that has not answered; in a sequential round each waits for the one before."""
         if self._queue is not None:
             return tuple(OpenTurn(seat=turn.seat, round=turn.number) for turn in self._queue.unanswered())
         state, turns = self.state, list[OpenTurn]()
@@ -81,7 +81,7 @@ class Proceedings:
     def take(
         self, chosen: Chosen, *, took_ms: int, is_default: bool = False, refused: tuple[Refusal, ...] = ()
     ) -> None:
-        """A seat has chosen, after a turn of so long: whatever is certain to happen now happens."""
+        """Take the choice of a seat after a turn of `took_ms`, and do all that is certain to happen now."""
         seat = chosen.act.seat
         self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused)
         for due in self._due(seat, took_ms):
@@ -89,7 +89,7 @@ class Proceedings:
             self._close_finished_rounds()
 
     def _due(self, seat: int, took_ms: int) -> list[_Due]:
-        """The held choices that happen now that `seat` has made its own, in order."""
+        """The held choices that happen once `seat` has chosen, in order."""
         number = self.state.round
         if self._queue is not None:
             completed = self._queue.answered(seat, took_ms)
@@ -105,7 +105,7 @@ class Proceedings:
             try:
                 self._perform(act, due, is_default=held.is_default)
             except IllegalActError as problem:
-                # It was legal on the view it was chosen on; what others did at the same time came first.
+                # It was legal on its view; what others did at the same time came first.
                 self.acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
                 if act is held.chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)

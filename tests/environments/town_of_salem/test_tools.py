@@ -13,13 +13,8 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
 from mac_runner.environments.town_of_salem.view.public_record import accused_names, claimed_roles
-from mac_runner.environments.town_of_salem.view.tools import (
-    ATTRIBUTES,
-    OBSERVATION_CHARS_MAX,
-    PHASE_RULES,
-    TOOLS,
-    observe,
-)
+from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
+from mac_runner.environments.town_of_salem.view.tools import OBSERVATION_CHARS_MAX, TOOLS, observe
 from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, open_game

@@ -1,11 +1,9 @@
-"""FIXME A claim: one thing that somebody said is so.
-
-From words to claims.
+"""Claims, and how they are read from words.
 
 A claim is taken only where its speaker makes it in earnest: not from a question, a condition, a quotation, the
-reported words of somebody else, a negated sentence (`nobody said that Bob is evil`), or a plan to say something
-(`I will claim Doctor`). A plain denial of guilt is a defence (`Bob is not mafia`). A sentence these rules do not know
-holds no claim: they would rather miss one than make one up.
+reported words of others, a negated sentence (`nobody said that Bob is evil`), or a plan to say something (`I will
+claim Doctor`). A plain denial of guilt is a defence (`Bob is not mafia`). A sentence that the rules do not know holds
+no claim: missing one is better than inventing one.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
 
 
 class ClaimKind(StrEnum):
-    """What a claim is about: the speaker's own role, what the speaker found out, or what another player is."""
+    """What a claim is about: the speaker's role, a result of theirs, or what another player is."""
 
     ROLE = "role"
     RESULT = "result"
@@ -35,8 +33,8 @@ class ClaimKind(StrEnum):
 class Says(StrEnum):
     """What is said, in one word.
 
-    `role` and `roles` are spelt out in the claim's `roles`, the visitors of `visited by` in its `names`. Of results,
-    `blocked` to `blackmailed` are what befell the player it is about.
+    `role` and `roles` are listed in the claim's `roles`, the visitors of `visited by` in its `names`. The results from
+    `attacked` to `blackmailed` are what befell the player it is about.
     """
 
     ROLE = "role"
@@ -67,20 +65,18 @@ class Says(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One claim and where it stands: `text[start:end]` are the words that make it.
-
-    `about` is the name of the player it is about, empty for the speaker. `EVIL` stands for every way of speaking
-    against a player that names neither faction nor role, a call to vote for them included, and `NOT_EVIL` for every
-    such way of standing up for them.
-    """
+    """One claim and its place in the text."""
 
     kind: ClaimKind
     says: Says
+    """EVIL is every word against a player without faction or role, also a call to vote; NOT_EVIL every word for one."""
     about: str = ""
+    """The name of the player it is about; "" for the speaker."""
     roles: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     start: int
     end: int
+    """`text[start:end]` are the words that make it."""
 
     @property
     def is_against(self) -> bool:
@@ -130,10 +126,11 @@ _SENTENCE_ENDS = ".!?\n"
 @follows_roles
 @lru_cache(maxsize=8192)
 def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
-    """The claims made in `text` by whoever says it, in the order in which they stand; `players` are the names known."""
+    """The claims that the speaker of `text` makes, in order; `players` are the names known."""
     marked = mark(text, players)
     parts = passages(marked.text)
-    is_sheriff = any("Sheriff" in claim.roles for part in parts for claim in _self_claims(part.text))
+    claimed = {role for part in parts for claim in _self_claims(part.text) for role in claim.roles}
+    is_sheriff = any(ROLES[role.lower()].finds_suspicion for role in claimed)
     return tuple(
         replace(claim, start=marked.place(part.start + claim.start), end=marked.place(part.start + claim.end))
         for part in parts
@@ -141,7 +138,7 @@ def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
     )
 
 
-# By passage, for players say the same sentence many times.
+# Cached by passage: players say the same sentence many times.
 @follows_roles
 @lru_cache(maxsize=16384)
 def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[Claim, ...]:
@@ -162,7 +159,7 @@ def _self_claims(passage: str) -> tuple[Claim, ...]:
 
 
 def _take(taken: list[Claim], claims: Iterable[Claim]) -> None:
-    """Add those of `claims` that are not about the same player and in the same words as one taken before."""
+    """Add those of `claims` that do not share their player and their words with one taken before."""
     for claim in claims:
         if not any(claim.about == old.about and claim.start < old.end and old.start < claim.end for old in taken):
             taken.append(claim)
@@ -206,7 +203,7 @@ def _verdicts(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
 def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iterator[Claim]:
     groups = _groups(match)
     says, roles = _said(groups), roles_in(groups.get("roles", ""))
-    if says is Says.ROLES and roles == ("Vampire",):
+    if says is Says.ROLES and roles == (Faction.VAMPIRE.title(),):
         says, roles = Says.VAMPIRE, ()
     found = min(match.start(name) for name in groups if name in (says.name, "roles", "names"))
     if "about" in groups and _NEGATOR.search(match.string, match.end("about"), found):
@@ -241,7 +238,7 @@ def _others(sentence: Sentence, passage: str, players: tuple[str, ...]) -> Itera
 
 
 def _meant(match: re.Match[str], before: str, players: tuple[str, ...]) -> tuple[str, ...]:
-    """The players a sentence is about; a pronoun stands for the one player named before it, if there is one only."""
+    """The players a sentence is about; a pronoun means the one player named before it, if there is only one."""
     if match["about"].lower() in _PRONOUNS:
         named = names_in(before, players)
         return named if len(named) == 1 else ()
@@ -277,7 +274,7 @@ def _said(groups: Mapping[str, str]) -> Says:
 
 
 def _is_denied(text: str, start: int) -> bool:
-    """Whether what stands before `start` in the same part of the sentence denies it."""
+    """Whether the words before `start` in the same part of the sentence deny it."""
     ends = [boundary.end() for boundary in _BOUNDARY.finditer(text, 0, start)]
     before = text[ends[-1] if ends else 0 : start]
     return _NEGATOR.search(_NO_DOUBT.sub("", before)) is not None

@@ -1,14 +1,8 @@
-"""FIXME What an act is: its form, who may choose it when, and what it does, as one entry of the table of acts.
+"""The one table of what a player can do.
 
-Acts of talk: speaking, by day to all and by night in a channel, and whispering.
-
-Acts by which the town decides: nominations, ballots, and bids for the floor.
-
-The abilities of the roles as acts, entered from the catalogue: each verb once, whoever has it.
-
-Acts of writing: the last will, the death note, the private notebook. All may stand beside any other act.
-
-The table of acts, and what of it a seat may choose.
+Each entry says how an act is written, when it may be chosen and what it does. The prompt's reference, the list of what
+is legal now, the parser, the JSON schema and the rules all read this table. The abilities of the roles come from the
+catalogue, each verb once.
 """
 
 from __future__ import annotations
@@ -18,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import TypeAlias
 
 from mac_runner.environments.town_of_salem.game.calendar import open_trial
 from mac_runner.environments.town_of_salem.game.channels import channels_of
@@ -38,6 +31,7 @@ from mac_runner.environments.town_of_salem.roles.base import others
 from mac_runner.limits import SPEECH_CHARS_MAX
 
 WILL_CHARS_MAX = 600
+"""Also of a death note."""
 NOTES_CHARS_MAX = 1_500
 
 
@@ -54,44 +48,46 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Something a seat does. `text` is what it says or writes; `choice` a ballot, or the channel it speaks in."""
+    """Something a seat does."""
 
     seat: int
     verb: str
     targets: tuple[int, ...] = ()
     text: str = ""
+    """What it says or writes."""
     choice: str = ""
+    """A ballot, a bid, or the channel it speaks in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An act a seat may choose now: the seats it may be aimed at and the choices it may name.
-
-    An act with two names takes any of `targets` first and any of `seconds` second.
-    """
+    """An act a seat may choose now."""
 
     verb: str
     targets: tuple[int, ...] = ()
+    """The seats it may be aimed at."""
     seconds: tuple[int, ...] = ()
+    """The second seats of an act with two names."""
     choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActSpec:
-    """One line of the table. A side act may be added to any reply and does not use up the turn.
-
-    `example_choice` stands in the example of an act that is a choice; `is_played` says in which games there is the act.
-    """
+    """One entry of the table of acts."""
 
     verb: str
     form: Form
     help: str
     offer: Callable[[GameState, Player], Offer | None]
+    """What of it a player may choose now; None for nothing."""
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
+    """Whether it may be added to any reply, without using up the turn."""
     text_chars_max: int = SPEECH_CHARS_MAX
     example_choice: str = ""
+    """The choice in its example."""
     is_played: Callable[[Options], bool] = lambda options: True
+    """The games that have it."""
 
     def written(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> str:
         """The act in the markup that players answer in; `choice` is also the channel of an act of words."""
@@ -113,10 +109,6 @@ class ActSpec:
     def example(self, name: str = "NAME", second: str = "NAME") -> str:
         """The act with placeholders for what it takes, as the prompt shows it."""
         return self.written(target=name, second=second, text="your words", choice=self.example_choice)
-
-
-OfferRule: TypeAlias = "Callable[[GameState, Player], Offer | None]"
-"""What of an act a player may choose now; None for nothing of it."""
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
@@ -171,25 +163,6 @@ def _may_whisper(player: Player) -> bool:
     return ROLES[player.role].may_whisper(player)
 
 
-_TALKING_SPECS = (
-    ActSpec(
-        verb="speak",
-        form=Form.TEXT,
-        help=f"say something, up to {SPEECH_CHARS_MAX} characters: by day to everybody, in a night chat to those in it",
-        offer=_offer_speech,
-        perform=_speak,
-    ),
-    ActSpec(
-        verb="whisper",
-        form=Form.NAME_AND_TEXT,
-        help="say something to one player alone; everybody sees that you whispered, not what",
-        offer=_offer_whisper,
-        perform=_whisper,
-    ),
-)
-"""In the order in which a prompt lists them."""
-
-
 def _offer_vote(state: GameState, player: Player) -> Offer | None:
     if not player.alive or state.phase is not Phase.VOTING:
         return None
@@ -214,13 +187,13 @@ def _vote(state: GameState, act: Act) -> Changed:
 
 
 def _weight_against(state: GameState, target: int) -> int:
-    """What the standing votes for a player weigh together."""
+    """The weight of all standing votes for a player."""
     voters = (state.players[seat] for seat, vote in state.votes.items() if vote == target)
     return sum(ROLES[voter.role].votes(voter) for voter in voters)
 
 
 def try_if_enough(changed: Changed, target: int) -> Changed:
-    """Put a player on trial when the standing votes have come to weigh enough."""
+    """Put a player on trial when the standing votes weigh enough."""
     if _weight_against(changed.state, target) < changed.state.votes_needed:
         return changed
     trial = open_trial(changed.state, target)
@@ -253,7 +226,7 @@ def _cast(state: GameState, act: Act) -> Changed:
 
 
 def _offer_bid(state: GameState, player: Player) -> Offer | None:
-    # Who may not speak has no use for the floor.
+    # A player who may not speak has no use for the floor.
     if state.phase is not Phase.BIDDING or not player.alive or player.is_blackmailed:
         return None
     return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
@@ -263,36 +236,6 @@ def _bid(state: GameState, act: Act) -> Changed:
     return Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)}))
 
 
-_VOTING_SPECS = (
-    ActSpec(
-        verb="vote",
-        form=Form.NAME,
-        help="vote to put that player on trial; a new vote replaces your standing one",
-        offer=_offer_vote,
-        perform=_vote,
-    ),
-    ActSpec(verb="unvote", form=Form.BARE, help="take back your standing vote", offer=_offer_unvote, perform=_unvote),
-    ActSpec(
-        verb="ballot",
-        form=Form.CHOICE,
-        help="judge the accused: guilty, innocent or abstain",
-        offer=_offer_ballot,
-        perform=_cast,
-        example_choice=Ballot.GUILTY,
-    ),
-    ActSpec(
-        verb="bid",
-        form=Form.CHOICE,
-        help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
-        offer=_offer_bid,
-        perform=_bid,
-        example_choice="2",
-        is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
-    ),
-)
-"""In the order in which a prompt lists them."""
-
-
 @follows_roles
 @cache
 def abilities() -> Mapping[tuple[str, str], Ability]:
@@ -300,13 +243,9 @@ def abilities() -> Mapping[tuple[str, str], Ability]:
     return {(role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities}
 
 
-def _ability_of(player: Player, verb: str) -> Ability | None:
-    return abilities().get((player.role, verb))
-
-
-def _offer_ability(verb: str) -> OfferRule:
+def _offer_ability(verb: str) -> Callable[[GameState, Player], Offer | None]:
     def offer(state: GameState, player: Player) -> Offer | None:
-        ability = _ability_of(player, verb)
+        ability = abilities().get((player.role, verb))
         targets = None if ability is None else ability.offer(state, player)
         if ability is None or targets is None:
             return None
@@ -318,10 +257,10 @@ def _offer_ability(verb: str) -> OfferRule:
 
 def _use_ability(state: GameState, act: Act) -> Changed:
     player = state.players[act.seat]
-    ability = _ability_of(player, act.verb)
+    ability = abilities().get((player.role, act.verb))
     if isinstance(ability, DayAbility):
         changed = ability.effect(state, player, act.targets)
-        # A vote that has come to weigh more may be enough now.
+        # A vote that weighs more now may be enough.
         standing = changed.state.votes.get(act.seat)
         return changed if standing is None else try_if_enough(changed, standing)
     names = [state.players[seat].name for seat in act.targets]
@@ -352,21 +291,9 @@ def _ability_specs() -> Iterable[ActSpec]:
             help=ability.help,
             offer=_offer_ability(verb),
             perform=_use_ability,
-            # Words that an ability takes stand in for somebody's will.
+            # The words of an ability replace a will.
             text_chars_max=WILL_CHARS_MAX,
         )
-
-
-def _write_will(state: GameState, act: Act) -> Changed:
-    return Changed(state.with_player(replace(state.players[act.seat], will=act.text)))
-
-
-def _write_note(state: GameState, act: Act) -> Changed:
-    return Changed(state.with_player(replace(state.players[act.seat], death_note=act.text)))
-
-
-def _write_notes(state: GameState, act: Act) -> Changed:
-    return Changed(state.with_player(replace(state.players[act.seat], notes=act.text)))
 
 
 def _offer_will(state: GameState, player: Player) -> Offer | None:
@@ -374,54 +301,102 @@ def _offer_will(state: GameState, player: Player) -> Offer | None:
     return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
 
 
-def _offer_note(state: GameState, player: Player) -> Offer | None:
+def _offer_death_note(state: GameState, player: Player) -> Offer | None:
     return Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
 
 
-_WRITING_SPECS = (
-    ActSpec(
-        verb="will",
-        form=Form.TEXT,
-        help=f"write your last will anew, {WILL_CHARS_MAX} characters at most; it is read out when you die",
-        offer=_offer_will,
-        perform=_write_will,
-        is_side_act=True,
-        text_chars_max=WILL_CHARS_MAX,
-    ),
-    ActSpec(
-        verb="death_note",
-        form=Form.TEXT,
-        help=f"write anew the note that is found with those you kill, {WILL_CHARS_MAX} characters at most",
-        offer=_offer_note,
-        perform=_write_note,
-        is_side_act=True,
-        text_chars_max=WILL_CHARS_MAX,
-    ),
-    ActSpec(
-        verb="notes",
-        form=Form.TEXT,
-        help="write your private notebook anew; only you ever see it, at every later turn",
-        # The dead think on: some of them may still choose.
-        offer=lambda state, player: Offer(verb="notes"),
-        perform=_write_notes,
-        is_side_act=True,
-        text_chars_max=NOTES_CHARS_MAX,
-    ),
-)
-"""In the order in which a prompt lists them."""
-
-
-_WAIT = ActSpec(
-    verb="wait",
-    form=Form.BARE,
-    help="do nothing this time",
-    offer=lambda state, player: Offer(verb="wait"),
-    perform=lambda state, act: Changed(state),
-)
+def _write(state: GameState, act: Act) -> Changed:
+    player, text = state.players[act.seat], act.text
+    match act.verb:
+        case "will":
+            return Changed(state.with_player(replace(player, will=text)))
+        case "death_note":
+            return Changed(state.with_player(replace(player, death_note=text)))
+        case _:
+            return Changed(state.with_player(replace(player, notes=text)))
 
 
 def _table() -> Mapping[str, ActSpec]:
-    entries = [*_TALKING_SPECS, *_VOTING_SPECS, *_ability_specs(), _WAIT, *_WRITING_SPECS]
+    entries = (
+        ActSpec(
+            verb="speak",
+            form=Form.TEXT,
+            help=f"say something, up to {SPEECH_CHARS_MAX} characters: "
+            "by day to everybody, in a night chat to those in it",
+            offer=_offer_speech,
+            perform=_speak,
+        ),
+        ActSpec(
+            verb="whisper",
+            form=Form.NAME_AND_TEXT,
+            help="say something to one player alone; everybody sees that you whispered, not what",
+            offer=_offer_whisper,
+            perform=_whisper,
+        ),
+        ActSpec(
+            verb="vote",
+            form=Form.NAME,
+            help="vote to put that player on trial; a new vote replaces your standing one",
+            offer=_offer_vote,
+            perform=_vote,
+        ),
+        ActSpec(
+            verb="unvote", form=Form.BARE, help="take back your standing vote", offer=_offer_unvote, perform=_unvote
+        ),
+        ActSpec(
+            verb="ballot",
+            form=Form.CHOICE,
+            help="judge the accused: guilty, innocent or abstain",
+            offer=_offer_ballot,
+            perform=_cast,
+            example_choice=Ballot.GUILTY,
+        ),
+        ActSpec(
+            verb="bid",
+            form=Form.CHOICE,
+            help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
+            offer=_offer_bid,
+            perform=_bid,
+            example_choice="2",
+            is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
+        ),
+        *_ability_specs(),
+        ActSpec(
+            verb="wait",
+            form=Form.BARE,
+            help="do nothing this time",
+            offer=lambda state, player: Offer(verb="wait"),
+            perform=lambda state, act: Changed(state),
+        ),
+        ActSpec(
+            verb="will",
+            form=Form.TEXT,
+            help=f"write your last will anew, {WILL_CHARS_MAX} characters at most; it is read out when you die",
+            offer=_offer_will,
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=WILL_CHARS_MAX,
+        ),
+        ActSpec(
+            verb="death_note",
+            form=Form.TEXT,
+            help=f"write anew the note that is found with those you kill, {WILL_CHARS_MAX} characters at most",
+            offer=_offer_death_note,
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=WILL_CHARS_MAX,
+        ),
+        ActSpec(
+            verb="notes",
+            form=Form.TEXT,
+            help="write your private notebook anew; only you ever see it, at every later turn",
+            # The dead think on: some of them may still choose.
+            offer=lambda state, player: Offer(verb="notes"),
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=NOTES_CHARS_MAX,
+        ),
+    )
     table = {spec.verb: spec for spec in entries}
     if len(table) < len(entries):
         twice = ", ".join(verb for verb, count in Counter(spec.verb for spec in entries).items() if count > 1)

@@ -1,11 +1,7 @@
-"""FIXME The calendar: which round follows which, and what dawn brings (rules, section 4).
+"""The calendar: which round follows which, with trials, nightfall and dawn between (rules, sections 4 and 5).
 
-`end_round` is called when everybody asked in a round has answered. It opens the next round, and on the way does what
-happens between two rounds: the verdict and the lynch (`trials`), nightfall, the night, the dawn, the end of the game.
-
-Trials: from the vote that is enough to the verdict and the lynch (rules, section 5).
-
-Nightfall: the prisoner is taken, the private channels open, and those who can act are asked.
+`end_round` is called when all seats of a round have answered. It opens the next round, and does what happens between
+the two: the verdict and the lynch, nightfall, the night, the dawn, the end of the game.
 """
 
 from __future__ import annotations
@@ -20,12 +16,12 @@ from mac_runner.environments.town_of_salem.game.rounds import next_of_discussion
 from mac_runner.environments.town_of_salem.game.state import LYNCH, TEAMS, Ballot, Death, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.game.victory import QUIET_FROM_DAY, after_deaths, announcement, end_if_over
 from mac_runner.environments.town_of_salem.night.resolution import resolve
-from mac_runner.environments.town_of_salem.roles import ROLES, Changed, DayAbility, NightAbility, joined
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, NightAbility, joined
 from mac_runner.types import JsonValue
 
 
 def end_round(state: GameState) -> Changed:
-    """Go on after a round in which everybody has answered."""
+    """Go on after a round in which all seats have answered."""
     match state.phase:
         case Phase.GREETING:
             if state.round_in_phase < state.options.greeting_rounds:
@@ -72,33 +68,33 @@ def _dawn(state: GameState) -> Changed:
     )
     announced = [public(state, EventKind.DAY_START)]
     announced += [announcement(state, victim) for victim in dead] or [public(state, EventKind.NO_DEATH)]
-    told = tuple(event for event in night.events if event.audience is not None)
+    notices = tuple(event for event in night.events if event.audience is not None)
     news = (event for event in night.events if event.audience is None)
     announced += [replace(event, day=state.day, phase=state.phase) for event in news]
     is_quiet = not has_changed and not state.had_change and state.day > QUIET_FROM_DAY
     state = replace(state, quiet_cycles=state.quiet_cycles + 1 if is_quiet else 0, had_change=False)
     after = after_deaths(state, dead)
     opened = end_if_over(after.state) or Changed(open_discussion(after.state, _day_speakers(after.state)))
-    return joined(Changed(state, told), Changed(state, tuple(announced)), after, opened)
+    return joined(Changed(state, notices), Changed(state, tuple(announced)), after, opened)
 
 
 def _day_speakers(state: GameState) -> list[int]:
-    """The living, and those dead whose role lets them choose something by day."""
+    """The living, and the dead who can choose something by day."""
     if state.options.discussion_rounds == 0:
         return []
-    return [
-        player.seat
-        for player in state.players
-        if player.alive
-        or any(
-            isinstance(ability, DayAbility) and ability.offer(state, player) is not None
-            for ability in ROLES[player.role].abilities
-        )
-    ]
+    return [player.seat for player in state.players if player.alive or _is_offered(state, player, DayAbility)]
+
+
+def _is_offered(state: GameState, player: Player, kind: type[Ability]) -> bool:
+    """Whether a player can use an ability of this kind now."""
+    return any(
+        isinstance(ability, kind) and ability.offer(state, player) is not None
+        for ability in ROLES[player.role].abilities
+    )
 
 
 def open_trial(state: GameState, accused: int) -> Changed:
-    """Put a player on the stand: votes are wiped, and the vote round that nominated them counts as used."""
+    """Put a player on trial: votes are wiped, and the round of voting counts as used."""
     state = replace(
         state,
         accused=accused,
@@ -115,7 +111,7 @@ def open_trial(state: GameState, accused: int) -> Changed:
 
 
 def open_voting(state: GameState) -> Changed:
-    """Ask the living for their votes, in the first round of what is left of the voting."""
+    """Ask the living for their votes, in the first of the rounds left."""
     state = open_round(replace(state, votes={}, accused=None), Phase.VOTING, state.living_seats, is_first=True)
     event = public(state, EventKind.VOTING_START, needed=state.votes_needed, trials_left=_trials_left(state))
     return Changed(state, (event,))
@@ -126,7 +122,7 @@ def _trials_left(state: GameState) -> int:
 
 
 def verdict(state: GameState) -> Changed:
-    """Count the ballots: strictly more guilty than innocent condemns; who cast none abstains (rules, section 5.5)."""
+    """Count the ballots: strictly more guilty than innocent condemn; none cast abstains (rules, section 5.5)."""
     if state.accused is None:
         raise ValueError("a judgement without an accused")
     accused = state.players[state.accused]
@@ -152,7 +148,7 @@ def verdict(state: GameState) -> Changed:
 
 
 def lynch(state: GameState) -> Changed:
-    """The condemned dies, and unless that ends the game night falls."""
+    """The condemned dies; night falls unless that ends the game."""
     if state.accused is None:
         raise ValueError("a lynch without an accused")
     death = Death(day=state.day, at_night=False, causes=(LYNCH.name,))
@@ -167,7 +163,7 @@ def lynch(state: GameState) -> Changed:
 
 
 def dusk(state: GameState) -> Changed:
-    """Night falls: the prisoner is taken, private channels open if there are any, else everybody acts."""
+    """Take the prisoner, and open the private channels, or the night where there are none."""
     pair = (state.keeper, state.jail_choice)
     is_jailed = all(seat is not None and state.players[seat].alive for seat in pair)
     keeper, prisoner = pair if is_jailed else (None, None)
@@ -212,14 +208,7 @@ def _jailing(state: GameState) -> Events:
 
 
 def open_night(state: GameState) -> GameState:
-    """Ask everybody who has something to choose tonight, the haunting dead included."""
+    """Ask all who can choose something tonight, the haunting dead included."""
     state = replace(state, phase=Phase.NIGHT)
-    seats = [
-        player.seat
-        for player in state.players
-        if any(
-            isinstance(ability, NightAbility) and ability.offer(state, player) is not None
-            for ability in ROLES[player.role].abilities
-        )
-    ]
+    seats = [player.seat for player in state.players if _is_offered(state, player, NightAbility)]
     return open_round(state, Phase.NIGHT, seats, is_first=True)

@@ -1,4 +1,4 @@
-"""The private conversations of a night: who speaks in them, who hears them, and under which name."""
+"""The private conversations of a night: speakers, hearers, and the names they go by."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _STRANGERS = {Faction.MAFIA: "A member of the Mafia", Faction.VAMPIRE: "A Vampir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One conversation of a night. `aliases` gives the name a seat goes by in it, where that is not its own.
-
-    The `overhearers` hear the words and not who speaks: every speaker is `stranger` to them.
-    """
+    """One conversation of a night."""
 
     name: str
     speakers: tuple[int, ...]
     hearers: frozenset[int]
     aliases: Mapping[int, str] = field(default_factory=dict)
+    """The names that seats go by in it, where those are not their own."""
     overhearers: frozenset[int] = frozenset()
+    """They hear the words, but not who speaks."""
     stranger: str = ""
+    """The name of every speaker to the overhearers."""
 
     def name_of(self, state: GameState, seat: int) -> str:
-        """Under which name the others hear `seat`."""
+        """The name under which the others hear `seat`."""
         return self.aliases.get(seat, state.players[seat].name)
 
 
@@ -41,11 +41,15 @@ def channels_of(state: GameState, seat: int) -> tuple[Channel, ...]:
     return tuple([channel for channel in channels(state) if seat in channel.speakers])
 
 
+def _by_role(state: GameState, *seats: int) -> dict[int, str]:
+    return {seat: ROLES[state.players[seat].role].name for seat in seats}
+
+
 def _jail(state: GameState) -> Channel | None:
     if state.keeper is None or state.prisoner is None:
         return None
     both = (state.keeper, state.prisoner)
-    return Channel(name="jail", speakers=both, hearers=frozenset(both), aliases={state.keeper: "Jailor"})
+    return Channel(name="jail", speakers=both, hearers=frozenset(both), aliases=_by_role(state, state.keeper))
 
 
 def _team(state: GameState, faction: Faction) -> Channel | None:
@@ -68,13 +72,13 @@ def _dead(state: GameState) -> Channel | None:
     mediums = tuple([player.seat for player in state.living if ROLES[player.role].talks_with_dead]) if ghosts else ()
     if not mediums:
         return None
-    # A jailed Medium still hears the dead but can only talk to the Jailor.
+    # A prisoner still hears the dead, but can only talk to the keeper.
     speaking = tuple(seat for seat in mediums if seat != state.prisoner)
     return Channel(
         name="dead",
         speakers=ghosts + speaking,
         hearers=frozenset(ghosts + mediums),
-        aliases=dict.fromkeys(mediums, "Medium"),
+        aliases=_by_role(state, *mediums),
     )
 
 
@@ -83,4 +87,4 @@ def _seance(state: GameState) -> Channel | None:
     if seance is None or not state.players[seance.target].alive:
         return None
     both = (seance.medium, seance.target)
-    return Channel(name="seance", speakers=both, hearers=frozenset(both), aliases={seance.medium: "Medium"})
+    return Channel(name="seance", speakers=both, hearers=frozenset(both), aliases=_by_role(state, seance.medium))

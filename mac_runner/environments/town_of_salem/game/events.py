@@ -1,7 +1,7 @@
-"""What happens in a game and who learns of it.
+"""What happens in a game, and the players who learn of it.
 
-An event carries its audience from the moment it is made, and its data holds nothing that audience may not know:
-a prisoner's chat names its other speaker `Jailor`, not the player. Names, never seat numbers, stand in the data.
+An event carries its audience from the moment it is made. Its data holds nothing that this audience may not know: in
+jail the keeper's words come from the role, not from the player. The data has names, never seat numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mac_runner.types import JsonObject, JsonValue
 
 
 class EventKind(StrEnum):
-    """Every kind of event; `narration` has one sentence for each."""
+    """Every kind of event; `view.texts` has one sentence for each."""
 
-    # Everybody learns these.
+    # All players learn these.
     GAME_START = "game_start"
     DAY_START = "day_start"
     NIGHT_START = "night_start"
@@ -81,13 +81,14 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened; `audience` is None when everybody learns of it, else the seats that do."""
+    """One thing that happened."""
 
     kind: EventKind
     day: int
     phase: Phase
     data: JsonObject
     audience: frozenset[int] | None = None
+    """The seats that learn of it; None for all players."""
 
     def text(self, key: str) -> str:
         """One field of the data as text."""
@@ -107,22 +108,22 @@ class Event:
 Events = tuple[Event, ...]
 
 UNKNOWN_ROLE = "unknown"
-"""Stands for the role of a body that was cleaned."""
+"""The role shown for a body that was cleaned."""
 
 
 def public(state: GameState, kind: EventKind, **data: JsonValue) -> Event:
-    """An event everybody learns of."""
+    """An event that all players learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data)
 
 
 def private(state: GameState, kind: EventKind, seats: Iterable[int], **data: JsonValue) -> Event:
-    """An event only `seats` learn of."""
+    """An event that only `seats` learn of."""
     return Event(kind=kind, day=state.day, phase=state.phase, data=data, audience=frozenset(seats))
 
 
 def team_event(state: GameState, team: Sequence[Player], seats: Iterable[int] | None = None) -> Event:
-    """An event that tells the members of a team, or those of them at `seats`, who is in it."""
+    """An event that lists a team to its members, or to those of them at `seats`."""
     names: dict[str, JsonValue] = {player.name: player.role.title() for player in team}
     label = "The Vampires" if team[0].faction is Faction.VAMPIRE else "The Mafia"
-    told = (player.seat for player in team) if seats is None else seats
-    return private(state, EventKind.TEAM, told, team=label, members=names)
+    audience = (player.seat for player in team) if seats is None else seats
+    return private(state, EventKind.TEAM, audience, team=label, members=names)

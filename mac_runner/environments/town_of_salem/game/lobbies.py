@@ -94,7 +94,7 @@ NAMES = (
     "Silas",
     "Tabitha",
 )
-"""Public names of the players; no name is part of another."""
+"""Public names of the players; none is part of another."""
 
 
 @follows_roles
@@ -110,7 +110,7 @@ def random_slots() -> Mapping[str, tuple[str, ...]]:
     }
     for role in ROLES.values():
         slots[role.alignment.value] = (*slots.get(role.alignment.value, ()), role.id)
-    # A Vampire is a neutral too.
+    # Vampires are neutrals too.
     slots["random neutral"] = tuple(role.id for role in ROLES.values() if role.alignment.value.startswith("neutral"))
     del slots["random vampire"]
     classic = [role for role in ROLES.values() if role.is_classic and role.faction is Faction.TOWN]
@@ -134,7 +134,7 @@ def slot_name(slot: str) -> str:
 @follows_roles
 @cache
 def roles_in_play(lobby: tuple[str, ...]) -> tuple[Role, ...]:
-    """Every role that may turn up in a game of this lobby, what players can turn into included, by name."""
+    """Every role that players of this lobby may hold or turn into, by name."""
     found: set[str] = set()
     open_ends = [role for slot in lobby for role in roles_of(slot)]
     while open_ends:
@@ -158,7 +158,7 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def deal(slots: Sequence[str], seed: int) -> tuple[str, ...]:
-    """A role for each slot: random slots are drawn from what they may hold, no unique role twice, somebody opposed."""
+    """A role for each slot, random ones drawn: no unique role twice, and two sides that oppose each other."""
     chance = Random(stable_hash(seed, "deal"))  # noqa: S311 - a game, not a secret
     for _ in range(DEALS_MAX):
         roles = _fill(slots, chance)
@@ -168,7 +168,7 @@ def deal(slots: Sequence[str], seed: int) -> tuple[str, ...]:
 
 
 def _fill(slots: Sequence[str], chance: Random) -> list[str] | None:
-    """Fill the slots with the fewest possibilities first, so that none is left without one."""
+    """Fill the slots with the fewest possibilities first, so that no slot ends up without one."""
     left = {index: set(roles_of(slot)) for index, slot in enumerate(slots)}
     dealt: dict[int, str] = {}
     while left:

@@ -1,6 +1,6 @@
-"""Opening a round, and which rounds a discussion is made of in each mode of taking turns.
+"""Rounds: how one is opened, and the rounds of a discussion in each mode of taking turns.
 
-The mode governs the discussion alone. Greeting and voting are always rounds one after another, in an order drawn for
+The mode governs the discussion alone. In greeting and voting one player speaks after another, in an order drawn for
 each round, or in seat order where the mode is `seat_order`.
 """
 
@@ -17,7 +17,7 @@ BID_MAX = 4
 
 
 def open_round(state: GameState, phase: Phase, seats: Iterable[int], *, is_first: bool) -> GameState:
-    """Ask `seats` in a new round; those who talk by day in the order of the mode, with `speak_after` respected."""
+    """Ask `seats` in a new round; by day in the order of the mode, respecting `speak_after`."""
     order = list(seats)
     if phase in (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING):
         if _is_drawn(state.options, phase):
@@ -45,7 +45,7 @@ def _is_drawn(options: Options, phase: Phase) -> bool:
 
 
 def open_discussion(state: GameState, seats: Iterable[int]) -> GameState:
-    """Begin the talk of a day among `seats`: the living, and the dead who have something to choose by day."""
+    """Begin the talk of a day among `seats`: the living, and the dead who can choose something by day."""
     seats = tuple(seats)
     match state.options.discussion_mode:
         case DiscussionMode.BIDDING:
@@ -53,13 +53,13 @@ def open_discussion(state: GameState, seats: Iterable[int]) -> GameState:
             return open_round(state, Phase.BIDDING, seats, is_first=True)
         case DiscussionMode.INFORMATION_LAG:
             rounds = state.options.discussion_rounds
-            # The dead have one choice to make, and need no second turn for it.
+            # The dead have one choice to make and need one turn.
             state = replace(state, turns_left={seat: rounds if state.players[seat].alive else 1 for seat in seats})
     return open_round(state, Phase.DISCUSSION, seats, is_first=True)
 
 
 def next_of_discussion(state: GameState) -> GameState | None:
-    """The next round of a discussion one round of which has ended; None: the talk is over."""
+    """The round that follows in a discussion; None: the talk is over."""
     match state.options.discussion_mode:
         case DiscussionMode.BIDDING:
             return _give_floor(state) if state.phase is Phase.BIDDING else _ask_for_bids(state)
@@ -78,7 +78,7 @@ def _ask_for_bids(state: GameState) -> GameState | None:
 
 
 def _give_floor(state: GameState) -> GameState | None:
-    """The highest bidder speaks; among equals one whom the last words named, and among those one drawn."""
+    """The highest bidder speaks; among equals those the last words named go first, then one is drawn."""
     highest = max(state.bids.values(), default=0)
     if highest == 0:
         return None
@@ -86,13 +86,13 @@ def _give_floor(state: GameState) -> GameState | None:
     candidates = [seat for seat in bidders if seat in state.named] or bidders
     speaker = state.chance("floor", state.round).choice(candidates)
     state = replace(state, bids={}, floors_left=state.floors_left - 1, named=frozenset())
-    # A bid and the words it was for are one round to those who talk.
+    # Players count a bid and the words it was for as one round.
     floor = open_round(state, Phase.DISCUSSION, (speaker,), is_first=False)
     return replace(floor, round_in_phase=state.round_in_phase)
 
 
 def named_in(state: GameState, speaker: int, text: str) -> frozenset[int]:
-    """The living whom `speaker` names in `text`."""
+    """The living that `speaker` names in `text`."""
     return frozenset(
         player.seat
         for player in state.living
@@ -101,7 +101,7 @@ def named_in(state: GameState, speaker: int, text: str) -> frozenset[int]:
 
 
 def turn_taking_rule(options: Options) -> str:
-    """What players are told of the mode; nothing of the usual one."""
+    """How the prompt explains the mode; "" for the usual one."""
     match options.discussion_mode:
         case DiscussionMode.SEAT_ORDER:
             return "Players speak in seat order."

@@ -1,8 +1,7 @@
 """The rules of the game as one pure function: `apply(state, move) -> (state, events)`.
 
-A move is an Act of one seat, EndRound when everybody asked in the round has answered, or Cap. Nothing here reads a
-clock, a file or a generator of its own: what is left to chance is derived from the game's seed and the purpose of the
-draw.
+A move is an Act of one seat, EndRound when all seats of the round have answered, or Cap. Nothing here reads a clock, a
+file or a generator of its own: chance is derived from the game's seed and the purpose of the draw.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from mac_runner.environments.town_of_salem.roles import ROLES, Changed
 
 
 class IllegalActError(Exception):
-    """An act the rules do not allow at this moment; the text says why, to the player."""
+    """An act the rules do not allow now; the text explains why to the player."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRound:
-    """The bell: everybody asked in this round has answered."""
+    """All seats of this round have answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The game has cost all it may: it ends where it stands, and counts as capped."""
+    """The game has cost all it may: it ends here, and counts as capped."""
 
     reason: str
 
@@ -93,7 +92,7 @@ def _opening_events(state: GameState) -> Events:
 
 
 def check(state: GameState, act: Act) -> Offer:
-    """The offer an act takes up. Raises IllegalActError, saying why, when the act is not legal now."""
+    """The offer an act takes up. Raises IllegalActError with the reason when it is not legal now."""
     if act.seat not in state.order:
         raise IllegalActError("it is not your turn")
     spec = ACTS.get(act.verb)
@@ -126,7 +125,7 @@ def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
 def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
     if spec.form is Form.CHOICE:
         return f"<{spec.verb}> must be one of: {', '.join(offer.choices)}"
-    # Words meant for a few are never said to everybody because their channel is closed.
+    # Words for a closed channel must not reach all players.
     return f"<{spec.verb}> has no such channel now; it has: {', '.join(offer.choices) or 'none, so name none'}"
 
 
@@ -166,20 +165,20 @@ def validate(state: GameState) -> None:
             f"{player.name} counts the role's uses"
         )
     assert len({player.name for player in state.players}) == len(state.players), "names are unique"
-    assert len(set(state.order)) == len(state.order), "nobody is asked twice in a round"
+    assert len(set(state.order)) == len(state.order), "no seat is asked twice in a round"
     assert state.acted <= set(state.order), "only those asked have acted"
     assert all(seat in living and target in living for seat, target in state.votes.items()), "the living vote"
-    assert all(seat != target for seat, target in state.votes.items()), "nobody votes for themselves"
-    assert not state.votes or state.phase is Phase.VOTING, "votes stand during voting only"
+    assert all(seat != target for seat, target in state.votes.items()), "no player votes for themselves"
+    assert not state.votes or state.phase is Phase.VOTING, "there are votes during voting only"
     assert all(seat in living and seat != state.accused for seat in state.ballots), "the living judge others"
     on_stand = state.phase in (Phase.DEFENCE, Phase.JUDGEMENT, Phase.LAST_WORDS)
     assert (state.accused is not None) == on_stand, "there is an accused exactly during a trial"
-    assert not state.bids or state.phase is Phase.BIDDING, "bids stand while the floor is bid for only"
+    assert not state.bids or state.phase is Phase.BIDDING, "there are bids while the floor is bid for only"
     assert not state.is_lagged or set(state.turns_left) == set(state.order), "those with turns left are asked"
     assert all(left > 0 for left in state.turns_left.values()), "a seat without turns left is not asked"
     assert state.trials <= state.options.trials_per_day, "no more trials than a day allows"
     assert state.prisoner is None or state.phase.is_night, "prisoners are held by night only"
-    assert not state.deeds or state.phase is Phase.NIGHT, "deeds are chosen at night"
+    assert not state.deeds or state.phase is Phase.NIGHT, "actions are chosen at night"
     assert len({action.seat for action in state.deeds}) == len(state.deeds), "one action a seat"
     assert (state.result is not None) == (state.phase is Phase.OVER), "a game has a result when it is over"
     unique = [player.role for player in state.living if ROLES[player.role].is_unique]

@@ -1,9 +1,10 @@
-"""The state of a game: frozen data, and the few questions everybody asks of it.
+"""The state of a game: frozen data, and the questions that all rules ask of it.
 
-A game moves in rounds. `order` lists the seats asked in the round that is open and `acted` those that have
-answered; a round in which they answer one after another is sequential, one in which they answer on the same view is
-simultaneous (`GameState.is_simultaneous`), and under information lag each turn of a discussion is a round of its own.
-`round` numbers all rounds of the game from 0 and never goes back.
+A game moves in rounds. `order` lists the seats asked in the open round, `acted` those that have answered. In a
+sequential round they answer one after another, in a simultaneous one (`GameState.is_simultaneous`) on the same view.
+Under information lag each turn of a discussion is a round. `round` numbers all rounds of the game from 0.
+
+Transcripts hold a digest of these objects, so the names of their fields are part of the format.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Phase(StrEnum):
 
     @property
     def is_simultaneous(self) -> bool:
-        """Whether everybody asked answers on the same view."""
+        """Whether all seats answer on the same view."""
         return self in (Phase.BIDDING, Phase.JUDGEMENT, Phase.NIGHT_CHAT, Phase.NIGHT)
 
     @property
@@ -52,7 +53,7 @@ class DiscussionMode(StrEnum):
 
 
 class Faction(StrEnum):
-    """Who a role plays for."""
+    """The side a role plays for."""
 
     TOWN = "town"
     MAFIA = "mafia"
@@ -65,7 +66,7 @@ TEAMS = (Faction.MAFIA, Faction.VAMPIRE)
 
 
 class Ballot(StrEnum):
-    """What a living player says of the accused."""
+    """A judge's opinion of the accused."""
 
     GUILTY = "guilty"
     INNOCENT = "innocent"
@@ -117,39 +118,42 @@ LYNCH = DeathCause("lynch", "lynched by the Town")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """When and of what a player died (`causes` by name), and what is shown of them.
-
-    A cleaned body shows neither role nor will nor note; a bloody will cannot be read. `posed_as` is the role shown in
-    place of the true one, `forged_will` the will.
-    """
+    """When and of what a player died, and what is shown of them."""
 
     day: int
     at_night: bool
     causes: tuple[str, ...]
+    """By name."""
     notes: tuple[str, ...] = ()
     is_cleaned: bool = False
+    """Whether role, will and notes stay hidden."""
     is_bloody: bool = False
+    """Whether the will cannot be read."""
     posed_as: str | None = None
+    """The role id shown in place of the true one."""
     forged_will: str | None = None
+    """The will shown in place of the true one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
-    """One seat. `role` and `dealt` are role ids; `uses` counts what is left of limited abilities, by verb.
-
-    `marks` are lasting effects a role's file names; `quarry` is the seat an Executioner wants lynched; `became_on` is
-    the day of the night in which the player last changed roles, 0 for who holds the role dealt.
-    """
+    """One seat."""
 
     seat: int
     name: str
     role: str
+    """The id of the role held now."""
     dealt: str
+    """The id of the role dealt."""
     faction: Faction
     uses: Mapping[str, int] = field(default_factory=dict)
+    """What is left of limited abilities, by verb."""
     marks: frozenset[str] = frozenset()
+    """Lasting effects, named in the files of roles."""
     quarry: int | None = None
+    """The seat that this player wants lynched, for roles with a target."""
     became_on: int = 0
+    """The day of the night of the last change of role; 0 for none."""
     is_blackmailed: bool = False
     has_met_goal: bool = False
     will: str = ""
@@ -164,7 +168,7 @@ class Player:
 
     @property
     def shown_role(self) -> str | None:
-        """The role id everybody was shown when the player died; None while alive and for a cleaned body."""
+        """The role id shown when the player died; None while alive and for a cleaned body."""
         if self.death is None or self.death.is_cleaned:
             return None
         return self.death.posed_as or self.role
@@ -172,7 +176,7 @@ class Player:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightAction:
-    """What a seat chose to do this night: an ability's verb, the seats it is aimed at, words where it takes any."""
+    """What a seat chose to do this night: an ability's verb, its targets, and words if it takes any."""
 
     seat: int
     verb: str
@@ -182,7 +186,7 @@ class NightAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Haunting:
-    """A lynched Jester's due: whom he may take tonight, and from whom one is drawn if he does not choose."""
+    """What a lynched player may take tonight: one of `candidates`, or without a choice one of `drawn_from`."""
 
     seat: int
     candidates: tuple[int, ...]
@@ -191,7 +195,7 @@ class Haunting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seance:
-    """A dead Medium's one talk with a living player, in the coming night."""
+    """The one talk of a dead player with a living one, in the coming night."""
 
     medium: int
     target: int
@@ -209,19 +213,14 @@ class Result:
 # Without slots, for the sake of `_with`.
 @dataclass(frozen=True, kw_only=True)
 class GameState:
-    """A whole game at one moment.
-
-    `jail_choice` is whom `keeper` will hold in the coming night, `prisoner` whom they hold in this one. `had_change`
-    says whether anybody died since the last dawn, and `quiet_cycles` counts the days and nights in which nothing
-    changed. `turns_left` counts the turns of a discussion under information lag by seat; `bids`, `floors_left` and
-    `named` (whom the last words named) belong to a discussion in which the floor is bid for.
-    """
+    """A whole game at one moment."""
 
     seed: int
     options: Options
     lobby: tuple[str, ...]
     players: tuple[Player, ...]
     speak_after: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """The seats that each seat speaks after within a round."""
     day: int = 1
     phase: Phase = Phase.GREETING
     round: int = 0
@@ -229,23 +228,30 @@ class GameState:
     order: tuple[int, ...] = ()
     acted: frozenset[int] = frozenset()
     is_silent: bool = True
+    """Whether all have waited so far in this round."""
     turns_left: Mapping[int, int] = field(default_factory=dict)
+    """By seat, under information lag."""
     bids: Mapping[int, int] = field(default_factory=dict)
     floors_left: int = 0
     named: frozenset[int] = frozenset()
+    """The seats that the last words named, where the floor is bid for."""
     votes: Mapping[int, int] = field(default_factory=dict)
     vote_rounds_left: int = 0
     trials: int = 0
     accused: int | None = None
     ballots: Mapping[int, Ballot] = field(default_factory=dict)
     jail_choice: int | None = None
+    """The seat that `keeper` will hold in the coming night."""
     keeper: int | None = None
     prisoner: int | None = None
+    """The seat that `keeper` holds in this night."""
     seance: Seance | None = None
     deeds: tuple[NightAction, ...] = ()
     hauntings: tuple[Haunting, ...] = ()
     had_change: bool = False
+    """Whether a player died since the last dawn."""
     quiet_cycles: int = 0
+    """The days and nights in a row without a change."""
     result: Result | None = None
 
     @property
@@ -265,12 +271,12 @@ class GameState:
 
     @property
     def is_lagged(self) -> bool:
-        """Whether the seats queue for speaking slots: each turn is a round of its own, and any of them may take it."""
+        """Whether the seats queue for speaking slots: each turn is a round that any of them may take."""
         return self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.INFORMATION_LAG
 
     @property
     def is_simultaneous(self) -> bool:
-        """Whether everybody asked in this round answers on the same view."""
+        """Whether all seats of this round answer on the same view."""
         is_talk = self.phase is Phase.DISCUSSION and self.options.discussion_mode == DiscussionMode.SIMULTANEOUS
         return is_talk or self.phase.is_simultaneous
 
@@ -282,7 +288,7 @@ class GameState:
         return tuple(seat for seat in self.order if seat not in self.acted)
 
     def has_answered(self, seat: int) -> bool:
-        """Whether `seat`, who is asked in this round, is not due any more."""
+        """Whether a seat of this round is not due any more."""
         return bool(self.acted) if self.is_lagged else seat in self.acted
 
     def answered(self, seat: int, *, is_silent: bool) -> GameState:
@@ -295,7 +301,7 @@ class GameState:
         return len(self.living) // 2 + 1
 
     def round_of(self, seat: int) -> int:
-        """Which round of its phase this is for `seat`: under information lag, which of its own turns."""
+        """The number of this round in its phase; under information lag, that of the seat's own turn."""
         if self.is_lagged and seat in self.turns_left:
             return self.options.discussion_rounds - self.turns_left[seat] + 1
         return self.round_in_phase
@@ -306,7 +312,7 @@ class GameState:
         return self._with(players=players)
 
     def _with(self, **fields: object) -> GameState:
-        # As `replace` would, in a tenth of the time: most acts of all games come through here.
+        # As `replace`, in a tenth of the time: most acts of all games come through here.
         state = object.__new__(GameState)
         state.__dict__.update(self.__dict__, **fields)
         return state

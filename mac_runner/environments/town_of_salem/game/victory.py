@@ -1,7 +1,4 @@
-"""FIXME When a game is over, and who has won it (rules, section 13).
-
-Deaths in public: how they are announced, what the living do about them, and whether they end the game.
-"""
+"""Deaths in public, the end of the game, and its winners (rules, section 13)."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ from mac_runner.environments.town_of_salem.game.state import Faction, GameState,
 from mac_runner.environments.town_of_salem.roles import ROLES, Changed
 from mac_runner.environments.town_of_salem.roles.mafia_killing import promote
 
-# Two consecutive days and nights in which nobody dies or turns end the game, counted from this day on.
+# Two consecutive days and nights without a death or a change of role end the game, counted from this day on.
 QUIET_FROM_DAY = 7
 QUIET_CYCLES_MAX = 2
 
 
 def check(state: GameState) -> Result | None:
-    """The result, if the game ends here. Asked at every dawn and after every lynch."""
+    """The result if the game ends here; called at every dawn and after every lynch."""
     living = state.living
     if not living:
         return Result(ending="draw", reason="nobody is left alive")
@@ -43,7 +40,7 @@ def check(state: GameState) -> Result | None:
 
 
 def _holds_out(living: tuple[Player, ...]) -> bool:
-    """Whether the Town has still somebody to fight and somebody who can: an armed Vigilante and a Witch."""
+    """Whether the Town still has an enemy without a group, and a member who can fight it."""
     is_opposed = any(ROLES[player.role].is_hostile_to_town for player in living)
     return is_opposed and any(ROLES[player.role].holds_out(player) for player in living)
 
@@ -58,14 +55,14 @@ def _award(one: Player, other: Player) -> str | None:
 
 
 def has_won(state: GameState, player: Player) -> bool:
-    """Whether this player is among the winners: with their group, dead or alive, or by a goal of their own."""
+    """Whether a player has won: with their group, dead or alive, or by a goal of their own."""
     winners = state.result.winners if state.result else ()
     role = ROLES[player.role]
     return role.group in winners or player.has_met_goal or role.has_won(state, player)
 
 
 def announcement(state: GameState, victim: Player) -> Event:
-    """What everybody is shown of a body; the killer's name is no part of it."""
+    """What all players see of a body; never the killer's name."""
     death = victim.death
     if death is None:
         raise ValueError(f"{victim.name} is not dead")
@@ -84,7 +81,7 @@ def announcement(state: GameState, victim: Player) -> Event:
 
 
 def after_deaths(state: GameState, fallen: Sequence[Player]) -> Changed:
-    """What the living do about deaths just announced: conversions by role, then the Mafia closes its ranks."""
+    """What follows from deaths just announced: changes of role, then promotions in the Mafia."""
     events: Events = ()
     for seat in range(len(state.players)):
         player = state.players[seat]

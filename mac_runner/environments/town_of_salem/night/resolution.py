@@ -1,12 +1,8 @@
-"""FIXME A night from dusk to dawn, step by step in the order of the rules (section 6).
+"""A night from dusk to dawn, step by step in the order of the rules (section 6).
 
-`resolve` is pure: the same state gives the same dawn, and so a night can be played again from its dusk by who wants to
-read how it went (`play_out`). Everything is gathered first and judged at the end. A action is played at the step of its
-ability, in seat order; what an ability puts off comes after the deeds of its step.
-
-Who survives a night: guards step in, attacks are compared with defences, deaths are recorded (steps 9, 10).
-
-All attacks are judged together, so that a killer who dies still kills.
+`resolve` is pure: the same state gives the same dawn, so `play_out` can show a finished night again for the record.
+Everything is gathered first and judged at the end: a killer who dies still kills. An action is played at the step of
+its ability, in seat order; what an ability puts off comes after the actions of its step.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from mac_runner.environments.town_of_salem.roles.base import Changed, NightAbili
 
 
 def resolve(state: GameState) -> Changed:
-    """Play the night's deeds and return the state at dawn: deaths recorded, one-night effects gone."""
+    """The state at dawn, with deaths recorded and one-night effects gone, and what happened."""
     night = play_out(state)
     dawn = replace(
         night.state,
@@ -59,7 +55,7 @@ def play_out(state: GameState) -> NightState:
 
 
 def _play(night: NightState, step: Step) -> None:
-    """Play the deeds of one step in seat order, spending a use of what is limited, then what was put off until now."""
+    """Play the actions of one step in seat order, spending limited uses, then what was put off until now."""
     for action in sorted(night.actions, key=lambda action: action.seat):
         ability = night.ability(action)
         if ability.step is not step or not _reaches(night, action, ability):
@@ -72,7 +68,7 @@ def _play(night: NightState, step: Step) -> None:
 
 
 def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> bool:
-    """Whether a action reaches its target: nobody's visit reaches a prisoner, and the visitor is told so."""
+    """Whether an action reaches its target: no visit reaches a prisoner, and the visitor learns so."""
     if (
         not ability.is_visit
         or ability.reaches_jail
@@ -88,7 +84,7 @@ def _reaches(night: NightState, action: NightAction, ability: NightAbility) -> b
 
 
 def _settle_orders(night: NightState) -> None:
-    """Let those who act as a team agree on who goes where. Each kind of order is settled once."""
+    """Let teams agree on their actions. Each kind of order is settled once."""
     abilities = {
         ability.verb: ability
         for action in night.actions
@@ -125,18 +121,18 @@ def judge(night: NightState) -> None:
             fatal[attack.victim].append(attack)
         else:
             night.judged.append(Judged(attack, defence, "survived"))
-            _tell_survival(night, attack)
+            _notify_survival(night, attack)
     met = {seat: _defence(night, seat) for seat in fatal}
     attacked = sorted({attack.victim for attack in attacks})
     for victim in attacked:
         for healer in night.healers[victim]:
             night.notify(healer, EventKind.PATIENT_ATTACKED, target=night.chosen_for(healer, victim))
-    # Only now: what an attack takes away still counts against every attack of the night.
+    # Only now: a defence that an attack takes away still counts against every attack of the night.
     for victim in attacked:
         night.role_of(victim).when_attacked(night, victim)
     for seat, overcome in sorted(fatal.items()):
         _overcome(night, seat, overcome, met[seat])
-    # Whoever died of one attack is not told that somebody saved them from another.
+    # A player who died of one attack does not learn of being saved from another.
     night.events = [event for event in night.events if not (event.kind is EventKind.ATTACKED and _is_to(event, night))]
 
 
@@ -150,7 +146,7 @@ def _can_reach(night: NightState, attack: Attack) -> bool:
 
 
 def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
-    """Re-address direct attacks on the guarded to their guards, each of whom meets one and strikes back."""
+    """Redirect direct attacks on the guarded to their guards; each guard meets one and strikes back."""
     guards = {victim: sorted(guards, key=lambda guard: guard.seat) for victim, guards in night.guards.items()}
     met: list[Attack] = []
     for attack in sorted(attacks, key=lambda attack: (attack.cause.guard_order, attack.attacker)):
@@ -164,31 +160,24 @@ def _step_in(night: NightState, attacks: list[Attack]) -> list[Attack]:
         night.notify(attack.victim, EventKind.ATTACKED, saved_by=with_article(role.name))
         if guard.seat in night.living:
             met.append(replace(attack, victim=guard.seat, cause=guard.falls_by, instead=None))
-        counter = Attack(
-            attacker=guard.seat, victim=attack.attacker, level=role.attack, cause=guard.strikes_by, is_direct=False
-        )
+        counter = Attack(guard.seat, attack.attacker, role.attack, guard.strikes_by, is_direct=False)
         if _can_reach(night, counter):
             met.append(counter)
     return met
 
 
-def _own_defence(night: NightState, seat: int) -> Level:
-    role = night.role_of(seat)
-    return role.defence if role.defence_now is None else role.defence_now(night.player(seat))
-
-
 def _defence(night: NightState, seat: int) -> Level:
+    role = night.role_of(seat)
+    own = role.defence if role.defence_now is None else role.defence_now(night.player(seat))
     healed = Level.POWERFUL if night.healers[seat] else Level.NONE
-    return max(_own_defence(night, seat), night.defences.get(seat, Level.NONE), healed)
+    return max(own, night.defences.get(seat, Level.NONE), healed)
 
 
-def _tell_survival(night: NightState, attack: Attack) -> None:
-    role = night.role_of(attack.victim)
+def _notify_survival(night: NightState, attack: Attack) -> None:
     healers = night.healers[attack.victim]
-    is_healed = bool(healers)
     saved_by = with_article(night.role_of(healers[0]).name) if healers else "your own defence"
     night.notify(attack.victim, EventKind.ATTACKED, saved_by=saved_by)
-    if attack.attacker != attack.victim and (is_healed or not role.is_defence_secret):
+    if attack.attacker != attack.victim and (healers or not night.role_of(attack.victim).is_defence_secret):
         chosen = night.chosen_for(attack.attacker, attack.victim)
         night.notify(attack.attacker, EventKind.DEFENCE_TOO_STRONG, target=chosen)
 
@@ -204,7 +193,7 @@ def _overcome(night: NightState, seat: int, attacks: list[Attack], defence: Leve
                 attack.instead()
         return
     night.fatal[seat] = deadly
-    # Who has changed roles keeps the note, and may hold a role now that leaves none.
+    # A player who changed roles keeps the note, and may hold a role now that leaves none.
     killers = (attack.attacker for attack in deadly if night.role_of(attack.attacker).leaves_notes)
     notes = (night.player(killer).death_note for killer in killers)
     posed_as = night.disguises.get(seat)

@@ -1,16 +1,13 @@
-"""FIXME Everything players said and left written, with who it really was: chats and wills do not always tell.
+"""What players claimed, aloud or in writing, and whether it was true when they said it.
 
-What players claimed, and whether it was so.
-
-The rule of the verdict, by what is claimed, at the moment it was said:
+The verdict depends on what is claimed:
 
 - a role of one's own: true if the speaker holds it (`I was …`: or has held it), else false;
-- a result: true if the speaker was told exactly that of that player; false if nothing was told of them or what was told
-  contradicts it; undecidable if what was told is of another kind, from which it may have been concluded;
-- that somebody holds a role, is of the Mafia or of the Town, or is not: by the role they hold;
-- any other accusation or defence (`suspicious`, `innocent`, `lynch them`): by whether their role opposes the Town: of
-  the Mafia, a Vampire, a neutral killer, a Witch. Undecidable for those who neither belong to the Town nor
-  oppose it.
+- a result: true if the speaker learned exactly that of that player; false if they learned nothing of them or something
+  that contradicts it; undecidable if they learned something of another kind that may have led to the claim;
+- that a player holds a role, is of the Mafia or of the Town, or is not: by the role they hold;
+- any other accusation or defence (`suspicious`, `innocent`, `lynch them`): by whether their role opposes the Town
+  (`opposes_town`); undecidable for roles that neither belong to the Town nor oppose it.
 """
 
 from __future__ import annotations
@@ -27,13 +24,24 @@ from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import Faction, Phase
 from mac_runner.environments.town_of_salem.night.state import NightState
-from mac_runner.environments.town_of_salem.record.role_history import Lives
-from mac_runner.environments.town_of_salem.roles import ROLES, Role, follows_roles
+from mac_runner.environments.town_of_salem.record.nights import night_of_death
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
+from mac_runner.environments.town_of_salem.roles import (
+    A_VAMPIRE,
+    MAFIA_MEMBER,
+    NOT_A_VAMPIRE,
+    NOT_SUSPICIOUS,
+    ROLES,
+    SUSPICIOUS,
+    Role,
+    follows_roles,
+    visitors_in,
+)
 from mac_runner.types import JsonObject, JsonValue
 
 
 class Said(NamedTuple):
-    """An act, and the place in the list of events at which what it brought about begins."""
+    """An act, and the place in the list of events where its own events begin."""
 
     act: Act
     moment: int
@@ -41,21 +49,21 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """Words of one player. `event` is the place of the event that holds them, in which they are found.
-
-    `channel` is public, whisper, the name of a night channel, will or death note.
-    """
+    """Words of one player."""
 
     event: int
+    """The place of the event that holds them."""
     day: int
     phase: Phase
     player: str
+    """The real speaker or writer; chats and wills may go by another name."""
     channel: str
+    """public, whisper, the name of a night channel, will or death note."""
     text: str
 
 
 def spoken(said: Iterable[Said], events: Sequence[Event], names: Sequence[str]) -> Iterator[Utterance]:
-    """What was said aloud, whispered and said in the chats of the night."""
+    """The words that players said aloud, in whispers and in the chats of the night."""
     for act, moment in said:
         if act.verb not in ("speak", "whisper"):
             continue
@@ -78,16 +86,14 @@ def _channel(event: Event) -> str:
 
 
 def written(events: Sequence[Event], nights: Mapping[int, NightState], names: Sequence[str]) -> Iterator[Utterance]:
-    """What was read out of wills and death notes, by who wrote it: a forged will is its Forger's."""
+    """The wills and death notes that were read out, by their writers: a forged will is its forger's."""
     for place, event in enumerate(events):
         if event.kind is not EventKind.DEATH:
             continue
         seat = names.index(event.text("player"))
-        is_lynch = event.data["causes"] == ["lynch"]
-        night = None if is_lynch else nights.get(event.day - 1)
-        notes = event.data["death_notes"] if isinstance(event.data["death_notes"], list) else []
+        night = night_of_death(event, nights)
         left = [("will", event.text("will"), _will_writer(night, seat))]
-        left += [("death note", str(note), _note_writer(night, seat, str(note))) for note in notes]
+        left += [("death note", note, _note_writer(night, seat, note)) for note in event.names("death_notes")]
         for channel, text, writer in left:
             if text:
                 yield Utterance(
@@ -130,14 +136,14 @@ _BEFELL: Mapping[Says, tuple[EventKind, ...]] = MappingProxyType(
 )
 
 
-def claims_told(utterances: Iterable[Utterance], players: tuple[str, ...], lives: Lives) -> list[JsonValue]:
-    """Every claim in the order in which they were made, each with where it stands and its verdict."""
+def claim_rows(utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory) -> list[JsonValue]:
+    """Every claim in order, with its place in the words and its verdict."""
     ordered = sorted(utterances, key=lambda utterance: utterance.event)
-    return [_told(claim, said, lives) for said in ordered for claim in extract(said.text, players)]
+    return [_row(claim, said, history) for said in ordered for claim in extract(said.text, players)]
 
 
-def _told(claim: Claim, said: Utterance, lives: Lives) -> JsonObject:
-    told: JsonObject = {
+def _row(claim: Claim, said: Utterance, history: RoleHistory) -> JsonObject:
+    row: JsonObject = {
         "event": said.event,
         "day": said.day,
         "phase": said.phase.value,
@@ -148,20 +154,20 @@ def _told(claim: Claim, said: Utterance, lives: Lives) -> JsonObject:
         "says": claim.says.value,
     }
     if claim.roles:
-        told["roles"] = list(claim.roles)
+        row["roles"] = list(claim.roles)
     if claim.says is Says.VISITED_BY:
-        told["names"] = list(claim.names)
-    return {**told, "start": claim.start, "end": claim.end, "verdict": _VERDICTS[verdict(claim, said, lives)]}
+        row["names"] = list(claim.names)
+    return {**row, "start": claim.start, "end": claim.end, "verdict": _VERDICTS[verdict(claim, said, history)]}
 
 
-def verdict(claim: Claim, said: Utterance, lives: Lives) -> bool | None:
+def verdict(claim: Claim, said: Utterance, history: RoleHistory) -> bool | None:
     """Whether a claim was true when it was made; None when that cannot be decided."""
     if claim.kind is ClaimKind.RESULT:
-        return _is_result(claim, said, lives)
-    role = lives.role_at(claim.about or said.player, said.event)
+        return _is_result(claim, said, history)
+    role = history.role_at(claim.about or said.player, said.event)
     match claim.says:
         case Says.WAS_ROLE:
-            return claim.roles[0] in lives.roles_until(said.player, said.event)
+            return claim.roles[0] in history.roles_until(said.player, said.event)
         case Says.ROLE:
             return role.name in claim.roles
         case Says.MAFIA | Says.NOT_MAFIA:
@@ -174,80 +180,77 @@ def verdict(claim: Claim, said: Utterance, lives: Lives) -> bool | None:
 
 
 def opposes_town(role: Role) -> bool | None:
-    """Whether a role can only win without the Town; None for those who neither belong to it nor oppose it."""
+    """Whether a role can only win without the Town; None for roles that neither belong to it nor oppose it."""
     if role.faction is Faction.TOWN:
         return False
     return True if role.group is not None or role.is_hostile_to_town else None
 
 
-def _is_result(claim: Claim, said: Utterance, lives: Lives) -> bool | None:
-    learned = lives.learned(said.player, said.event)
+def _is_result(claim: Claim, said: Utterance, history: RoleHistory) -> bool | None:
+    learned = history.learned(said.player, said.event)
     if not claim.about:
         return any(event.kind in _BEFELL.get(claim.says, ()) for event in learned)
-    about = [event for event in learned if _tells_of(event, claim.about)]
+    about = [event for event in learned if _mentions(event, claim.about)]
     answers = [_answers(claim, event) for event in about]
     if True in answers:
         return True
     return None if None in answers else False
 
 
-def _tells_of(event: Event, name: str) -> bool:
-    """Whether a seat learned anything of `name` from an event."""
+def _mentions(event: Event, name: str) -> bool:
+    """Whether an event mentions a player."""
     return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(value)) for value in event.data.values())
 
 
 def _answers(claim: Claim, event: Event) -> bool | None:
-    """Whether one thing that was told says what is claimed, contradicts it, or neither (None)."""
+    """Whether one thing learned confirms the claim, contradicts it, or neither (None)."""
     data, says = event.data, claim.says
     match event.kind:
         case EventKind.PATIENT_ATTACKED:
             return True if says is Says.ATTACKED else None
         case EventKind.BUGGED:
-            kinds = {kind.value for kind in _BEFELL.get(says, ())}
-            return True if data["happened"] in kinds else None
+            return True if data["happened"] in _BEFELL.get(says, ()) else None
         case EventKind.MAFIA_VISITS:
             return True if says is Says.VISITED_BY_MAFIA else None
         case EventKind.CLEANED:
             return claim.roles == (data["role"],) if says is Says.ROLES else None
         case EventKind.RESULT if data["about"] == claim.about:
-            return _is_finding(claim, str(data["finding"]))
+            return _is_finding(claim, event.text("finding"))
         case _:
             return None
 
 
 @follows_roles
 @cache
-def _sheriffs() -> frozenset[str]:
-    """What a Sheriff finds of somebody suspicious."""
+def _suspicions() -> frozenset[str]:
+    """The findings of a role that looks for suspicious players."""
     named = (f"a {role.name.lower()}" for role in ROLES.values() if role.suspicious_when is not None)
-    return frozenset({"suspicious", "a member of the mafia", *named})
+    return frozenset({SUSPICIOUS, MAFIA_MEMBER, *named})
 
 
 def _is_finding(claim: Claim, finding: str) -> bool | None:
-    is_sheriffs = finding in _sheriffs() or finding == "not suspicious"
-    is_visits = finding.startswith("visited by ")
+    is_suspicion = finding in _suspicions() or finding == NOT_SUSPICIOUS
+    visitors = visitors_in(finding)
     match claim.says:
-        case Says.SUSPICIOUS | Says.NOT_SUSPICIOUS if is_sheriffs:
-            return (finding in _sheriffs()) == (claim.says is Says.SUSPICIOUS)
-        case Says.MAFIA if is_sheriffs:
-            return True if finding == "a member of the mafia" else None if finding == "suspicious" else False
-        case Says.VAMPIRE | Says.NOT_VAMPIRE if finding in ("a Vampire", "not a Vampire"):
-            return finding == f"{'a' if claim.says is Says.VAMPIRE else 'not a'} Vampire"
-        case Says.VISITED_BY if is_visits:
-            seen = set(finding.removeprefix("visited by ").split(" and ")) - {"nobody"}
-            return set(claim.names) <= seen if claim.names else not seen
-        case Says.ROLES if not is_sheriffs and not is_visits and finding != "not a Vampire":
+        case Says.SUSPICIOUS | Says.NOT_SUSPICIOUS if is_suspicion:
+            return (finding in _suspicions()) == (claim.says is Says.SUSPICIOUS)
+        case Says.MAFIA if is_suspicion:
+            return True if finding == MAFIA_MEMBER else None if finding == SUSPICIOUS else False
+        case Says.VAMPIRE | Says.NOT_VAMPIRE if finding in (A_VAMPIRE, NOT_A_VAMPIRE):
+            return (finding == A_VAMPIRE) == (claim.says is Says.VAMPIRE)
+        case Says.VISITED_BY if visitors is not None:
+            return set(claim.names) <= set(visitors) if claim.names else not visitors
+        case Says.ROLES if not is_suspicion and visitors is None and finding != NOT_A_VAMPIRE:
             return _is_list(set(claim.roles), finding)
         case _:
             return None
 
 
 def _is_list(claimed: set[str], finding: str) -> bool | None:
-    """Whether the roles claimed are those that were named; who says less than they know may be right."""
-    named = {role.name for role in ROLES.values() if re.search(rf"\b{role.name}\b", finding)}
-    if "Vampire Hunter" in named:
-        # One word of the two is a role as well; no list has both.
-        named.discard("Vampire")
+    """Whether the roles claimed are those of the finding; a claim of only some of them may be right."""
+    # Longer names go first: one role's name may be part of another's.
+    names = "|".join(sorted((role.name for role in ROLES.values()), key=len, reverse=True))
+    named = set(re.findall(rf"\b(?:{names})\b", finding))
     if claimed == named:
         return True
     return None if claimed < named else False

@@ -1,6 +1,7 @@
-"""FIXME Trials as a table: whose votes made them, who judged how, and what came of them.
+"""What a finished game leaves behind: the outcome for statistics, and the record for readers of its transcript.
 
-What a finished game says for itself: the outcome for the statistics, the record for whoever reads a transcript.
+The record knows more than any player did, the truth about claims and nights included. Nothing that decides, prompts
+or plays imports this folder.
 """
 
 from __future__ import annotations
@@ -13,62 +14,18 @@ from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import GameState, Player
 from mac_runner.environments.town_of_salem.game.victory import has_won
 from mac_runner.environments.town_of_salem.night.resolution import play_out
-from mac_runner.environments.town_of_salem.record.claim_verdicts import Said, claims_told, spoken, written
-from mac_runner.environments.town_of_salem.record.nights import deaths_told, night_told
-from mac_runner.environments.town_of_salem.record.role_history import Lives
+from mac_runner.environments.town_of_salem.record.claim_verdicts import Said, claim_rows, spoken, written
+from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.turn_taking import Span
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog
 from mac_runner.environments.town_of_salem.view.narration import sentence, stamp
 from mac_runner.types import JsonObject, JsonValue, Task
 
 
-def trials_told(events: Iterable[Event]) -> list[JsonValue]:
-    """Every trial, in order.
-
-    `votes` are the votes that stood for the accused when the trial opened, each with its place in the order in which
-    they were given. A trial that came to no verdict, because the game was stopped, has the verdict None.
-    """
-    found: list[JsonObject] = []
-    standing: dict[str, str] = {}
-    for event in events:
-        data = event.data
-        match event.kind:
-            case EventKind.VOTING_START:
-                standing = {}
-            case EventKind.VOTE:
-                # A changed vote is a new one.
-                standing.pop(str(data["player"]), None)
-                standing[str(data["player"])] = str(data["target"])
-            case EventKind.UNVOTE:
-                standing.pop(str(data["player"]), None)
-            case EventKind.TRIAL:
-                found.append({"day": event.day, "accused": data["accused"], "votes": _votes(standing, data), **_OPEN})
-                standing = {}
-            case EventKind.BALLOTS:
-                found[-1] |= data
-            case EventKind.VERDICT:
-                found[-1]["verdict"] = "guilty" if data["is_guilty"] else "innocent"
-            case _:
-                pass
-    return list[JsonValue](found)
-
-
-_OPEN: JsonObject = {"guilty": [], "innocent": [], "abstain": [], "verdict": None}
-
-
-def _votes(standing: dict[str, str], data: JsonObject) -> list[JsonValue]:
-    voters = [voter for voter, target in standing.items() if target == data["accused"]]
-    return [{"voter": voter, "order": order} for order, voter in enumerate(voters, start=1)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActRecord:
-    """One act as it was made, for the transcript: the ground truth that no player sees.
-
-    `moment` is how many events there had been before it; `span` is set under information lag. A lapsed act was legal
-    when it was chosen and not any more when it was its turn to happen, for the reason `lapsed`; the player waited
-    instead.
-    """
+    """One act as it was made: the ground truth that no player sees."""
 
     day: int
     phase: str
@@ -76,8 +33,11 @@ class ActRecord:
     act: Act
     is_default: bool
     moment: int
+    """How many events there were before it."""
     lapsed: str = ""
+    """Why an act that was legal when chosen could not happen any more; its player waited instead."""
     span: Span | None = None
+    """Under information lag, from when to when its turn ran."""
 
     @property
     def legality(self) -> str:
@@ -87,7 +47,7 @@ class ActRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A reply that could not be used, and why: no act, several, one that was not legal. `turn` finds its words."""
+    """A reply that could not be used, and why; `turn` is the key to its words."""
 
     day: int
     phase: str
@@ -98,7 +58,7 @@ class Refusal:
 
 
 def outcome_of(state: GameState, task: Task) -> JsonObject:
-    """How the game ended, and for each player what they were, whether they won and what became of them."""
+    """How the game ended, and each player's roles, success and fate."""
     result = state.result
     if result is None:
         raise ValueError("the game is not over")
@@ -136,14 +96,14 @@ def record_of(
     acts: Sequence[ActRecord | Refusal],
     dusks: Iterable[GameState],
 ) -> JsonObject:
-    """The game for a reader: who was what, all that happened and was done, and the truth about it.
+    """The game for a reader: the cast, all events and acts, and the truth about them.
 
-    `dusks` are the states in which a night was about to be resolved: each is played once more, to tell how.
+    `dusks` are the states in which a night was about to be resolved; each is resolved once more, to record how.
     """
     names = [player.name for player in state.players]
     nights = [(dusk, play_out(dusk)) for dusk in dusks]
     by_day = {dusk.day: night for dusk, night in nights}
-    lives = Lives(log.events, state.players)
+    history = RoleHistory(log.events, state.players)
     said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
     utterances = (*spoken(said, log.events, names), *written(log.events, by_day, names))
     return {
@@ -152,11 +112,11 @@ def record_of(
         "cast": [_cast(state, player, log, task) for player in state.players],
         "events": [_event(event, names) for event in log.events],
         "acts": [_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
-        "nights": [night_told(dusk, night) for dusk, night in nights],
-        "trials": trials_told(log.events),
-        "deaths": deaths_told(log.events, by_day, lives, names),
-        "role_changes": lives.changes(),
-        "claims": claims_told(utterances, tuple(names), lives),
+        "nights": [night_row(dusk, night) for dusk, night in nights],
+        "trials": trial_rows(log.events),
+        "deaths": death_rows(log.events, by_day, history, names),
+        "role_changes": history.changes(),
+        "claims": claim_rows(utterances, tuple(names), history),
     }
 
 
@@ -190,7 +150,7 @@ def _event(event: Event, names: list[str]) -> JsonObject:
 
 def _act(record: ActRecord, names: list[str]) -> JsonObject:
     act = record.act
-    told: JsonObject = {
+    row: JsonObject = {
         "day": record.day,
         "phase": record.phase,
         "round": record.round,
@@ -201,15 +161,15 @@ def _act(record: ActRecord, names: list[str]) -> JsonObject:
         "legality": record.legality,
     }
     if act.text:
-        told["text"] = act.text
+        row["text"] = act.text
     if act.choice:
-        told["choice"] = act.choice
+        row["choice"] = act.choice
     if record.lapsed:
-        told["is_lapsed"] = True
-        told["reason"] = record.lapsed
+        row["is_lapsed"] = True
+        row["reason"] = record.lapsed
     if record.span is not None:
-        told["simulated"] = {"started_ms": record.span.started_ms, "ended_ms": record.span.ended_ms}
-    return told
+        row["simulated"] = {"started_ms": record.span.started_ms, "ended_ms": record.span.ended_ms}
+    return row
 
 
 def _refused(refusal: Refusal, names: list[str]) -> JsonObject:
@@ -225,3 +185,42 @@ def _refused(refusal: Refusal, names: list[str]) -> JsonObject:
         "reason": refusal.reason,
         "turn": refusal.turn,
     }
+
+
+def trial_rows(events: Iterable[Event]) -> list[JsonValue]:
+    """Every trial, in order.
+
+    `votes` are the votes on the accused when the trial opened, each with its place in the order of voting. The verdict
+    is None when the game was stopped before there was one.
+    """
+    found: list[JsonObject] = []
+    standing: dict[str, str] = {}
+    for event in events:
+        data = event.data
+        match event.kind:
+            case EventKind.VOTING_START:
+                standing = {}
+            case EventKind.VOTE:
+                # A changed vote is a new one.
+                standing.pop(event.text("player"), None)
+                standing[event.text("player")] = event.text("target")
+            case EventKind.UNVOTE:
+                standing.pop(event.text("player"), None)
+            case EventKind.TRIAL:
+                found.append({"day": event.day, "accused": data["accused"], "votes": _votes(standing, data), **_OPEN})
+                standing = {}
+            case EventKind.BALLOTS:
+                found[-1] |= data
+            case EventKind.VERDICT:
+                found[-1]["verdict"] = "guilty" if data["is_guilty"] else "innocent"
+            case _:
+                pass
+    return list[JsonValue](found)
+
+
+_OPEN: JsonObject = {"guilty": [], "innocent": [], "abstain": [], "verdict": None}
+
+
+def _votes(standing: dict[str, str], data: JsonObject) -> list[JsonValue]:
+    voters = [voter for voter, target in standing.items() if target == data["accused"]]
+    return [{"voter": voter, "order": order} for order, voter in enumerate(voters, start=1)]

@@ -1,9 +1,7 @@
-"""FIXME One night as it was resolved: what was chosen, what became of it, and why.
+"""Nights and deaths as they were resolved: what was chosen, what became of it, and who killed.
 
-Read off the pad of the night (`night.play_out`). Its length is bounded by the seats: one action each, and no more attacks
-and notes than deeds can meet deeds.
-
-Deaths with who brought them about, which no player is told.
+It is read from the state of the resolved night (`play_out`). Its length is bounded by the seats: one action each, and
+no more attacks and notes than pairs of actions.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import LYNCH, GameState, NightAction
 from mac_runner.environments.town_of_salem.night.state import Judged, NightState, Note
-from mac_runner.environments.town_of_salem.record.role_history import Lives
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.types import JsonObject, JsonValue
 
@@ -29,7 +27,7 @@ _FINDINGS = frozenset(
 )
 
 
-def night_told(dusk: GameState, night: NightState) -> JsonObject:
+def night_row(dusk: GameState, night: NightState) -> JsonObject:
     """The trace of the night that `dusk` led into."""
     names = [player.name for player in dusk.players]
     jail: JsonValue = None
@@ -39,7 +37,11 @@ def night_told(dusk: GameState, night: NightState) -> JsonObject:
         "day": dusk.day,
         "jail": jail,
         "deeds": [
-            {"player": names[action.seat], "role": _role(dusk, action.seat), **_deed(action, names)}
+            {
+                "player": names[action.seat],
+                "role": ROLES[dusk.players[action.seat].role].name,
+                **_action(action, names),
+            }
             for action in dusk.deeds
         ],
         "changes": [_change(note, names) for note in night.notes],
@@ -52,13 +54,9 @@ def night_told(dusk: GameState, night: NightState) -> JsonObject:
     }
 
 
-def _role(dusk: GameState, seat: int) -> str:
-    return ROLES[dusk.players[seat].role].name
-
-
-def _deed(action: NightAction, names: list[str]) -> JsonObject:
-    told: JsonObject = {"act": action.verb, "targets": [names[target] for target in action.targets]}
-    return {**told, "text": action.text} if action.text else told
+def _action(action: NightAction, names: list[str]) -> JsonObject:
+    row: JsonObject = {"act": action.verb, "targets": [names[target] for target in action.targets]}
+    return {**row, "text": action.text} if action.text else row
 
 
 def _change(note: Note, names: list[str]) -> JsonObject:
@@ -66,8 +64,8 @@ def _change(note: Note, names: list[str]) -> JsonObject:
         "how": note.how,
         "players": [names[seat] for seat in note.seats],
         "by": None if note.by is None else names[note.by],
-        "was": None if note.was is None else _deed(note.was, names),
-        "now": None if note.now is None else _deed(note.now, names),
+        "was": None if note.was is None else _action(note.was, names),
+        "now": None if note.now is None else _action(note.now, names),
     }
 
 
@@ -108,33 +106,38 @@ def _findings(night: NightState, names: list[str]) -> Iterator[JsonObject]:
                 yield {"player": names[seat], "kind": event.kind.value, "data": event.data}
 
 
-def deaths_told(
-    events: Iterable[Event], nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
+def night_of_death(event: Event, nights: Mapping[int, NightState]) -> NightState | None:
+    """The night in which the player of a death event died; None for a lynch."""
+    return None if event.data["causes"] == [LYNCH.name] else nights.get(event.day - 1)
+
+
+def death_rows(
+    events: Iterable[Event], nights: Mapping[int, NightState], history: RoleHistory, names: Sequence[str]
 ) -> list[JsonValue]:
-    """Every death in order; of a lynch there are no killers, the trial says who voted and judged.
+    """Every death in order; a lynch has no killers, its trial has the votes and ballots.
 
     `day` is that of the lynch, or of the night.
     """
     return [
-        _death(moment, event, nights, lives, names)
+        _death(moment, event, nights, history, names)
         for moment, event in enumerate(events)
         if event.kind is EventKind.DEATH
     ]
 
 
 def _death(
-    moment: int, event: Event, nights: Mapping[int, NightState], lives: Lives, names: Sequence[str]
+    moment: int, event: Event, nights: Mapping[int, NightState], history: RoleHistory, names: Sequence[str]
 ) -> JsonObject:
     name, causes = event.text("player"), event.data["causes"]
+    night = night_of_death(event, nights)
     is_lynch = causes == [LYNCH.name]
-    night = None if is_lynch else nights.get(event.day - 1)
     attacks = [] if night is None else night.fatal.get(names.index(name), [])
     shown = event.data["role"]
     return {
         "day": event.day if is_lynch else event.day - 1,
         "at": "day" if is_lynch else "night",
         "player": name,
-        "role": ROLES[lives.role_at(name, moment).id].name,
+        "role": ROLES[history.role_at(name, moment).id].name,
         "role_shown": None if shown == UNKNOWN_ROLE else shown,
         "causes": causes,
         "killers": [*dict.fromkeys(names[attack.attacker] for attack in attacks)],

@@ -1,6 +1,6 @@
-"""Who held which role when, and what each seat had learned by then; read off the events of the game.
+"""Which player held which role when, and what each had learned by then; read from the game's events.
 
-A moment is a place in the list of events: what counts is what had happened before it.
+A moment is a place in the list of events; it follows all events before that place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import Player
-from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.types import JsonObject, JsonValue
 
 LEARNED = frozenset(
@@ -33,7 +33,7 @@ LEARNED = frozenset(
         EventKind.JAILING,
     }
 )
-"""Kinds of events in which a seat learns something of others, or of what befell it."""
+"""Events in which a seat learns something of others, or of what befell it."""
 
 
 class _Held(NamedTuple):
@@ -42,14 +42,14 @@ class _Held(NamedTuple):
     event: Event
 
 
-class Lives:
+class RoleHistory:
     """The roles a game's players held, and the findings they received."""
 
     def __init__(self, events: Sequence[Event], players: Sequence[Player]) -> None:
         self._dealt = {player.name: player.dealt for player in players}
         self._held: dict[str, list[_Held]] = {player.name: [] for player in players}
         self._learned: dict[str, list[tuple[int, Event]]] = {player.name: [] for player in players}
-        self._remembering: set[tuple[str, int]] = set()
+        self._actions: dict[tuple[str, int], str] = {}
         names = [player.name for player in players]
         for moment, event in enumerate(events):
             for seat in event.audience or ():
@@ -60,8 +60,8 @@ class Lives:
             self._held[name].append(_Held(moment, event.text("role"), event))
         elif event.kind in LEARNED:
             self._learned[name].append((moment, event))
-        elif event.kind is EventKind.ACTION_CHOSEN and event.data["verb"] == "remember":
-            self._remembering.add((name, event.day))
+        elif event.kind is EventKind.ACTION_CHOSEN:
+            self._actions[name, event.day] = event.text("verb")
 
     def role_at(self, name: str, moment: int) -> Role:
         """The role a player held at a moment."""
@@ -77,7 +77,7 @@ class Lives:
         return [event for since, event in self._learned[name] if since < moment]
 
     def changes(self) -> list[JsonValue]:
-        """Every change of role in the order of the game: who became what, when and why."""
+        """Every change of role in order: the player, both roles, when and why."""
         found: list[tuple[int, JsonObject]] = []
         for name, held in self._held.items():
             before = ROLES[self._dealt[name]].name
@@ -100,14 +100,9 @@ class Lives:
     def _why(self, name: str, before: str, now: _Held) -> str:
         if now.event.kind is EventKind.ROLE_CARD:
             return "there was no target to be had"
-        if before == "Amnesiac" and (name, now.event.day) in self._remembering:
-            return "remembered"
-        match before, now.role:
-            case _, "Vampire":
-                return "bitten by a Vampire"
-            case "Executioner", "Jester":
-                return "the target died in another way than by a lynch"
-            case "Vampire Hunter", "Vigilante":
-                return "no Vampire was left"
-            case _:
-                return "promoted by the Mafia"
+        old, new = ROLES[before.lower()], ROLES[now.role.lower()]
+        verb = self._actions.get((name, now.event.day))
+        chosen = (
+            ability.becomes for ability in old.abilities if isinstance(ability, NightAbility) and ability.verb == verb
+        )
+        return next(chosen, "") or new.turns_others or old.may_become.get(new.id, "unknown")

@@ -278,6 +278,8 @@ class Role:
     """How much the Town would miss it, and killers want it dead, against 1 for most."""
     team_rank: int = 0
     """The highest rank of a team says who is killed."""
+    finds_suspicion: bool = False
+    """Whether `suspicious` and `not suspicious` are its results, also without saying so."""
     is_informed: bool = False
     """Whether its word about others has a source."""
     is_risky_claim: bool = False

@@ -143,6 +143,7 @@ def _is_suspicious(night: NightState, role: Role) -> bool:
 
 SHERIFF = _role(
     name="Sheriff",
+    finds_suspicion=True,
     card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
     "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
     "Werewolf on a full moon.",
