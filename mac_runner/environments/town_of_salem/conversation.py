@@ -78,7 +78,7 @@ class Game:
 
     @property
     def outcome(self) -> JsonObject | None:
-        """None while the game goes on, then how it ended and for whom."""
+        """None while the game goes on, then its ending and how each player fared."""
         return None if self._game.state.result is None else outcome_of(self._game.state, self._task)
 
     @property

@@ -183,12 +183,12 @@ class Seat:
         hidden = [role.worth for role in map(role_named, self.beliefs.unclaimed) if role is not None and role.hides]
         if role is None and name in silent and hidden:
             weight += (max(hidden) - weight) / len(silent)
-        # The Town may lynch by itself those whom it doubts.
+        # The Town may lynch by itself those it doubts.
         doubt = max(0.0, self.beliefs.suspicion.get(name, 0.0))
         return weight / (1.0 + doubt)
 
     def _survivors(self) -> set[str]:
-        """The living whom this seat tried to kill last night, and those ever too strong for it."""
+        """The players this seat tried to kill last night, and those ever too strong for it."""
         found: set[str] = set()
         for event in self.view.private:
             if event.kind is EventKind.DEFENCE_TOO_STRONG:
@@ -198,7 +198,7 @@ class Seat:
         return found
 
     def agreed_victim(self) -> str | None:
-        """The one its team spoke of killing tonight: the last word of its leader, else of anybody."""
+        """The one its team spoke of killing tonight: the last word of its leader, else of any member."""
         said = [
             (event.text("player"), takes)
             for event in self.view.private

@@ -1,7 +1,7 @@
 """What players say in free text, read by rules: claims about themselves and each other.
 
-One extractor for everybody who has to understand speech: the short form of past days, the record, the scripted
-players. It knows names and role words and nothing of the game, so it cannot say whether a claim is true.
+Shortened days, the record and the scripted players all read speech with this one extractor. It knows names and role
+words, but nothing of the game, so it cannot say whether a claim is true.
 """
 
 from __future__ import annotations

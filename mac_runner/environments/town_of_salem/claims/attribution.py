@@ -1,7 +1,7 @@
-"""Whose words they are: of a text, what its speaker says in earnest, with the rest blanked out.
+"""What the speaker of a text says in earnest, with the rest blanked out.
 
 Quotations, the reported words of others, questions and what is said under a condition are blanked character by
-character, so places in the result are places in the text. All of it works on marked text.
+character, so a place in the result is a place in the text. All of it works on marked text (`vocabulary`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mac_runner.environments.town_of_salem.claims.vocabulary import BLANK, NAME,
 # Quotes around all of it are the writer's habit, and quotes around a word or two are stress.
 _QUOTE = re.compile(r'"[^"]*"')
 _STRESSED = re.compile(r'"\s*[\w\' -]{1,20}"')
-# How a sentence begins that goes on with what was found of the one just named.
+# The beginning of a sentence that goes on about the one just named.
 CONTINUING = r"(?:he|she|they|both|the result|results?|it|my result|came|turns? out|nobody|no one)\b"
 _GOES_ON = re.compile(rf"\s*{CONTINUING}", re.I)
 _END = re.compile(r"[.!?;\n]+")
@@ -25,7 +25,7 @@ _ASKING = (
 )
 _QUESTION_TAIL = re.compile(rf"(?:,|:|\s[-–—])\s*(?:(?:and|so|but|or)\s+)?(?={_ASKING})", re.I)
 _STARTS_ASKING = re.compile(rf"\s*(?:(?:and|so|but|or|well|ok|okay)\b,?\s+)*{_ASKING}", re.I)
-# A list of roles after `could be` is how an Investigator's result is told.
+# A list of roles after `could be` is a result, not a condition.
 _CONDITION = re.compile(
     r"\b(?:if|unless|suppose|supposing|assuming|assume|imagine|pretend\w*|whether|hypothetically|maybe|perhaps|"
     r"possibly|wish|lest|in case"
@@ -54,9 +54,9 @@ _SOMEBODY = (
     rf"|none of you|one of you|the (?:town|mafia|others|will|note|dead|deceased|accused)|(?:the|our|an?) {ROLE}"
     r"|(?:his|her|their) (?:will|note|words))"
 )
-_HEARSAY = r"\b(?:I(?: have|'ve)? (?:heard|hear|was told|read)|according to|rumou?r has it|supposedly|allegedly)\b"
-# Somebody else who says, thinks or votes; what follows is theirs.
-_REPORTED = re.compile(rf"{_HEARSAY}|(?<![\w-]){_SOMEBODY}\s+{_HELPING}{_SAYING}\b", re.I)
+_RUMOUR = r"\b(?:I(?: have|'ve)? (?:heard|hear|was told|read)|according to|rumou?r has it|supposedly|allegedly)\b"
+# Another player who says, thinks or votes: what follows is theirs.
+_REPORTED = re.compile(rf"{_RUMOUR}|(?<![\w-]){_SOMEBODY}\s+{_HELPING}{_SAYING}\b", re.I)
 
 
 class Sentence(NamedTuple):
@@ -121,7 +121,7 @@ def _own(start: int, said: str) -> Sentence:
 
 
 def _without_question(sentence: str) -> str:
-    """What is stated before it is asked: `I am the Doctor, why would I lie?`"""
+    """The statement before a question: `I am the Doctor, why would I lie?`"""
     tail = _QUESTION_TAIL.search(sentence)
     if tail is None or _STARTS_ASKING.match(sentence):
         return BLANK * len(sentence)
@@ -129,7 +129,7 @@ def _without_question(sentence: str) -> str:
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """The parts of a sentence in which somebody else's voice ends: a `but` turns back to the speaker."""
+    """The parts of a sentence; a `but` turns from the words of others back to the speaker."""
     start = 0
     for turn in _TURN.finditer(sentence):
         yield sentence[start : turn.start()]
@@ -152,7 +152,7 @@ _AGAIN = re.compile(r",\s*(?:and\s+|so\s+|while\s+)(?=I\b(?!(?:\s+\w+){0,2}\s+(?
 
 
 def _back_to_oneself(clause: str, start: int) -> int:
-    """Where the speaker goes on for themselves: `, and I …`; after a colon nowhere."""
+    """The place where the speaker's own words go on (`, and I …`); after a colon there is none."""
     again = _AGAIN.search(clause, start)
     if again is None or ":" in clause[start : again.start()]:
         return len(clause)

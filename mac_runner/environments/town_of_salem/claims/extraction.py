@@ -103,7 +103,7 @@ _PLAN = re.compile(
     r"(?:\w+ly\s+|just\s+)*(?:say|claim|pretend|fake|tell\s+\w+|pose|act)\b",
     re.I,
 )
-# A name behind one of these is no subject: `the house of Bob is …`.
+# A name after one of these is not the subject: `the house of Bob is …`.
 _NO_SUBJECT = re.compile(
     r"\b(?:or|either|of|for|by|against|than|about|with|to|neither|nor|from|visit\w*|killed|murdered|attacked)\s+$", re.I
 )

@@ -1,7 +1,7 @@
 """The sentences in which claims are made, as patterns over the speaker's own words.
 
-They are over marked text (`words`), and so the same for all games. Each has named groups: `about` and `names` hold
-players, `roles` roles, `not` turns the meaning round, and a group in capitals is named after what is said (`Says`).
+They match marked text (`vocabulary`), so they are the same for all games. Named groups: `about` and `names` hold
+players, `roles` roles, `not` reverses the meaning, and a group in capitals is named after what is said (`Says`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _THE = (
     r"(?:(?:real|true|only|actual|one|revealed|original|simple|humble|mere)\s+){0,4}"
 )
 _ROLE_LIST = rf"{_THE}{ROLE}(?:\s*(?:,\s*or\b|,\s*and\b|,|/|\bor\b)\s*{_THE}{ROLE})+"
-# At most so many names in a row: what a list may cost is bounded.
+# The names in a row are bounded, and so is the cost of a list.
 _NAMES = rf"{NAME}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*|\s*/\s*){NAME}){{0,14}}"
 _I_AM = r"\bI(?:'m| am|m)"
 _HOW = (
@@ -58,7 +58,7 @@ _INNOCENT = (
     r"|trusted|confirmed|telling the truth|one of us|on our side)"
     r"(?! (?:mafia|evil|to(?! me)|about|on|for|that|question|point))\b)"
 )
-# What may stand between a name and what was found: the rest of the sentence, and the beginning of a next one about it.
+# Between a name and its finding: the rest of the sentence, and the beginning of a next one about it.
 _BEFORE_FINDING = rf"(?:[^.!?\n\x00]|[.!]\s+(?={CONTINUING}))"
 _NIGHT = r"\b(?:N|Night|Nights)\s*\d{1,2}\b[\s:\-–—).=,>]*"
 _CHECKED = (
@@ -79,8 +79,9 @@ _BEFALL = (
 class Patterns:
     """All patterns, in the order in which they are tried.
 
-    `befallen` and `results` run over a whole passage, for a result may stand in the sentence after the name; the others
-    over one sentence at a time. `verdict` is for who says to be a Sheriff: `Bob is not suspicious` is then a result.
+    `befallen` and `results` run over a whole passage, because a result may follow in the sentence after the name; the
+    others over one sentence at a time. `verdict` is for speakers who claim a role that finds suspicion: their `Bob is
+    not suspicious` is a result.
     """
 
     roles: tuple[re.Pattern[str], ...]
@@ -143,25 +144,25 @@ def _result_patterns() -> tuple[str, ...]:
     gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,80}}?"
     short_gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,40}}?"
     listed = rf"(?:{_ROLE_LIST}|{_THE}{ROLE})"
-    nobody = r"nobody|no one|no-one|no visitors"
+    no_visitor = r"nobody|no one|no-one|no visitors"
     return (
-        # What befell somebody.
+        # What befell a player.
         rf"\bmy (?:target|patient|ward),?\s+(?P<about>{NAME}),?\s+(?:was|got|had been|has been)\s+"
         r"(?P<ATTACKED>attacked)",
         rf"\bI(?: have|'ve)?\s+{_HEALED}\s+(?P<about>{NAME}){gap}(?:was|were|got|been)\s+(?P<ATTACKED>attacked)",
-        # Who came to whom.
-        rf"(?P<about>{NAME}){_HOUSE}\s+(?:was|got)\s+visited\s+(?P<VISITED_BY>by)\s+(?P<names>{_NAMES}|{nobody})",
+        # Visits.
+        rf"(?P<about>{NAME}){_HOUSE}\s+(?:was|got)\s+visited\s+(?P<VISITED_BY>by)\s+(?P<names>{_NAMES}|{no_visitor})",
         rf"\bI saw\s+(?P<names>{_NAMES})\s+"
         rf"(?P<VISITED_BY>visit(?:ing)?|go(?:ing)? to|enter(?:ing)?|leav(?:e|ing)|come to|at)\s+(?P<about>{NAME})",
         rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
-        rf"(?P<about>{NAME}){_HOUSE}{gap}(?:saw |visited by |visitors?:? |it was )?(?P<names>{_NAMES}|{nobody})"
+        rf"(?P<about>{NAME}){_HOUSE}{gap}(?:saw |visited by |visitors?:? |it was )?(?P<names>{_NAMES}|{no_visitor})"
         rf"(?:\s+(?P<VISITED_BY>visit(?:ed|ing)?|came|come|went|entered|entering|there|showed|was|were|$))",
         rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
         rf"(?P<about>{NAME}){_HOUSE}{gap}(?P<VISITED_BY>saw|visited by|visitors?(?: were| was)?:?)\s+"
-        rf"(?P<names>{_NAMES}|{nobody})",
+        rf"(?P<names>{_NAMES}|{no_visitor})",
         rf"\bthe mafia\s+(?P<VISITED_BY_MAFIA>visited|went to)\s+(?P<about>{_NAMES})",
-        rf"(?P<names>{_NAMES}|{nobody})\s+(?P<VISITED_BY>visited)\s+(?P<about>{NAME})",
-        # What somebody was found to be.
+        rf"(?P<names>{_NAMES}|{no_visitor})\s+(?P<VISITED_BY>visited)\s+(?P<about>{NAME})",
+        # What a player was found to be.
         rf"\bI found(?: out)?(?: that)?\s+(?P<about>{_NAMES})\s+(?:is|are|was|were|to be){_HOW}\s+{_finding(listed)}",
         rf"\bI(?: have|'ve|'d| had)?(?: \w+ly| also| then| just| already)*\s+{_CHECKED}\s+(?P<about>{_NAMES}){gap}"
         rf"{_finding(listed)}",

@@ -1,7 +1,7 @@
-"""The words of the game: names of players and roles, each replaced by one character that stands for it.
+"""Names of players and roles in a text, each replaced by one character.
 
-Patterns over marked text know nothing of which names are in play, and reading a name costs one character. The
-characters are private ones (U+E000 on) that no text may bring along itself.
+Patterns over such a marked text need not know which names are in play, and reading a name costs one character. The
+characters are private ones (U+E000 on), and a text cannot bring them along.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FIRST_NAME = 0xE100
 _LAST = 0xE8FF
 NAME = f"[{chr(_FIRST_NAME)}-{chr(_LAST)}]"
 ROLE = f"[{chr(_FIRST_ROLE)}-{chr(_FIRST_NAME - 1)}](?!'s)"
-"""One role, but not what belongs to it: `the Sheriff's friend`."""
+"""One role, but not its belongings: `the Sheriff's friend`."""
 HAS_ROLE = re.compile(ROLE)
 HAS_NAME = re.compile(NAME)
 BLANK = "\x00"
-"""Stands for what is left out; no pattern matches it."""
+"""Replaces what is left out; no pattern matches it."""
 
 _STRAIGHT = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', BLANK: " "})
 _PRIVATE = re.compile(f"[{chr(_FIRST_ROLE)}-{chr(_LAST)}]")
@@ -38,7 +38,7 @@ def _role_names() -> tuple[str, ...]:
 @follows_roles
 @cache
 def _words_of_roles() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Every word for a role, to its name: those written in any case, and those written in capitals only."""
+    """Every word for a role with its name: words in any case, and words in capitals only."""
     names = {name.lower(): name for name in _role_names()}
     hyphened = {word.replace(" ", "-"): name for word, name in names.items() if " " in word}
     short = {word: role.name for role in ROLES.values() for word in role.short_names}
@@ -59,7 +59,7 @@ class Marked:
     shifts: tuple[int, ...]
 
     def place(self, index: int) -> int:
-        """Where in the text that was marked the character at `index` stands."""
+        """The place in the original text of the character at `index`."""
         before = bisect_right(self.ends, index)
         return index + (self.shifts[before - 1] if before else 0)
 
@@ -97,7 +97,7 @@ def mark(text: str, players: tuple[str, ...]) -> Marked:
 @follows_roles
 @lru_cache(maxsize=64)
 def _marks(players: tuple[str, ...]) -> Mapping[str, str]:
-    """The character for every word that stands for a role or a player."""
+    """The character for every word that names a role or a player."""
     roles = {name: chr(_FIRST_ROLE + index) for index, name in enumerate(_role_names())}
     any_case, capitals = _words_of_roles()
     names = {form: chr(_FIRST_NAME + i) for i, name in enumerate(players) for form in (name.upper(), name)}

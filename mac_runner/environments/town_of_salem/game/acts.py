@@ -187,13 +187,13 @@ def _vote(state: GameState, act: Act) -> Changed:
 
 
 def _weight_against(state: GameState, target: int) -> int:
-    """The weight of all standing votes for a player."""
+    """The weight of all votes on a player."""
     voters = (state.players[seat] for seat, vote in state.votes.items() if vote == target)
     return sum(ROLES[voter.role].votes(voter) for voter in voters)
 
 
 def try_if_enough(changed: Changed, target: int) -> Changed:
-    """Put a player on trial when the standing votes weigh enough."""
+    """Put a player on trial when the votes on them weigh enough."""
     if _weight_against(changed.state, target) < changed.state.votes_needed:
         return changed
     trial = open_trial(changed.state, target)

@@ -159,8 +159,8 @@ class NightState:
     def chosen_for(self, seat: int, house: int) -> str:
         """The name that `seat` chose and that led to `house`; "" when they only met who is there.
 
-        What players learn of their own action names the one they chose: not the one whom a swap put there, nor a
-        visitor, nor a keeper whom they may not know.
+        What players learn of their own action names their choice: not the player that a swap put there, nor a visitor
+        or keeper they may not know.
         """
         chosen = (
             action for action in self.actions if action.seat == seat and action.targets and self.house(action) == house

@@ -2,7 +2,7 @@
 
 The verdict depends on what is claimed:
 
-- a role of one's own: true if the speaker holds it (`I was …`: or has held it), else false;
+- the speaker's own role: true if they hold it (`I was …`: or have held it), else false;
 - a result: true if the speaker learned exactly that of that player; false if they learned nothing of them or something
   that contradicts it; undecidable if they learned something of another kind that may have led to the claim;
 - that a player holds a role, is of the Mafia or of the Town, or is not: by the role they hold;

@@ -41,7 +41,7 @@ class ActRecord:
 
     @property
     def legality(self) -> str:
-        """How the act stands with the rules."""
+        """Whether the act was legal, the default, or legal no more."""
         return "lapsed" if self.lapsed else "default" if self.is_default else "legal"
 
 

@@ -79,10 +79,10 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
     heir = heir or state.chance("promotion", state.day, state.phase).choice(living)
     state = state.with_player(become(state, heir, role))
     others = [player.seat for player in living if player.seat != heir.seat]
-    told: Events = (private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),)
+    events: Events = (private(state, EventKind.CONVERTED, (heir.seat,), role=role.name),)
     if others:
-        told += (private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),)
-    return Changed(state, told)
+        events += (private(state, EventKind.TEAM_CHANGED, others, player=heir.name, role=role.name),)
+    return Changed(state, events)
 
 
 GODFATHER = _role(

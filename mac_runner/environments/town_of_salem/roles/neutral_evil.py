@@ -185,7 +185,7 @@ def _controlled_action(night: NightState, puppet: int, victim: int) -> NightActi
 
 
 def _has_outlived_the_town(state: GameState, player: Player) -> bool:
-    """Alive at the end, and the Town has not won; where nobody has, none of the Town may be left."""
+    """Alive at the end, and the Town has not won; in a draw, none of the Town may be left."""
     result = state.result
     if not player.alive or result is None or result.ending == "capped" or "town" in result.winners:
         return False

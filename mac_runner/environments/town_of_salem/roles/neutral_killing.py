@@ -121,8 +121,8 @@ CAUTIOUS = "cautious"
 
 def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     marks = player.marks ^ {CAUTIOUS}
-    told = private(state, EventKind.CAUTION, (player.seat,), is_cautious=CAUTIOUS in marks)
-    return Changed(state.with_player(replace(player, marks=marks)), (told,))
+    event = private(state, EventKind.CAUTION, (player.seat,), is_cautious=CAUTIOUS in marks)
+    return Changed(state.with_player(replace(player, marks=marks)), (event,))
 
 
 def _stab(night: NightState, action: NightAction) -> None:

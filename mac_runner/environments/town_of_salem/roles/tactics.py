@@ -97,7 +97,7 @@ class Bot(Protocol):
         ...
 
     def others(self, choice: Choice) -> list[str]:
-        """Targets that are safe to visit; the bot itself only if there is no other."""
+        """Targets that are safe to visit; the bot itself only as the last one."""
         ...
 
     def worst(self, choice: Choice) -> str:
@@ -121,7 +121,7 @@ Tactic: TypeAlias = "Callable[[Bot, Choice], Aim | None]"
 
 
 def anybody(bot: Bot, choice: Choice) -> Aim:
-    """Anybody but oneself; the tactic of a night ability that brings none of its own."""
+    """Any player but oneself; the tactic of a night ability that brings none of its own."""
     if not choice.targets:
         return Aim()
     return Aim(bot.pick(bot.others(choice)), bot.pick(choice.seconds) if choice.seconds else "")
@@ -262,7 +262,7 @@ def remember(bot: Bot, choice: Choice) -> Aim:
 
 
 def control(bot: Bot, choice: Choice) -> Aim:
-    """Turn anybody on those the Town needs most."""
+    """Turn any player on those the Town needs most."""
     victim = bot.victim(choice.seconds)
     return Aim(bot.pick([name for name in bot.others(choice) if name != victim] or choice.targets), victim)
 

@@ -208,8 +208,8 @@ def _look_for_work(state: GameState, player: Player) -> Changed:
     if not player.alive or any(other.faction is Faction.VAMPIRE for other in state.living):
         return Changed(state)
     armed = replace(become(state, player, VIGILANTE), uses={SHOOT: 1})
-    told = private(state, EventKind.CONVERTED, (player.seat,), role=VIGILANTE.name)
-    return Changed(state.with_player(armed), (told,))
+    event = private(state, EventKind.CONVERTED, (player.seat,), role=VIGILANTE.name)
+    return Changed(state.with_player(armed), (event,))
 
 
 VAMPIRE_HUNTER = _role(

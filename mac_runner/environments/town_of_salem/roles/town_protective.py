@@ -35,7 +35,7 @@ def _step_before(night: NightState, action: NightAction, house: int) -> None:
 
 
 def _put_on(night: NightState, action: NightAction) -> None:
-    """A Bodyguard who was moved finds somebody else behind his vest, and guards them."""
+    """A Bodyguard who was moved guards the player who is in his place."""
     house = night.place(action.seat)
     if house == action.seat:
         night.defend(action.seat, Level.BASIC)

@@ -1,8 +1,8 @@
 """What a seat may know, as data.
 
-`GameLog` keeps the events in order, those for everybody apart from those for each seat. `view_of` is the one place
-where a game's state meets a player's eye: a prompt is the view put into words, a scripted player gets the view
-itself, a tool answers from it. What is not in the view cannot reach a player.
+`GameLog` keeps the events in order, and the public ones apart from those of each seat. `view_of` is the only place
+that turns a game's state into what a player may know. The prompt is that view in words, a scripted player gets the
+view itself, and tools answer from it; what is not in the view cannot reach a player.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Choice:
 
 
 class GameLog:
-    """All that happened, in order, and each audience's lines of it; grows at the end only."""
+    """All that happened, in order, and the lines of each audience; it grows at the end only."""
 
     def __init__(self, seats: int) -> None:
         self.events: list[Event] = []
@@ -47,10 +47,10 @@ class GameLog:
         """Add what happened."""
         for event in events:
             self.events.append(event)
-            told = line(event)
+            text = line(event)
             if event.audience is None:
                 self.public.append(event)
-                self.public_lines.append(told)
+                self.public_lines.append(text)
                 if event.kind is EventKind.DEATH:
                     self.graveyard[event.text("player")] = event.text("role")
                 elif event.kind is EventKind.REVIVED:
@@ -58,16 +58,12 @@ class GameLog:
                 continue
             for seat in sorted(event.audience):
                 self.private[seat].append(event)
-                self.private_lines[seat].append(told)
+                self.private_lines[seat].append(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatView:
-    """Everything one seat may know at one moment, and what it is asked.
-
-    `graveyard` maps the dead to the roles shown for them; `team` the living members of one's own Mafia to their
-    roles, empty for everybody else; `observations` are this turn's answers to tool requests.
-    """
+    """Everything one seat may know at one moment, and what it is asked."""
 
     name: str
     role: Role
@@ -75,6 +71,7 @@ class SeatView:
     uses: Mapping[str, int]
     quarry: str | None
     team: Mapping[str, str]
+    """The living members of its own team, with their roles; empty for a seat without a team."""
     will: str
     death_note: str
     notes: str
@@ -84,6 +81,7 @@ class SeatView:
     players: tuple[str, ...]
     living: tuple[str, ...]
     graveyard: Mapping[str, str]
+    """The dead, with the roles shown for them."""
     lobby: tuple[str, ...]
     accused: str | None
     votes: Mapping[str, str]
@@ -94,10 +92,11 @@ class SeatView:
     private_lines: Sequence[str]
     choices: tuple[Choice, ...]
     observations: tuple[str, ...] = ()
+    """This turn's answers to tool requests."""
 
 
 def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, ...] = ()) -> SeatView:
-    """What `seat` may know of this game now. The log's lists are shared, not copied: read the view before going on."""
+    """What `seat` may know now. The view shares the log's lists: read it before the game goes on."""
     player = state.players[seat]
     names = [other.name for other in state.players]
     team = {}

@@ -1,9 +1,9 @@
-"""A seat's view put into words, laid out for the prefix cache.
+"""A seat's view in words, laid out for the prefix cache.
 
-First what is the same for every seat of every game of the experiment (the system message); then the public record,
-which only grows and is the same for all seats of a game; then what follows from the record alone (who lives, the
-standing votes) and so changes only when it does; then what is private to the seat, which grows too while the
-record stands still at night; then what is asked. Nothing that changes stands before something that does not.
+First comes what all seats of all games of the experiment share (the system message). Then the public record, which
+only grows and is the same for all seats of a game. Then what follows from the record alone (the living, the current
+votes). Then what is private to the seat, which grows too while the record rests at night. Last comes what is asked.
+Nothing that changes comes before something that does not.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _verbs(roles: Iterable[Role]) -> set[str]:
 def turn_text(view: SeatView, public: Sequence[str] | None = None, private: Sequence[str] | None = None) -> str:
     """The record, what is private to the seat, and what is asked of it now.
 
-    `public` and `private` stand in for the lines of the view, when some of them are told in short.
+    `public` and `private` replace the lines of the view when some of them are shortened.
     """
     record = "\n".join(view.public_lines if public is None else public)
     known = "\n".join((*_self(view), *(view.private_lines if private is None else private), *_belongings(view)))
@@ -96,7 +96,7 @@ def turn_text(view: SeatView, public: Sequence[str] | None = None, private: Sequ
 
 
 def _town(view: SeatView) -> str:
-    """What follows from the record, and nothing else, so that it changes with it only."""
+    """What follows from the record alone, so that it changes only with it."""
     lines = [f"Living: {', '.join(view.living)}."]
     if view.graveyard:
         lines.append(f"Dead: {_pairs(view.graveyard.items())}.")
@@ -167,7 +167,7 @@ def _option(choice: Choice, others: tuple[str, ...]) -> str:
 
 
 def correction_text(reason: str) -> str:
-    """What a player is told whose reply could not be used."""
+    """The answer to a reply that could not be used."""
     return f"<{CORRECTION_TAG}>Your reply could not be used: {reason}. Answer again.</{CORRECTION_TAG}>"
 
 

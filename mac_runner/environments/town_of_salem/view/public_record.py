@@ -1,8 +1,7 @@
-"""What players publicly did and said, by name: votes, ballots, whispers, role claims, accusations.
+"""What players did and said in public, by name: votes, ballots, whispers, role claims, accusations.
 
-Read off the public events, what is said as `speech` understands it, for the tools and for the short form of past days.
-It quotes nobody: what comes out is made of names and role names alone, so that no words of a player pass through it.
-Nothing here says whether a claim is true.
+The tools and the shortened days read it. Speech is understood as in `claims`, and only names and role names come out,
+so no words of a player pass through here. Nothing here says whether a claim is true.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 
 @dataclass(slots=True)
 class Conduct:
-    """What one player did where all could see it, in order, each with its day: `(2, "Elias")`."""
+    """What one player did in public, in order, each with its day: `(2, "Elias")`."""
 
     claims: list[tuple[int, str]] = field(default_factory=list)
     accuses: list[tuple[int, str]] = field(default_factory=list)
@@ -31,46 +30,38 @@ def conduct_of(events: Iterable[Event], players: tuple[str, ...]) -> dict[str, C
     found = {player: Conduct() for player in players}
     accused = ""
     for event in events:
-        data, day = event.data, event.day
+        day = event.day
         match event.kind:
             case EventKind.SPEECH:
-                _listen(found[str(data["player"])], day, str(data["player"]), str(data["text"]), players)
+                speaker = event.text("player")
+                _add_speech(found[speaker], day, speaker, event.text("text"), players)
             case EventKind.VOTE:
-                found[str(data["player"])].votes.append((day, str(data["target"])))
+                found[event.text("player")].votes.append((day, event.text("target")))
             case EventKind.UNVOTE:
-                found[str(data["player"])].votes.append((day, f"{data['target']}, taken back"))
+                found[event.text("player")].votes.append((day, f"{event.text('target')}, taken back"))
             case EventKind.WHISPER_SEEN:
-                found[str(data["player"])].whispers.append((day, f"to {data['to']}"))
-                found[str(data["to"])].whispers.append((day, f"from {data['player']}"))
+                found[event.text("player")].whispers.append((day, f"to {event.text('to')}"))
+                found[event.text("to")].whispers.append((day, f"from {event.text('player')}"))
             case EventKind.TRIAL:
-                accused = str(data["accused"])
+                accused = event.text("accused")
             case EventKind.BALLOTS:
-                for ballot, judges in data.items():
-                    for judge in judges if isinstance(judges, list) else ():
-                        found[str(judge)].ballots.append((day, f"{accused} {ballot}"))
+                for ballot in event.data:
+                    for judge in event.names(ballot):
+                        found[judge].ballots.append((day, f"{accused} {ballot}"))
             case EventKind.VERDICT:
-                outcome = "lynched" if data["is_guilty"] else "acquitted"
-                found[str(data["accused"])].trials.append((day, outcome))
+                outcome = "lynched" if event.data["is_guilty"] else "acquitted"
+                found[event.text("accused")].trials.append((day, outcome))
             case _:
                 pass
     return found
 
 
-def _listen(conduct: Conduct, day: int, speaker: str, text: str, players: tuple[str, ...]) -> None:
-    for role in claimed_roles(text, players):
-        if (day, role) not in conduct.claims:
-            conduct.claims.append((day, role))
-    for name in accused_names(text, players):
-        if name != speaker and (day, name) not in conduct.accuses:
-            conduct.accuses.append((day, name))
-
-
-def claimed_roles(text: str, players: tuple[str, ...]) -> tuple[str, ...]:
-    """The roles the speaker says to be, in order."""
-    said = (claim for claim in extract(text, players) if claim.kind is ClaimKind.ROLE)
-    return tuple(dict.fromkeys(role for claim in said for role in claim.roles))
-
-
-def accused_names(text: str, players: tuple[str, ...]) -> tuple[str, ...]:
-    """The players somebody speaks against, by accusation or by a result, in order."""
-    return tuple(dict.fromkeys(claim.about for claim in extract(text, players) if claim.is_against and claim.about))
+def _add_speech(conduct: Conduct, day: int, speaker: str, text: str, players: tuple[str, ...]) -> None:
+    for claim in extract(text, players):
+        if claim.kind is ClaimKind.ROLE:
+            found, said = conduct.claims, claim.roles
+        elif claim.is_against and claim.about not in ("", speaker):
+            found, said = conduct.accuses, (claim.about,)
+        else:
+            continue
+        found.extend((day, name) for name in dict.fromkeys(said) if (day, name) not in found)

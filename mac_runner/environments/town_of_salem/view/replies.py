@@ -1,22 +1,28 @@
-"""From the text of a reply to what its seat does: a tool request, acts, or a problem to be put right.
+"""Replies as players write them, read as a tool request, as acts, or as a problem to correct.
 
-A reply is markup or a JSON object that says the same (`structured`). Total: every text is one of the three, and a
-problem says to the player what was wrong and what is wanted.
+A reply is markup, or a JSON object that says the same. An object is turned into the tags of that markup, so both forms
+go through the same table and the same checks. Every text is one of the three; a problem explains what was wrong and
+what is wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, defuse, holds_thought, scan
+from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
 from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check
 from mac_runner.environments.town_of_salem.game.state import GameState
-from mac_runner.environments.town_of_salem.view.reply_schema import NotJsonError, read_object, tags_of, tool_of
-from mac_runner.types import FinishReason, JsonObject, Reply
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+
+
+class NotJsonError(Exception):
+    """The reply begins as a JSON object but cannot be read; the text explains why to the player."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +42,13 @@ class Chosen:
 
 
 _ACTS_NAMED_MAX: Final = 10
+_FENCES = ("```json", "```")
+_BEGINNING = re.compile(r'\{\s*["}]')
 _CUT_OFF: Final = "the reply was cut off at its token limit"
 
 
 class Cause(StrEnum):
-    """What was wrong with a reply. A thought may have been left open by its writer, or by the limit on tokens."""
+    """What was wrong with a reply; its writer or the token limit may have left a thought open."""
 
     OPEN_THOUGHT = "open_thought"
     CUT_OFF_THOUGHT = "cut_off_thought"
@@ -54,7 +62,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the reply cannot be used: the cause, to be counted, and the reason, to be told to the player."""
+    """Why the reply cannot be used: the cause for statistics, the reason for the player."""
 
     cause: Cause
     reason: str
@@ -153,3 +161,79 @@ def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
             raise IllegalActError(f"<{spec.verb}> names nobody")
         raise IllegalActError(f"<{spec.verb}> names {defuse(name)[:40]!r}, who is not a player")
     return seat
+
+
+def read_object(text: str) -> JsonObject | None:
+    """The reply as a JSON object; None when it does not begin as one. Raises only NotJsonError."""
+    text = after_thoughts(text)
+    for fence in _FENCES:
+        text = text.removeprefix(fence).removesuffix(fence).strip()
+    if not _BEGINNING.match(text):
+        return None
+    try:
+        found = json.loads(text, object_pairs_hook=_without_twins)
+    except RecursionError:
+        raise NotJsonError("the JSON object is nested too deep") from None
+    except ValueError as error:
+        raise NotJsonError(f"the reply begins as a JSON object and is none: {error}") from None
+    assert isinstance(found, dict)
+    return found
+
+
+def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands in it twice")
+    return found
+
+
+def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
+    """The tags that an object with an act means. Raises NotJsonError where it says something else."""
+    verb = str(reply.get("act") or "")
+    spec = ACTS.get(verb)
+    if spec is None or spec.is_side_act:
+        raise NotJsonError(f'"act" must name an act; found {defuse(verb)[:40]!r}')
+    fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
+    sides = tuple(_side_tags(fields))
+    main = _main_tag(spec, fields)
+    # Some models fill in every key: an empty one says nothing.
+    left = [key for key, value in fields.items() if value]
+    if left:
+        raise NotJsonError(f"the act {verb} takes no {', '.join(defuse(key)[:40] for key in left)}")
+    return (main, *sides)
+
+
+def tool_of(reply: JsonObject) -> tuple[str, str]:
+    """The name and the argument of a tool request."""
+    return _field("tool", reply["tool"]), _field("argument", reply.get("argument"))
+
+
+def _field(key: str, value: JsonValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (dict, list)):
+        raise NotJsonError(f"{defuse(key)[:40]!r} must be a text")
+    return str(value)
+
+
+def _side_tags(fields: dict[str, str]) -> Iterator[Tag]:
+    for verb in [verb for verb in fields if verb in ACTS and ACTS[verb].is_side_act]:
+        if text := fields.pop(verb):
+            yield Tag(name=verb, text=text)
+
+
+def _main_tag(spec: ActSpec, fields: dict[str, str]) -> Tag:
+    match spec.form:
+        case Form.BARE:
+            return Tag(name=spec.verb)
+        case Form.TEXT:
+            channel = fields.pop("channel", "")
+            return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=fields.pop("text", ""))
+        case Form.NAME:
+            return Tag(name=spec.verb, text=fields.pop("target", ""))
+        case Form.TWO_NAMES:
+            return Tag(name=spec.verb, text=f"{fields.pop('target', '')}, {fields.pop('second', '')}")
+        case Form.NAME_AND_TEXT:
+            return Tag(name=spec.verb, attributes={"to": fields.pop("target", "")}, text=fields.pop("text", ""))
+        case Form.CHOICE:
+            return Tag(name=spec.verb, text=fields.pop("choice", ""))
