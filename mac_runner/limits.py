@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-# config: what a YAML file may cost before it is refused.
-YAML_SIZE_BYTES_MAX = 1 << 20
-YAML_NODES_MAX = 10_000
-YAML_DEPTH_MAX = 32
-
 # config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
-GRID_COMBINATIONS_MAX = 5_000
-GRID_SLUG_CHARS_MAX = 48
 NAME_CHARS_MAX = 80
 
 # config: what the files may cost that an experiment names, its questions and its template.
-MATERIAL_BYTES_MAX = 256 << 20
 QUESTIONS_MAX = 500_000
 QUESTION_CHARS_MAX = 20_000
 CHOICES_MAX = 26
@@ -56,9 +48,6 @@ ASIDE_CHARS_MAX = 500
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000
 
-# The longest `Retry-After` that is respected.
-RETRY_AFTER_S_MAX = 60.0
-
 # backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
 # HTTP may take in bytes and in time.
 ENGINE_ERROR_CHARS_MAX = 300
@@ -92,23 +81,6 @@ OLLAMA_PULL_STALL_S_MAX = 300.0
 OLLAMA_PULL_SAY_INTERVAL_S = 5.0
 OLLAMA_BODY_BYTES_MAX = 16 << 20
 
-# cli: how long `doctor` waits for one token.
-DOCTOR_PROBE_S_MAX = 120.0
-
-# cli: how many calls may block at once beside the loop; more wait for their turn.
-BLOCKING_CALLS_MAX = 32
-
-# How many file descriptors are asked for at most; the least that a run can do with; how many are kept from connections
-# for the process itself and for each open run directory; and how many of the last no connection is given.
-DESCRIPTORS_MAX = 1 << 20
-DESCRIPTORS_MIN = 24
-DESCRIPTORS_KEPT = 90
-DESCRIPTORS_PER_RUN = 6
-DESCRIPTORS_LAST = 48
-
-# cli: how many objects a run makes before the garbage collector looks among them.
-COLLECTION_OBJECTS = 5_000
-
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01
@@ -133,17 +105,6 @@ SPACE_TRANSCRIPT_BYTES_MIN = 1_000
 SPACE_JOURNAL_SHARE = 0.85
 SPACE_SAMPLE_CONVERSATIONS = 100
 
-# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
-GRID_RUNS_OPEN_MAX = 64
-
-# status: what the live view may cost.
-STATUS_INTERVAL_S = 0.5
-STATUS_PLAIN_INTERVAL_S = 10.0
-STATUS_ROWS_MAX = 8
-STATUS_MODELS_MAX = 6
-STATUS_RATE_WINDOW_S = 30.0
-STATUS_RATE_SAMPLES_MAX = 60
-
 # reports: how many reasons of failure are listed one by one, and how many task ids each names.
 REPORT_REASONS_MAX = 20
 REPORT_TASK_IDS_MAX = 5
@@ -156,9 +117,3 @@ STANDING_MODELS_MAX = 6
 STANDING_FAILURES_MAX = 5
 # reports: of a grid of more combinations the first so many are printed; its files hold all of them.
 REPORT_GRID_ROWS_MAX = 200
-
-# config: what an error about the user's file may print.
-CONFIG_PROBLEMS_MAX = 50
-CONFIG_FOUND_CHARS_MAX = 80
-CONFIG_NAMES_MAX = 40
-CONFIG_LINE_CHARS_MAX = 4_000
