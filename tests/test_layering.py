@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "serve": {"nano"},
     "__main__": {"cli"},
+    "testing": {"config", "plan", "environments", "backends"},
 }
 
 CLOCK = {"clock.py"}
@@ -76,6 +77,7 @@ LIBRARIES = (
     "ollama",
     "msgspec",
     "pydantic",
+    "pytest",
     "rapidfuzz",
     "rich",
     "tqdm",
@@ -134,6 +136,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "msgspec": {"backends", "store"},
         "ollama": {"backends"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
+        "pytest": {"testing"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
         "tqdm": {"status"},

@@ -1,0 +1,1 @@
+"""Contract suites for the authors of plug-ins, to run with pytest over their own code."""
