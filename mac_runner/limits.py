@@ -5,82 +5,9 @@ from __future__ import annotations
 # config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
 NAME_CHARS_MAX = 80
 
-# config: what the files may cost that an experiment names, its questions and its template.
-QUESTIONS_MAX = 500_000
-QUESTION_CHARS_MAX = 20_000
-CHOICES_MAX = 26
-TEMPLATE_CHARS_MAX = 65_536
-PROMPT_CHARS_MAX = 4_000_000
-# config: what rendering a template of one's own may cost: steps (a part of the template, or 4 characters), how deep it
-# may nest, and the numbers and widths that it computes with.
-TEMPLATE_STEPS_MAX = 10_000_000
-TEMPLATE_NESTING_MAX = 64
-TEMPLATE_MACRO_DEPTH_MAX = 32
-TEMPLATE_NUMBER_BITS_MAX = 4_096
-TEMPLATE_WIDTH_MAX = 1_000
-TEMPLATE_REHEARSAL_S_MAX = 60.0
-
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
 SPEECH_CHARS_MAX = 2_000
-WILL_CHARS_MAX = 600
-NOTES_CHARS_MAX = 1_500
-OBSERVATION_CHARS_MAX = 8_000
-# A token holds more bytes than this in every language's usual text; and the part of a bounded context the public
-# record may take before its oldest days are told in short.
-CONTEXT_BYTES_PER_TOKEN = 3
-CONTEXT_PUBLIC_SHARE_MAX = 0.6
-# What is kept of a prompt that an engine found too long, before it is asked again.
-CONTEXT_SHRINK = 0.9
-TOOL_CALLS_PER_TURN_MAX = 3
-
-# discussion: what is looked at in a reply for its object, and in an answer for the choice it names.
-REPLY_OBJECTS_MAX = 200
-REPAIR_CHARS_MAX = 8_192
-REPAIR_BRACKETS_MAX = 64
-REPAIR_LOOKS_MAX = 18_432
-ANSWER_CHARS_MAX = 2_000
-# discussion: a reply without an object is an answer by itself up to this, which is also what the index keeps of an
-# open answer; and what a private channel takes.
-SHORT_ANSWER_CHARS_MAX = 200
-ASIDE_CHARS_MAX = 500
-
-# town_of_salem: how often random slots are dealt anew until two sides oppose each other.
-DEALS_MAX = 1_000
 
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
-WRITE_BACKLOG_ITEMS_MAX = 20_000
-COMMIT_LINGER_S = 0.01
 CHECKPOINT_INTERVAL_S = 5.0
-MANIFEST_WRITES_PER_PLAN_MAX = 20
-FRAME_BYTES_MAX = 16 << 20
-# store: what a YAML file of a run directory may cost, of which one written by a run comes nowhere near.
-STORE_YAML_BYTES_MAX = 64 << 20
-STORE_YAML_NODES_MAX = 2_000_000
-STORE_YAML_DEPTH_MAX = 100
-# store: how often a process at work shows that it lives; and, where locks cannot be relied on, how many of these
-# periods an owner on another machine must have shown nothing to be believed dead, and how often one looks.
-LEASE_INTERVAL_S = 10.0
-LEASE_PERIODS = 3
-LEASE_LOOK_INTERVAL_S = 1.0
-# store: how long closing waits for a disk on which nothing gets done any more.
-WRITER_STALL_S_MAX = 20.0
-
-# store: what the smallest transcript takes, what journal, events and index take of each of its bytes, and how many
-# transcripts tell how large they are: the estimate of the room that a run needs.
-SPACE_TRANSCRIPT_BYTES_MIN = 1_000
-SPACE_JOURNAL_SHARE = 0.85
-SPACE_SAMPLE_CONVERSATIONS = 100
-
-# reports: how many reasons of failure are listed one by one, and how many task ids each names.
-REPORT_REASONS_MAX = 20
-REPORT_TASK_IDS_MAX = 5
-REPORT_RANKING_N_MIN = 20
-# reports: how many sessions are printed with their part of the result, and how many stretches of indexes each names.
-REPORT_PARTS_MAX = 12
-REPORT_STRETCHES_MAX = 8
-# reports: what `status` shows of a run on one screen.
-STANDING_MODELS_MAX = 6
-STANDING_FAILURES_MAX = 5
-# reports: of a grid of more combinations the first so many are printed; its files hold all of them.
-REPORT_GRID_ROWS_MAX = 200

@@ -1,1 +1,1 @@
-"""Contract suites for the authors of plug-ins, to run with pytest over their own code."""
+"""Contract suites for the authors of environments and backends."""
