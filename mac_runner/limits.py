@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-# config: what a YAML file may cost before it is refused.
-YAML_SIZE_BYTES_MAX = 1 << 20
-YAML_NODES_MAX = 10_000
-YAML_DEPTH_MAX = 32
-
 # config: a grid of more combinations is a slip; what names one of them in a path, and the longest name of all.
-GRID_COMBINATIONS_MAX = 5_000
-GRID_SLUG_CHARS_MAX = 48
 NAME_CHARS_MAX = 80
-
-# config: what a file that an experiment names may cost.
-MATERIAL_BYTES_MAX = 256 << 20
 
 # text that comes from a model.
 REPLY_CHARS_MAX = 65_536
@@ -31,9 +21,6 @@ TOOL_CALLS_PER_TURN_MAX = 3
 
 # town_of_salem: how often random slots are dealt anew until two sides oppose each other.
 DEALS_MAX = 1_000
-
-# The longest `Retry-After` that is respected.
-RETRY_AFTER_S_MAX = 60.0
 
 # backends: how much is quoted of what an engine says, what no count of its tokens comes near, and what an answer over
 # HTTP may take in bytes and in time.
@@ -68,23 +55,6 @@ OLLAMA_PULL_STALL_S_MAX = 300.0
 OLLAMA_PULL_SAY_INTERVAL_S = 5.0
 OLLAMA_BODY_BYTES_MAX = 16 << 20
 
-# cli: how long `doctor` waits for one token.
-DOCTOR_PROBE_S_MAX = 120.0
-
-# cli: how many calls may block at once beside the loop; more wait for their turn.
-BLOCKING_CALLS_MAX = 32
-
-# How many file descriptors are asked for at most; the least that a run can do with; how many are kept from connections
-# for the process itself and for each open run directory; and how many of the last no connection is given.
-DESCRIPTORS_MAX = 1 << 20
-DESCRIPTORS_MIN = 24
-DESCRIPTORS_KEPT = 90
-DESCRIPTORS_PER_RUN = 6
-DESCRIPTORS_LAST = 48
-
-# cli: how many objects a run makes before the garbage collector looks among them.
-COLLECTION_OBJECTS = 5_000
-
 # store: how much may wait for the disk before departures pause, and how often the manifest is rewritten.
 WRITE_BACKLOG_ITEMS_MAX = 20_000
 COMMIT_LINGER_S = 0.01
@@ -108,20 +78,3 @@ WRITER_STALL_S_MAX = 20.0
 SPACE_TRANSCRIPT_BYTES_MIN = 1_000
 SPACE_JOURNAL_SHARE = 0.85
 SPACE_SAMPLE_CONVERSATIONS = 100
-
-# cli: how many run directories of a grid are open at once, each with a writer thread and three files.
-GRID_RUNS_OPEN_MAX = 64
-
-# status: what the live view may cost.
-STATUS_INTERVAL_S = 0.5
-STATUS_PLAIN_INTERVAL_S = 10.0
-STATUS_ROWS_MAX = 8
-STATUS_MODELS_MAX = 6
-STATUS_RATE_WINDOW_S = 30.0
-STATUS_RATE_SAMPLES_MAX = 60
-
-# config: what an error about the user's file may print.
-CONFIG_PROBLEMS_MAX = 50
-CONFIG_FOUND_CHARS_MAX = 80
-CONFIG_NAMES_MAX = 40
-CONFIG_LINE_CHARS_MAX = 4_000

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.errors import RETRY_AFTER_S_MAX
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:

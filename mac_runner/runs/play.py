@@ -10,11 +10,11 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.limits import COLLECTION_OBJECTS, SPACE_TRANSCRIPT_BYTES_MIN
+from mac_runner.limits import SPACE_TRANSCRIPT_BYTES_MIN
 from mac_runner.reports import GridRow
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import (
@@ -40,6 +40,9 @@ from mac_runner.store import (
     write_tables,
 )
 from mac_runner.types import JsonObject
+
+COLLECTION_OBJECTS: Final = 5_000
+"""New objects before the garbage collector looks among them."""
 
 Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
 """Makes a context, entered inside the event loop, in which something may set the event to stop the run."""

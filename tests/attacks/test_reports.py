@@ -21,7 +21,7 @@ from mac_runner.reports import (
     transcript_text,
     turns_text,
 )
-from mac_runner.status import ModelSlots, TurnRow, wording
+from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.types import JsonObject
 from tests.attacks.strings import ATTACKS
 
@@ -125,7 +125,7 @@ def test_status_is_a_line_each(subtests: pytest.Subtests) -> None:
             row = TurnRow(task_id=text, round=1, agent=text, note=text, model=text)
             slots = (ModelSlots(name=text, in_flight=1, slots=2, utilisation=0.5),)
 
-            for shown in (wording.turn(row), wording.in_flight(slots)):
+            for shown in (picture.turn(row), picture.in_flight(slots)):
                 assert not controls(shown)
                 assert len(shown.splitlines()) == 1
 

@@ -30,7 +30,8 @@ from mac_runner.errors import (
     TransientBackendError,
     Verdict,
 )
-from mac_runner.limits import CANARY_S_MAX, CONFIG_NAMES_MAX, ENDPOINT_STRIKES_MAX
+from mac_runner.limits import CANARY_S_MAX, ENDPOINT_STRIKES_MAX
+from mac_runner.problems import CONFIG_NAMES_MAX
 from mac_runner.types import Reply, Request
 
 _NAMES_CHARS_MAX: Final = 2000

@@ -15,8 +15,14 @@ import pytest
 from mac_runner.backends.ollama import backend as module
 from mac_runner.backends.ollama import watching
 from mac_runner.backends.ollama.backend import OllamaBackend
-from mac_runner.errors import BackendError, EngineDeadError, RequestRefusedError, TransientBackendError
-from mac_runner.limits import OLLAMA_BODY_BYTES_MAX, RETRY_AFTER_S_MAX
+from mac_runner.errors import (
+    RETRY_AFTER_S_MAX,
+    BackendError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+)
+from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset

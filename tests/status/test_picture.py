@@ -8,9 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from mac_runner.limits import STATUS_ROWS_MAX
-from mac_runner.status import ModelSlots, Reading, StatusFrame, TurnRow
-from mac_runner.status.view import picture
+from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
+from mac_runner.status.frame import STATUS_ROWS_MAX
+from mac_runner.status.picture import line, picture
 
 MakeReading = Callable[..., Reading]
 ATTACK = "[bold]x[/]\x1b[2J\r\n\u202e:smile:" + "長" * 60
@@ -98,3 +98,22 @@ def test_picture_sums_up_models_beyond_the_bound(frame: StatusFrame) -> None:
     lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), 100, 24)
 
     assert any("… 4 more" in line and "4/32" in line for line in lines)
+
+
+def test_engine_that_answers_nothing_is_named_and_no_time_is_promised_while_all_are_silent(
+    make_reading: MakeReading,
+) -> None:
+    works = ModelSlots(name="up", in_flight=3, slots=4, utilisation=0.5)
+    silent = ModelSlots(name="down", in_flight=0, slots=4, utilisation=0.1, unanswered_s=12.0)
+    meter = Meter()
+    meter.frame(make_reading(models=(works,), turns=100, elapsed_s=200.0))
+    one = meter.frame(make_reading(models=(works, silent), elapsed_s=210.0))
+    every = meter.frame(make_reading(models=(silent, replace(silent, name="too", unanswered_s=7.0)), elapsed_s=220.0))
+
+    assert "no answer for 0:00:12" in "\n".join(_lines(one, 100, 24))
+    assert "nothing runs" not in "\n".join(_lines(one, 100, 24))
+    assert one.eta_s is not None
+    assert every.eta_s is None
+    for text in ("\n".join(_lines(every, 100, 24)), line(every)):
+        assert "nothing runs: no engine has answered for 0:00:07" in text
+        assert "ETA" not in text

@@ -1,7 +1,8 @@
-"""The section `_grid` → its axes: what varies, over which values, and where each of them was written.
+"""`_grid`: the axes along which the experiments of a file vary.
 
-Every slip is found before anything is multiplied: a key that leads nowhere, a value that stands there twice, lists of
-unequal length, two axes that set the same key, and more combinations than anybody can have meant.
+There are four ways to vary any key of the file, named by its dotted path. `sweep` tries every value of a key; `zip`
+varies several keys together, row by row; `broadcast` gives several keys the same value; these three multiply. `derive`
+computes a key of each combination from its other keys and multiplies nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +12,76 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
+from pydantic import JsonValue as AnyJson
 
-from mac_runner.config.complaints import complaints
-from mac_runner.config.draft import Draft, resolve_path
-from mac_runner.config.grid import GRID_KEY, BroadcastGroup, GridSection
-from mac_runner.config.resolving import told
-from mac_runner.limits import GRID_COMBINATIONS_MAX
+from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path
+from mac_runner.config.validation import complaints
 from mac_runner.problems import Problem, dotted
-from mac_runner.section import KeyPath
-from mac_runner.types import JsonValue
+from mac_runner.section import KeyPath, Listed, Name, Section, Text
+from mac_runner.types import JsonObject, JsonValue
+
+GRID_KEY: Final = "_grid"
+GRID_COMBINATIONS_MAX: Final = 5_000
+"""A grid of more combinations is taken for a slip."""
+
+Rows: TypeAlias = Annotated[Listed[Annotated[Mapping[Text, AnyJson], Field(min_length=1)]], Field(min_length=1)]
+"""Keys that vary together, one mapping of keys to values after the other."""
+Columns: TypeAlias = Annotated[Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]], Field(min_length=1)]
+"""Keys that vary together, each with its list; the lists are equally long."""
+
+
+class BroadcastGroup(Section):
+    """Several keys that always have the same value."""
+
+    paths: Annotated[Listed[Text], Field(min_length=1)]
+    """The keys."""
+    values: Annotated[Listed[AnyJson], Field(min_length=1)]
+    """The values they have, all of them at a time."""
+
+
+class GridSection(Section):
+    """What the combinations of a grid differ in; a key is written as `--set` takes it."""
+
+    sweep: Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]] = {}
+    """Each key with all the values that it is to take."""
+    zip: Mapping[Name, Rows | Columns] = {}
+    """Groups of keys that vary together: a list of rows, or for each key a list of its values."""
+    broadcast: Mapping[Name, BroadcastGroup] = {}
+    """Groups of keys that have the same value, and the values."""
+    derive: Mapping[Text, Text] = {}
+    """Keys computed from others: a text in which `{dotted.path}` stands for the value of that key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One experiment of a grid.
+
+    `identity` is a digest of all that its results depend on; `slug`, made of it and of its `values`, names its
+    directory and is the end of its experiment's name. `values` are what it differs in, by column of the grid.
+    """
+
+    slug: str
+    identity: str
+    values: Mapping[str, JsonValue]
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The experiments of one file, in the order in which the axes vary: the first one slowest.
+
+    `name` is what the file calls the experiment, `columns` what the combinations differ in, `asked` the section itself.
+    """
+
+    name: str
+    profile: str
+    columns: tuple[str, ...]
+    combinations: tuple[Combination, ...]
+    asked: JsonObject
+
 
 _NAME_PATH: Final = ("experiment_metadata", "experiment_name")
 _FIXED: Final[Mapping[KeyPath, str]] = {
@@ -70,7 +129,7 @@ def section_of(draft: Draft) -> GridSection:
     except ValidationError as failure:
         data: JsonValue = draft.value[GRID_KEY]
         problems = [Problem((GRID_KEY, *path), text) for path, text in complaints(failure, data, root=GridSection)]
-    raise told(draft, problems)
+    raise draft_error(draft, problems)
 
 
 def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
@@ -82,7 +141,7 @@ def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
         problems += _clashes(axes, section, draft)
         problems += _too_many(axes)
     if problems:
-        raise told(draft, problems)
+        raise draft_error(draft, problems)
     return tuple(axes)
 
 
@@ -216,7 +275,7 @@ def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterat
                 yield Problem(axis.key, f"is called {column!r}, as is {dotted(columns[column])}; give it another name")
             columns[column] = axis.key
     for key in section.derive:
-        with suppress(ValueError):  # A key that leads nowhere is told of when it is derived.
+        with suppress(ValueError):  # A key that leads nowhere is reported when it is derived.
             path = resolve_path(draft.value, key)
             if path in owners:
                 text = f"is set by {dotted(owners[path])} as well; leave one of the two out"
