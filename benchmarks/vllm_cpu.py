@@ -23,7 +23,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
-from mac_runner.backends.passing import PassingBackend
+from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock

@@ -28,7 +28,7 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.advice import repair_advice
+from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 
 

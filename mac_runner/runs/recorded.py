@@ -14,14 +14,14 @@ from mac_runner.plan import Plan
 from mac_runner.registry import environment_specs
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
-    path = config_path(contents.layout.directory)
+    path = contents.layout.directory / CONFIG
     conversation = contents.resolved.get("conversation_config")
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in environment_specs():

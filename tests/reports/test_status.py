@@ -10,7 +10,7 @@ from mac_runner.plan import Shard
 from mac_runner.reports import status_json, status_text
 from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
 from mac_runner.store import SessionStanding, Standing
-from mac_runner.store.owner import Owner
+from mac_runner.store.lock import Owner
 from mac_runner.types import JsonObject, JsonValue
 
 Make = Callable[..., JsonObject]
