@@ -28,9 +28,9 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     """Sum up the rows of an index.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
-    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so is no part of a rate, what was
+    `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
     `repeated` in vain, and for each of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and
-    `requests`. A rate that cannot be told is null.
+    `requests`. A rate that is not known is null.
     """
     totals = _Totals()
     for row in rows:
