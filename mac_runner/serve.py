@@ -1,8 +1,8 @@
 """`mac-serve MODEL`: the command line of nano's server.
 
-It ends with 1 when the model or the address is not available, and with 2 on bad usage, where `[nano]` is not installed, or
-where other machines could reach it without a key. The island is imported when there is something to serve, because
-it brings torch, which `--help` does not need.
+It ends with 1 when the model or the address is not available. It ends with 2 on bad usage, where `[nano]` is not
+installed, or where other machines could reach it without a key. The island is imported when there is something to
+serve, because it brings torch, which `--help` does not need.
 """
 
 from __future__ import annotations
