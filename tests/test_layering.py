@@ -17,7 +17,6 @@ GROUND = (
     "clock",
     "descriptors",
     "files",
-    "limits",
     "printable",
     "section",
     "problems",

@@ -19,7 +19,6 @@ from mac_runner.config.grid_axes import GRID_KEY, Axis, Combination, Grid, Point
 from mac_runner.config.identity import identity_of
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
 from mac_runner.errors import ConfigError
-from mac_runner.limits import NAME_CHARS_MAX
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
@@ -29,6 +28,8 @@ _PART_CHARS_MAX: Final = 20
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9.]+")
 GRID_SLUG_CHARS_MAX: Final = 48
 """The longest name of a combination, which names its directory."""
+NAME_CHARS_MAX: Final = 80
+"""The longest name of an experiment."""
 
 
 class _Expanded(NamedTuple):

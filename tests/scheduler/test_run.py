@@ -15,11 +15,10 @@ from mac_runner.errors import (
     StoreError,
     TransientBackendError,
 )
-from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX, ENGINE_SILENCE_S_MAX
-from mac_runner.scheduler.runner import SHUTDOWN_GRACE_S
-from mac_runner.types import JsonObject, Reply, Request, Task
+from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.loop import DeadlockError, simulate
