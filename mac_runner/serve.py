@@ -1,8 +1,8 @@
 """`mac-serve MODEL`: the command line of nano's server.
 
-It ends with 1 when the model or the address cannot be had, and with 2 on bad usage, where `[nano]` is not installed, or
-where other machines could reach it without a key. The island is imported when there is something to serve, for
-it brings torch, which `--help` can do without.
+It ends with 1 when the model or the address is not available. It ends with 2 on bad usage, where `[nano]` is not
+installed, or where other machines could reach it without a key. The island is imported when there is something to
+serve, because it brings torch, which `--help` does not need.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class _NotInstalledError(click.ClickException):
 
 
 class _FiniteRange(click.FloatRange):
-    """A number in a range, which `nan` is in as far as comparisons can tell."""
+    """A finite number in a range; for a comparison `nan` would lie in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Ends with a usage error."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
