@@ -9,10 +9,16 @@ from itertools import pairwise
 
 import pytest
 
-from mac_runner.descriptors import connections_within, first_kept, kept, runs_within
+from mac_runner.descriptors import (
+    DESCRIPTORS_PER_RUN,
+    GRID_RUNS_OPEN_MAX,
+    connections_within,
+    first_kept,
+    kept,
+    runs_within,
+)
 from mac_runner.errors import lacks_descriptors, shortage_of
-from mac_runner.limits import DESCRIPTORS_MIN, DESCRIPTORS_PER_RUN, GRID_RUNS_OPEN_MAX
-from mac_runner.runs.engines import bound
+from mac_runner.runs.engines import DESCRIPTORS_MIN, bound
 
 
 def test_soft_limit_is_raised_to_the_hard_one() -> None:

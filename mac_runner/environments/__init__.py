@@ -1,1 +1,7 @@
 """Kinds of conversation behind one contract (`base`), each in a package that `mac_runner.registry` names."""
+
+from __future__ import annotations
+
+from mac_runner.environments.base import Conversation, Environment, Policy, build_environment
+
+__all__ = ["Conversation", "Environment", "Policy", "build_environment"]

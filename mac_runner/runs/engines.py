@@ -16,21 +16,23 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mac_runner import descriptors
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
-from mac_runner.backends.passing import PassingBackend
+from mac_runner.backends.base import PassingBackend
+from mac_runner.backends.factory import build_backend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
-from mac_runner.config.model_definition import section_key
+from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ShortageError
-from mac_runner.limits import DESCRIPTORS_MIN
 from mac_runner.registry import backend_specs
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.section import KeyPath
+
+DESCRIPTORS_MIN: Final = 24
+"""The fewest file descriptors that a run can work with."""
 
 
 class _Key(NamedTuple):

@@ -16,10 +16,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from mac_runner import descriptors
-from mac_runner.limits import BLOCKING_CALLS_MAX
+
+BLOCKING_CALLS_MAX: Final = 32
+"""How many calls may block at once beside the loop; more of them queue."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

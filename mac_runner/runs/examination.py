@@ -16,7 +16,6 @@ from mac_runner.backends import Backend
 from mac_runner.clock import Clock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import EngineDeadError, MacRunnerError, boundary
-from mac_runner.limits import DOCTOR_PROBE_S_MAX
 from mac_runner.plan import sampling_of
 from mac_runner.registry import backend_specs
 from mac_runner.runs.engines import backend_of
@@ -25,6 +24,8 @@ from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
 from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn
 
 _PROBE: Final = Prompt(messages=(Message(role="user", content="Say one word."),))
+DOCTOR_PROBE_S_MAX: Final = 120.0
+"""How long one token may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

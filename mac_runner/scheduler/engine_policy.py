@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.config import RetryConfig
-from mac_runner.errors import BackendError, RequestTimeoutError, TransientBackendError
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.errors import RETRY_AFTER_S_MAX, BackendError, RequestTimeoutError, TransientBackendError
 from mac_runner.types import Turn, stable_hash
 
 RETRIES_MIN: Final = 10

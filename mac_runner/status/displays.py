@@ -12,7 +12,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Protocol, TextIO
+from typing import ClassVar, Final, Protocol, TextIO
 
 from rich.console import Console
 from rich.control import Control
@@ -21,10 +21,14 @@ from rich.segment import ControlType, Segment
 from tqdm import tqdm
 
 from mac_runner.clock import Clock
-from mac_runner.limits import STATUS_INTERVAL_S, STATUS_PLAIN_INTERVAL_S
 from mac_runner.printable import printable
 from mac_runner.status.frame import StatusFrame
 from mac_runner.status.picture import line, picture, quantity, time_left
+
+STATUS_INTERVAL_S: Final = 0.5
+"""Between two frames of the live view."""
+STATUS_PLAIN_INTERVAL_S: Final = 10.0
+"""Between two plain lines."""
 
 
 class Display(Protocol):

@@ -7,10 +7,13 @@ earlier readings, and makes it a `StatusFrame`. Displays see only frames, so the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from mac_runner.limits import STATUS_ROWS_MAX
 from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.types import TokenCount
+
+STATUS_ROWS_MAX: Final = 8
+"""Waiting turns that are listed per pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

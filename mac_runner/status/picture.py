@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -24,9 +25,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mac_runner.limits import STATUS_MODELS_MAX, STATUS_ROWS_MAX
 from mac_runner.printable import printable
-from mac_runner.status.frame import ModelSlots, Reading, StatusFrame, TurnRow
+from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
+
+STATUS_MODELS_MAX: Final = 6
+"""Models that are listed one by one."""
 
 UNKNOWN = "–"
 _NOT_COUNTED = "tokens not counted by the engine"

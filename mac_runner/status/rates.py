@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mac_runner.limits import STATUS_RATE_SAMPLES_MAX, STATUS_RATE_WINDOW_S
 from mac_runner.status.frame import Reading, StatusFrame
+
+STATUS_RATE_WINDOW_S: Final = 30.0
+"""The window over which rates are taken."""
+STATUS_RATE_SAMPLES_MAX: Final = 60
+"""Samples kept of a window."""
 
 
 class _Sample(NamedTuple):

@@ -3,8 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from mac_runner.limits import COLLECTION_OBJECTS
-from mac_runner.runs.play import rare_collections
+from mac_runner.runs.play import COLLECTION_OBJECTS, rare_collections
 
 
 class Knot:

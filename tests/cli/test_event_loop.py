@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from mac_runner import limits
+from mac_runner.runs import event_loop
 from mac_runner.runs.event_loop import run
 
 
@@ -27,8 +27,8 @@ def test_loop_ends_while_a_call_still_blocks() -> None:
 
 
 def test_calls_that_block_share_few_threads_and_bring_back_what_they_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mac_runner.runs.event_loop.BLOCKING_CALLS_MAX", 3)
-    assert limits.BLOCKING_CALLS_MAX > 3
+    assert event_loop.BLOCKING_CALLS_MAX > 3
+    monkeypatch.setattr(event_loop, "BLOCKING_CALLS_MAX", 3)
 
     def where(n: int) -> tuple[int, str]:
         return n, threading.current_thread().name

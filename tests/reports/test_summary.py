@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.limits import REPORT_REASONS_MAX
-from mac_runner.reports import summarise, wilson
+from mac_runner.intervals import wilson
+from mac_runner.reports import summarise
+from mac_runner.reports.failures import REASONS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 Make = Callable[..., JsonObject]
@@ -40,7 +41,7 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert summary["conversations"] == {"planned": 4, "finished": 2, "failed": 1}
     assert (summary["turns"], summary["corrections"], summary["defaults"]) == (30, 6, 3)
     assert summary["tokens"] == {"prompt": 300, "completion": 60, "timing": {"cached": 150}}
-    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (1.5, 0.15)
+    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (0.6, 0.15)
     assert summary["models"] == {"m1": {"capacity": 8, "slots_mean": 2.0, "slot_utilisation": 0.75, "requests": 12}}
 
 
@@ -65,7 +66,7 @@ def test_rates_are_over_the_time_that_was_played(make_row: Make) -> None:
     summary = _summarise([make_row(index) for index in range(4)])
 
     assert (summary["wall_s"], summary["played_s"]) == (122.0, 20.0)
-    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (2.0, 0.2)
+    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (0.6, 0.2)
 
 
 def test_unusable_replies_are_added_up_by_agent_and_cause(make_row: Make) -> None:
@@ -96,7 +97,7 @@ def test_rates_leave_out_what_was_ended_untimed(make_row: Make) -> None:
         accounting={**ACCOUNTING, "untimed": {"conversations": 1, "turns": 10}},
     )
 
-    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 1.0, 0.1)
+    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 0.6, 0.1)
 
 
 def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:
@@ -205,11 +206,11 @@ def test_failures_of_one_kind_are_one_reason_whatever_the_turn(make_row: Make) -
 
 
 def test_failures_beyond_the_bound_are_counted_together(make_row: Make) -> None:
-    rows = [make_row(i, failure=f"reason {i:03}") for i in range(REPORT_REASONS_MAX + 7)]
+    rows = [make_row(i, failure=f"reason {i:03}") for i in range(REASONS_MAX + 7)]
     failures = _summarise(rows)["failures"]
 
     assert isinstance(failures, list)
-    assert len(failures) == REPORT_REASONS_MAX + 1
+    assert len(failures) == REASONS_MAX + 1
     assert isinstance(failures[-1], dict)
     assert (failures[-1]["reason"], failures[-1]["count"]) == ("7 other reasons", 7)
 
@@ -244,13 +245,14 @@ def test_summary_memory_does_not_follow_the_number_of_rows(make_row: Make, make_
 @pytest.mark.parametrize(
     ("key", "value", "story"),
     [
-        ("status", "open", "status is 'open'"),
-        ("counts", None, "'counts' is None"),
-        ("counts", {"turns": True}, "'tokens' is None"),
-        ("index", "3", "'index' is '3', expected int"),
-        ("index", True, "'index' is True, expected int"),
-        ("outcome", {"kind": "game"}, "outcome: 'players' is None"),
-        ("outcome", {"kind": "game", "players": ["x"], "ending": "win", "days": 1, "winners": []}, "player 0"),
+        ("status", "open", "Invalid enum value 'open' - at `$.status`"),
+        ("counts", None, "got `null` - at `$.counts`"),
+        ("counts", {"turns": True}, "got `bool` - at `$.counts.turns`"),
+        ("counts", {"turns": 1, "corrections": 0, "defaults": 0}, "missing required field `tokens`"),
+        ("index", "3", "Expected `int`, got `str` - at `$.index`"),
+        ("index", True, "Expected `int`, got `bool` - at `$.index`"),
+        ("outcome", {"kind": "game"}, "outcome: Object missing required field"),
+        ("outcome", {"kind": "game", "players": ["x"], "ending": "win", "days": 1, "winners": []}, "$.players[0]"),
     ],
 )
 def test_summary_refuses_a_damaged_row_by_name(make_row: Make, key: str, value: JsonValue, story: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from mac_runner.limits import STATUS_ROWS_MAX
 from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
+from mac_runner.status.frame import STATUS_ROWS_MAX
 from mac_runner.status.picture import line, picture
 
 MakeReading = Callable[..., Reading]

@@ -5,20 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mac_runner.store.machine import Machine, filesystem_at, is_network
 
-MOUNTS = """\
-22 27 0:21 / /proc rw,relatime - proc proc rw
-27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-40 27 0:40 / /scratch rw,relatime - lustre 10.0.0.1@tcp:/scratch rw
-41 40 8:2 / /scratch/local rw,relatime - xfs /dev/nvme0n1 rw
-42 27 0:41 / /home\\040dirs rw,relatime shared:7 master:2 - nfs4 server:/home rw,vers=4.2
-43 27 0:42 / /twice rw - ext4 /dev/sdb rw
-44 27 0:43 / /twice rw - cifs //server/share rw
-a line that means nothing
-"""
+MOUNTS = [
+    ("/proc", "proc"),
+    ("/", "ext4"),
+    ("/scratch", "lustre"),
+    ("/scratch/local", "xfs"),
+    ("/home dirs", "nfs4"),
+    ("/twice", "ext4"),
+    ("/twice", "cifs"),
+]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_filesystem_is_that_of_the_nearest_mount(path: str, filesystem: str) -> 
 
 
 def test_filesystem_without_an_account_of_the_mounts_is_unknown() -> None:
-    assert filesystem_at("", Path("/x")) == ""
+    assert filesystem_at([], Path("/x")) == ""
     assert not is_network("")
 
 
@@ -72,6 +72,36 @@ def test_process_is_known_by_its_number_and_its_start() -> None:
     assert machine.process_start(other.pid) is None
     assert machine.process_start(os.getpid()) is not None
     assert machine.process_start(2**40) is None
+
+
+def test_process_start_is_in_the_kernel_ticks_that_earlier_versions_wrote() -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("this kernel does not say")
+    ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+    assert Machine().process_start(os.getpid()) == ticks
+
+
+def test_clock_that_is_set_while_a_process_is_looked_up_does_not_change_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, booted_at_s = Machine().process_start(os.getpid()), psutil.boot_time()
+    answers = [booted_at_s - 3600.0]
+    monkeypatch.setattr(psutil, "boot_time", lambda: answers.pop() if answers else booted_at_s)
+
+    assert Machine().process_start(os.getpid()) == start
+
+
+@pytest.mark.parametrize("fault", [psutil.AccessDenied(), OSError(), RuntimeError()])
+def test_process_whose_start_the_system_does_not_say_is_there(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_process: psutil.Process) -> float:
+        raise fault
+
+    monkeypatch.setattr(psutil.Process, "create_time", refuse)
+
+    assert Machine().process_start(os.getpid()) == ""
 
 
 def test_machine_is_the_same_for_all_its_processes() -> None:

@@ -15,11 +15,8 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 
-from mac_runner.environments.discussion.sandbox.environment import Sandbox
-from mac_runner.environments.discussion.sandbox.filters import COUNTED, SHOWN, SPENT, WEIGHED
-from mac_runner.environments.discussion.sandbox.meter import is_too_large
-from mac_runner.environments.discussion.sandbox.values import PRINTABLE
-from mac_runner.limits import TEMPLATE_NESTING_MAX
+from mac_runner.environments.discussion.sandbox.environment import COUNTED, SHOWN, SPENT, WEIGHED, Sandbox
+from mac_runner.environments.discussion.sandbox.values import NESTING_MAX, PRINTABLE, is_too_large
 from mac_runner.problems import suggestion
 
 _CHARS_PER_STEP: Final = 4
@@ -44,8 +41,8 @@ def parsed(sandbox: Sandbox, text: str) -> nodes.Template:
     try:
         tree = parser.parse()
     except (RecursionError, ValueError, OverflowError) as fault:
-        told = _TOO_DEEP if isinstance(fault, RecursionError) else "the number is too large"
-        raise TemplateSyntaxError(told, parser.stream.current.lineno) from fault
+        reason = _TOO_DEEP if isinstance(fault, RecursionError) else "the number is too large"
+        raise TemplateSyntaxError(reason, parser.stream.current.lineno) from fault
     _check(tree, sandbox)
     return tree
 
@@ -66,8 +63,8 @@ def compiled(sandbox: Sandbox, tree: nodes.Template) -> CodeType:
 
 def _check(tree: nodes.Template, sandbox: Sandbox) -> None:
     for node, depth in _with_depth(tree):
-        if depth > TEMPLATE_NESTING_MAX:
-            raise TemplateSyntaxError(f"{_TOO_DEEP}; {TEMPLATE_NESTING_MAX} levels are allowed", node.lineno)
+        if depth > NESTING_MAX:
+            raise TemplateSyntaxError(f"{_TOO_DEEP}; {NESTING_MAX} levels are allowed", node.lineno)
         if isinstance(node, nodes.Const) and isinstance(node.value, int) and is_too_large(node.value):
             raise TemplateSyntaxError("the number is too large", node.lineno)
         if isinstance(node, _OTHER_FILES):
@@ -84,7 +81,7 @@ def _check(tree: nodes.Template, sandbox: Sandbox) -> None:
 
 
 def _with_depth(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
-    """Every node and how deep it stands, first those that stand first."""
+    """Every node with its depth, in the order of the template."""
     stack = [(tree, 0)]
     while stack:
         node, depth = stack.pop()

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mac_runner.backends.openai.request_body import BodyWriter
+from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
+from tests.sim.requests import EVERY_SETTING, request
+
+MESSAGES = (Message(role="system", content="Be brief."), Message(role="user", content="Aye or nay? “ja”"))
+SCHEMA: JsonObject = {"type": "object", "properties": {"act": {"const": "vote"}}}
+
+
+def config(**settings: JsonValue) -> OpenaiConfig:
+    return OpenaiConfig.model_validate({"model": "m", "base_urls": ["http://h/v1"], **settings})
+
+
+def body(
+    settings: OpenaiConfig, *, sampling: Sampling | None = None, has_tokens: bool = False, **prompt: object
+) -> JsonObject:
+    asked = request(prompt=Prompt(messages=MESSAGES, **prompt), sampling=sampling or Sampling(seed=7))  # type: ignore[arg-type]
+    found: JsonObject = json.loads(BodyWriter(config=settings, has_tokens=has_tokens).body(asked))
+    return found
+
+
+def test_chat_body_holds_what_is_set_and_nothing_else() -> None:
+    assert body(config()) == {
+        "model": "m",
+        "temperature": 1.0,
+        "max_tokens": 512,
+        "seed": 7,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Aye or nay? “ja”"},
+        ],
+    }
+
+
+def test_every_setting_is_sent_under_its_name() -> None:
+    sent = body(config(server="vllm"), sampling=EVERY_SETTING)
+    assert {key: value for key, value in sent.items() if key not in ("model", "messages")} == {
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.3,
+        "repetition_penalty": 1.1,
+        "stop": ["END"],
+        "seed": 3,
+    }
+
+
+def test_limit_goes_by_the_name_the_server_wants() -> None:
+    settings = config(reply_limit_parameter="max_completion_tokens")
+
+    assert body(settings)["max_completion_tokens"] == 512
+    assert "max_tokens" not in body(settings)
+    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["max_completion_tokens"] == 1
+
+
+@pytest.mark.parametrize("server", ["openai", "vllm"])
+def test_completions_are_sent_the_prompt_as_plain_text(server: str) -> None:
+    settings = config(endpoint="completions", server=server)
+    sent = body(settings)
+
+    assert isinstance(sent["prompt"], str)
+    assert sent["prompt"].startswith("### System\nBe brief.")
+    assert "messages" not in sent
+    assert json.loads(BodyWriter(config=settings, has_tokens=False).canary())["prompt"] == "Hi"
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_vllm_is_held_to_schema_or_choices(endpoint: str) -> None:
+    settings = config(server="vllm", endpoint=endpoint)
+
+    assert body(settings, schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
+    assert body(settings, choices=("<a/>", "<b/>"))["structured_outputs"] == {"choice": ["<a/>", "<b/>"]}
+    assert body(settings, choices=("<a/>", "<b/>"), schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
+
+
+def test_other_servers_are_held_to_a_schema_where_the_protocol_can() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA}}
+
+    assert body(config(), schema=SCHEMA)["response_format"] == wanted
+    assert body(config(), schema=SCHEMA, choices=("<a/>",))["response_format"] == wanted
+    for sent in (body(config(), choices=("<a/>",)), body(config(endpoint="completions"), schema=SCHEMA)):
+        assert not {"response_format", "structured_outputs"} & set(sent)
+
+
+def test_token_ids_and_logprobs_are_asked_for_when_they_are_recorded() -> None:
+    chat = body(config(server="vllm"), has_tokens=True)
+    completions = body(config(server="vllm", endpoint="completions"), has_tokens=True)
+
+    assert (chat["return_token_ids"], chat["logprobs"]) == (True, True)
+    assert (completions["return_token_ids"], completions["logprobs"]) == (True, 1)
+
+
+def test_template_switches_are_sent() -> None:
+    sent = body(config(server="vllm", chat_template_kwargs={"enable_thinking": False}))
+
+    assert sent["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_request() -> None:
+    asked = request("a\ud800b")
+
+    assert "a?b" in BodyWriter(config=config(), has_tokens=False).body(asked).decode("utf-8")
