@@ -16,7 +16,6 @@ from typing import Annotated, Literal, cast
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
 
-from mac_runner.nano.errors import NanoError
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample
 from mac_runner.nano.server.answers import (
@@ -27,11 +26,10 @@ from mac_runner.nano.server.answers import (
     encoded,
     invalid,
     openai_error,
-    refusal_of,
     unless_gone,
 )
 from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Service, overlaid, schema_text
+from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Piece, Service, overlaid, schema_text
 from mac_runner.nano.tokenizer import Tokenizer
 
 PROMPTS_MAX = 256
@@ -164,7 +162,7 @@ class ChatBody(OpenaiBody):
     parallel_tool_calls: bool | None = None
 
     def job(self, defaults: SamplingParams) -> Job:
-        """What the engine is asked for; `defaults` hold where the request leaves a setting open."""
+        """The job for the engine; `defaults` hold where the request leaves a setting open."""
         require_absent(self, "logit_bias", "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
@@ -201,7 +199,7 @@ class CompletionBody(OpenaiBody):
     suffix: JsonValue = None
 
     def job(self, defaults: SamplingParams) -> Job:
-        """What the engine is asked for; `defaults` hold where the request leaves a setting open."""
+        """The job for the engine; `defaults` hold where the request leaves a setting open."""
         require_absent(self, "logit_bias", "echo", "suffix")
         if self.best_of not in (None, self.num_samples):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
@@ -438,27 +436,23 @@ class OpenaiApi:
         return model_object(self._service.card.name, int(self._service.card.changed_unix_s))
 
 
-async def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
-    """A stream of events, joined where several are there; an error in the middle is sent, and ends it."""
-    begun, offsets, samples, events = set[int](), Counter[int](), list[TrainingSample](), b""
-    try:
-        async for index, delta in generation.pieces():
-            events += _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
-            begun.add(index)
-            offsets[index] += envelope.num_chars(delta)
-            if delta.sample is not None:
-                samples.append(delta.sample)
-            # The last one goes out with what ends the stream.
-            if not generation.has_more and len(samples) < generation.num_completions:
-                yield events
-                events = b""
-        if includes_usage:
-            events += _event(envelope.last_chunk(generation.prompts, samples))
-        yield events + _DONE
-    except NanoError as error:
-        yield events + _event(openai_error(refusal_of(error)))
-    finally:
-        generation.cancel()
+def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
+    """A stream of events."""
+    begun, offsets, samples = set[int](), Counter[int](), list[TrainingSample]()
+
+    def write(piece: Piece) -> bytes:
+        index, delta = piece
+        event = _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
+        begun.add(index)
+        offsets[index] += envelope.num_chars(delta)
+        if delta.sample is not None:
+            samples.append(delta.sample)
+        return event
+
+    def end() -> bytes:
+        return (_event(envelope.last_chunk(generation.prompts, samples)) if includes_usage else b"") + _DONE
+
+    return generation.streamed(write, end, lambda refusal: _event(openai_error(refusal)))
 
 
 def _event(content: object) -> bytes:
