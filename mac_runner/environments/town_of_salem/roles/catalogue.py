@@ -32,11 +32,6 @@ ROLES: Mapping[str, Role] = MappingProxyType(_roles)
 """Role id to role, in alphabetical order. Always current: a registered role appears in it."""
 
 
-def role(role_id: str) -> Role:
-    """The role of that id."""
-    return _roles[role_id]
-
-
 def register(role: Role) -> None:
     """Add a role to the game. Raises ValueError when it contradicts a role there is.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
 from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
@@ -16,6 +17,16 @@ from mac_runner.environments.town_of_salem.roles.base import (
     NightAbility,
     Role,
     others,
+)
+
+_role = partial(
+    Role,
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    defence=Level.BASIC,
+    leaves_notes=True,
+    investigator_place=3,
 )
 
 BURNT = DeathCause("arsonist", "burnt by an Arsonist")
@@ -57,22 +68,16 @@ def _wash(night: NightState, action: NightAction) -> None:
     night.put(replace(player, marks=player.marks - {DOUSED}))
 
 
-ARSONIST = Role(
+ARSONIST = _role(
     name="Arsonist",
     short_names=("arso",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="Each night do one of three things: douse one player, who does not learn of it; set fire to all who are "
     "doused, which nothing can stop; or wash off what another Arsonist poured over you. Whoever visits you is doused "
     "too, and you learn who it was. Basic attacks at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="arsonist",
     investigator_group=11,
-    investigator_place=3,
     attack=Level.UNSTOPPABLE,
-    defence=Level.BASIC,
     is_detection_immune=True,
-    leaves_notes=True,
     by_night=_keep_house,
     outlasts=lambda other: (
         other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
@@ -148,22 +153,16 @@ def _meet_jailor(night: NightState, seat: int) -> None:
         night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on(night, seat, keeper))
 
 
-SERIAL_KILLER = Role(
+SERIAL_KILLER = _role(
     name="Serial Killer",
     short_names=("SK",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="Each night kill one player. Whoever blocks you is killed too, and so is a Jailor who jails you and does not "
     "execute you; their wills cannot be read. By day you may decide to be cautious and leave them alone. Basic attacks "
     "at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="serial killer",
     investigator_group=9,
-    investigator_place=3,
     kills_jailors=True,
     attack=Level.BASIC,
-    defence=Level.BASIC,
-    leaves_notes=True,
     suspicious_when=lambda state: True,
     when_blocked=_meet_blocker,
     by_night=_meet_jailor,
@@ -222,24 +221,18 @@ def _maul(night: NightState, seat: int, victim: int) -> None:
     night.attack(seat, victim, Level.POWERFUL, MAULED)
 
 
-WEREWOLF = Role(
+WEREWOLF = _role(
     name="Werewolf",
     short_names=("WW",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="On every full moon, in every second night, you rage with powerful attacks through one house: its owner and "
     "everybody else who visits it. If you choose no house, your own, or are blocked, you rage at home and attack who "
     "visits you; in jail you attack the Jailor unless you are executed. A Sheriff finds you suspicious on a full moon "
     "only. Basic attacks at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="werewolf",
     investigator_group=5,
-    investigator_place=3,
     kills_jailors=True,
     attack=Level.POWERFUL,
-    defence=Level.BASIC,
     is_unique=True,
-    leaves_notes=True,
     minds_the_moon=True,
     suspicious_when=lambda state: state.is_full_moon,
     by_night=_wait_for_the_moon,

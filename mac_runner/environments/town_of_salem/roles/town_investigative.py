@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
 from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
@@ -165,28 +165,12 @@ SHERIFF = _role(
 )
 
 
-# A bug picks up what befell its wearer, not what they found out.
-PICKED_UP = frozenset(
-    {
-        EventKind.ATTACKED,
-        EventKind.BLOCKED,
-        EventKind.BLOCK_RESISTED,
-        EventKind.CONTROLLED,
-        EventKind.CONTROL_RESISTED,
-        EventKind.TRANSPORTED,
-        EventKind.DOUSED,
-        EventKind.BLACKMAILED,
-        EventKind.PATIENT_ATTACKED,
-    }
-)
-
-
 def _listen_in(night: NightState, action: NightAction) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
     target = night.house(action)
     if not night.player(action.seat).alive and action.seat in night.living:
         return
-    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
+    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in BEFALLS]
     heard += [kind for seat, kind in night.unnoticed if seat == target]
     for kind in heard:
         night.report(action.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)

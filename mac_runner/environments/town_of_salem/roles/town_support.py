@@ -8,7 +8,7 @@ from functools import partial
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player, Seance
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     TOWN_GOAL,
     Alignment,
@@ -19,6 +19,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     everybody,
     others,
 )
+from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.town_killing import GUILTY
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, goal=TOWN_GOAL, group="town")
@@ -117,7 +118,7 @@ REVIVE = "revive"
 
 def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
     """The ability with one target that a corpse can still use for another, if a use is left."""
-    role = catalogue.role(corpse.role)
+    role = ROLES[corpse.role]
     is_known = corpse.shown_role == corpse.role
     if not is_known or not role.is_raisable or RAISED in corpse.marks:
         return None
@@ -132,7 +133,7 @@ def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(
         other.seat
         for other in state.players
-        if other.shown_role is not None and catalogue.role(other.shown_role).is_raisable and RAISED not in other.marks
+        if other.shown_role is not None and ROLES[other.shown_role].is_raisable and RAISED not in other.marks
     )
 
 
@@ -152,7 +153,7 @@ def _raise(night: NightState, action: NightAction) -> None:
 def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
     """The dead shown as of the Town, without those whose unique role is held again."""
     held = {other.role for other in state.living}
-    shown = {other.seat: catalogue.role(other.shown_role) for other in state.players if other.shown_role is not None}
+    shown = {other.seat: ROLES[other.shown_role] for other in state.players if other.shown_role is not None}
     return tuple(
         seat
         for seat, role in shown.items()
