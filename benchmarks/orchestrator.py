@@ -41,9 +41,9 @@ import yaml  # noqa: E402
 from benchmarks.machine import row  # noqa: E402
 from mac_runner.backends.openai.backend import OpenaiBackend  # noqa: E402
 from mac_runner.backends.openai.settings import OpenaiConfig  # noqa: E402
-from mac_runner.cli.running import run_experiment  # noqa: E402
-from mac_runner.cli.setup import Invocation  # noqa: E402
+from mac_runner.cli.run import run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
+from mac_runner.runs.setup import RunRequest  # noqa: E402
 from mac_runner.types import JsonObject, Message, Prompt, Request, Sampling, Turn  # noqa: E402
 
 AGENTS: Final = 3
@@ -94,8 +94,8 @@ def complete_path(conversations: int, slots: int, latency_ms: float) -> Measured
     with server(slots, latency_ms) as url, tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "orchestrator.yaml"
         file.write_text(yaml.safe_dump(experiment(url, conversations, slots)))
-        invocation = Invocation(file=file, out=Path(directory) / "run", is_quiet=True)
-        found = measured(url, lambda: run_experiment(invocation))
+        request = RunRequest(file=file, out=Path(directory) / "run")
+        found = measured(url, lambda: run(request, concurrency=None, is_quiet=True, is_live=None))
         assert found.account["requests"] == conversations * AGENTS * ROUNDS
         return found
 
@@ -184,8 +184,8 @@ def table(runs: Mapping[str, Measured], bounds_s: Mapping[str, float]) -> str:
     """The runs side by side."""
     head = ("", "requests", "wall s", "bound s", "wall/bound", "utilisation", "engine ms", "client CPU ms")
     lines = [head]
-    for name, run in runs.items():
-        account = run.account
+    for name, found in runs.items():
+        account = found.account
         lines.append(
             (
                 name,
@@ -195,7 +195,7 @@ def table(runs: Mapping[str, Measured], bounds_s: Mapping[str, float]) -> str:
                 f"{account['span_s'] / bounds_s[name]:.3f}",
                 f"{account['slot_utilisation']:.3f}",
                 f"{1000 * account['busy_slot_s'] / account['requests']:.2f}",
-                f"{run.cpu_ms:.3f}",
+                f"{found.cpu_ms:.3f}",
             )
         )
     return "\n".join(

@@ -43,9 +43,10 @@ if str(ROOT) not in sys.path:  # Run as a script, only the directory of the scri
 import yaml  # noqa: E402
 
 from benchmarks.machine import row  # noqa: E402
-from mac_runner.cli import looping, running  # noqa: E402
-from mac_runner.cli.setup import Invocation, set_up  # noqa: E402
+from mac_runner.cli.run import run  # noqa: E402
 from mac_runner.clock import SystemClock  # noqa: E402
+from mac_runner.runs import event_loop  # noqa: E402
+from mac_runner.runs.setup import RunRequest, set_up  # noqa: E402
 from mac_runner.store import Run, build_transcript, open_run  # noqa: E402
 from mac_runner.types import (  # noqa: E402
     JsonObject,
@@ -121,10 +122,10 @@ def experiment(conversations: int) -> JsonObject:
 
 def bookkeeping(file: Path, out: Path, conversations: int) -> Bookkeeping:
     """The store alone: everything a run hands over, slice by slice, so that each kind can be timed by itself."""
-    setup = set_up(Invocation(file=file, out=out))
+    (setup,) = set_up(RunRequest(file=file, out=out)).setups
     began_s, turns_s = time.process_time(), 0.0
     with open_run(
-        out, experiment_name=setup.name, resolved=setup.resolved, tasks=setup.tasks, clock=SystemClock()
+        out, experiment_name=setup.name, resolved=setup.loaded.resolved, tasks=setup.tasks, clock=SystemClock()
     ) as run:
         work = run.unfinished()
         while some := [task for task, _ in islice(work, CONVERSATIONS_PER_SLICE)]:
@@ -296,10 +297,11 @@ class Watch:
 def play_here(file: Path, out: Path) -> None:
     """The child: `mac-run FILE --out OUT`, and one line of JSON about its loop."""
     watch = Watch()
-    vars(running)["run_loop"] = lambda main: looping.run(watch.over(main))
+    run_loop = event_loop.run
+    vars(event_loop)["run"] = lambda main: run_loop(watch.over(main))
     index = out / "scale_index.jsonl"
     before = index.read_bytes().count(b"\n") if index.exists() else 0
-    running.run_experiment(Invocation(file=file, out=out, is_quiet=True))
+    run(RunRequest(file=file, out=out), concurrency=None, is_quiet=True, is_live=None)
     conversations = index.read_bytes().count(b"\n") - before
     said = {
         "start_cpu_s": watch.start_cpu_s,

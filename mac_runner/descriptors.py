@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
+from typing import Final
 
-from mac_runner.limits import (
-    DESCRIPTORS_KEPT,
-    DESCRIPTORS_LAST,
-    DESCRIPTORS_MAX,
-    DESCRIPTORS_PER_RUN,
-    GRID_RUNS_OPEN_MAX,
-)
+DESCRIPTORS_MAX: Final = 1 << 20
+"""How many are asked for at most."""
+DESCRIPTORS_KEPT: Final = 90
+"""Kept from connections for the process itself."""
+DESCRIPTORS_PER_RUN: Final = 6
+"""Kept from connections for each open run directory."""
+DESCRIPTORS_LAST: Final = 48
+"""How many of the last ones are given to no connection."""
+GRID_RUNS_OPEN_MAX: Final = 64
+"""Run directories of a grid open at once, each with a writer thread and three files."""
 
 
 def raise_limit() -> int | None:

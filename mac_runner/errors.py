@@ -31,6 +31,9 @@ from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Final
 
+RETRY_AFTER_S_MAX: Final = 60.0
+"""The longest `Retry-After` that is respected."""
+
 
 class Verdict(StrEnum):
     """What the scheduler does about an error."""

@@ -6,13 +6,21 @@ import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_FOUND_CHARS_MAX, CONFIG_LINE_CHARS_MAX, CONFIG_NAMES_MAX, CONFIG_PROBLEMS_MAX
 from mac_runner.printable import printable
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
+
+CONFIG_PROBLEMS_MAX: Final = 50
+"""Problems listed in one error."""
+CONFIG_FOUND_CHARS_MAX: Final = 80
+"""What is quoted of a value."""
+CONFIG_NAMES_MAX: Final = 40
+"""Allowed names that are listed."""
+CONFIG_LINE_CHARS_MAX: Final = 4_000
+"""The longest line of an error."""
 
 
 class Problem(NamedTuple):

@@ -9,10 +9,16 @@ from itertools import pairwise
 
 import pytest
 
-from mac_runner.cli.connections import bound
-from mac_runner.descriptors import connections_within, first_kept, kept, runs_within
+from mac_runner.descriptors import (
+    DESCRIPTORS_PER_RUN,
+    GRID_RUNS_OPEN_MAX,
+    connections_within,
+    first_kept,
+    kept,
+    runs_within,
+)
 from mac_runner.errors import lacks_descriptors, shortage_of
-from mac_runner.limits import DESCRIPTORS_MIN, DESCRIPTORS_PER_RUN, GRID_RUNS_OPEN_MAX
+from mac_runner.runs.engines import DESCRIPTORS_MIN, bound
 
 
 def test_soft_limit_is_raised_to_the_hard_one() -> None:
@@ -60,11 +66,11 @@ def test_requests_in_flight_are_as_many_as_there_is_room_for(
     found = bound(limit, wanted=wanted, concurrency=asked)
 
     assert found.concurrency == concurrency
-    assert (found.words is None) == (concurrency == asked)
+    assert (found.notice is None) == (concurrency == asked)
 
 
 def test_bound_is_told_with_what_was_done_and_what_helps() -> None:
-    told = bound(1_024, wanted=1_500, concurrency=None).words
+    told = bound(1_024, wanted=1_500, concurrency=None).notice
 
     assert told is not None
     assert told.startswith("1024 file descriptors leave room for 928 connections and not for 1500: at most 928")

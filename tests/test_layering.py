@@ -22,6 +22,8 @@ GROUND = (
     "section",
     "problems",
     "latency",
+    "intervals",
+    "results",
     "registry",
     "__init__",
 )
@@ -40,7 +42,9 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "cli": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+    "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+    "cli": {"config", "plan", "store", "status", "reports", "runs"},
+    "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }
@@ -53,13 +57,11 @@ OPENER = {"files.py"}
 """Opens the files that are read by name, without waiting for what is no file."""
 SCHEMA = {"config/schema.py"}
 """A tool that writes the schema of experiment files; it touches no run."""
-ENGINES = {"backends/vllm/housing.py"}
+ENGINES = {"backends/vllm/process_logs.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
-MACHINE = {"store/machine.py"}
-"""Reads what the kernel says of processes and mounts; touches no run."""
-MODELS = {"nano/compiling.py", "nano/tokenizer.py"}
+MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
-STREAMS = {"cli/printing.py"}
+STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
 ENDS = {"cli/commands.py", "cli/entry.py"}
 """Only the command line ends the process; leaving at once, on a second signal, is told apart below."""
@@ -74,6 +76,7 @@ LIBRARIES = (
     "json_repair",
     "ollama",
     "msgspec",
+    "psutil",
     "pydantic",
     "rapidfuzz",
     "rich",
@@ -130,8 +133,9 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "httpx": {"backends"},
         "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
-        "msgspec": {"backends", "store"},
+        "msgspec": {"backends", "environments", "reports", "results", "store"},
         "ollama": {"backends"},
+        "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
@@ -150,10 +154,15 @@ def test_only_the_clock_reads_the_time() -> None:
 
 
 def test_only_the_redactor_quotes_a_server_with_a_key() -> None:
-    """`complaint` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
+    """`http_errors` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
     users = {name for name in _users_of({"clipped"}) if name.startswith("backends/")}
 
-    assert users == {"backends/complaint.py", "backends/redaction.py", "backends/vllm/telling.py"}
+    assert users == {
+        "backends/http_errors.py",
+        "backends/redaction.py",
+        "backends/vllm/arguments.py",
+        "backends/vllm/process_logs.py",
+    }
 
 
 def test_only_the_disk_opens_files() -> None:
@@ -169,7 +178,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MACHINE | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:
@@ -201,7 +210,7 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         "nano/parallel/ranks.py: Exception",
         "nano/tokenizer.py: Exception",
     }
-    assert catchers - island == {"cli/commands.py: Exception", "cli/looping.py: BaseException"}
+    assert catchers - island == {"cli/commands.py: Exception", "runs/event_loop.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The
     # redactor replaces them before they get there: their text may contain a key.
     assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {
@@ -213,11 +222,11 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
 def test_only_the_command_line_ends_the_process() -> None:
     assert _users_of({"sys.exit", "exit", "quit"}) == ENDS
     # The follower is a process of its own, and has nothing to give back.
-    assert _users_of({"os._exit"}) == {"cli/stopping.py", "nano/parallel/follower.py"}
+    assert _users_of({"os._exit"}) == {"cli/process.py", "nano/parallel/follower.py"}
 
 
 def test_only_the_command_line_prints() -> None:
-    assert _users_of({"print"}) <= {"cli/printing.py"}
+    assert _users_of({"print"}) <= {"cli/process.py"}
 
 
 def _asks_for_any_exception(call: ast.Call) -> bool:

@@ -1,7 +1,6 @@
-"""The command line: `mac-run FILE` runs an experiment, verbs look at what it wrote.
+"""The command line: reads flags, calls the other rooms, prints, and ends the process.
 
-Everything comes together here and nothing is decided here: the rooms do the work, this one reads flags, wires them
-up, prints, and is the only one that ends the process.
+`mac-run FILE` runs an experiment; verbs work on what it wrote.
 """
 
 from __future__ import annotations

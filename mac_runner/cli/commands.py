@@ -1,4 +1,4 @@
-"""The verbs and their flags, as click reads them. `mac-run FILE` stands for `mac-run run FILE`."""
+"""The verbs and their flags. `mac-run FILE` means `mac-run run FILE`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from mac_runner import __version__
+from mac_runner.cli import maintenance, results
 from mac_runner.cli.doctor import diagnose
-from mac_runner.cli.exits import Exit, exit_of
-from mac_runner.cli.formatting import format_questions, formats
-from mac_runner.cli.grid import describe_grid, run_grid
-from mac_runner.cli.merging import merge
-from mac_runner.cli.printing import report, say, settle
-from mac_runner.cli.repairing import repair
-from mac_runner.cli.retrying import retry
-from mac_runner.cli.running import describe_run, run_experiment
-from mac_runner.cli.setup import Invocation, read_file
-from mac_runner.cli.showing import show
-from mac_runner.cli.standing import status
-from mac_runner.cli.stopping import INTERRUPTED, interrupt_on_signals, leave_on_signals
-from mac_runner.cli.verifying import verify
-from mac_runner.config import Grid, whole_number
+from mac_runner.cli.process import (
+    INTERRUPTED,
+    Exit,
+    exit_of,
+    flush_stderr,
+    interrupt_on_signals,
+    leave_on_signals,
+    report,
+    say,
+)
+from mac_runner.cli.run import describe
+from mac_runner.cli.run import run as run_file
+from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
+from mac_runner.runs.setup import RunRequest
 
 _DEFAULT_VERB = "run"
 
@@ -38,7 +40,7 @@ class _VerbOrFile(click.Group):
     """A group whose first argument may be an experiment file instead of a verb."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default verb before arguments that name none, unless they look like a verb misspelt."""
+        """Insert the default verb where none is named, unless the first argument looks like a misspelt verb."""
         if args and args[0] not in self.commands and args[0] not in ("--help", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 near = get_close_matches(args[0], self.commands, n=1)
@@ -49,7 +51,7 @@ class _VerbOrFile(click.Group):
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
-    """What was written behind `--shard`."""
+    """The value of `--shard`."""
     try:
         return None if value is None else parse_shard(value)
     except ConfigError as error:
@@ -57,7 +59,7 @@ def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Sha
 
 
 def _count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """What was written behind `--limit` or `--concurrency`."""
+    """The value of `--limit` or `--concurrency`."""
     try:
         return None if value is None else whole_number(param.opts[0], value, at_least=1)
     except ConfigError as error:
@@ -72,12 +74,13 @@ def cli() -> None:
     \b
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
     mac-run FILE --dry-run  say what would run and how much is left
-    mac-run doctor [FILE]   say whether the engines it needs are there
-    mac-run merge OUT RUN…  make one run of the shards of an experiment
+    mac-run doctor [FILE]   check that the engines it needs answer
+    mac-run merge OUT RUN…  merge the shards of an experiment into one run
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
-    mac-run VERB RUN        look at a run directory
+    mac-run verify RUN      check a run directory and play its transcripts again
+    mac-run show RUN GAME   print one conversation
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
 
@@ -102,7 +105,7 @@ def cli() -> None:
     "--pull",
     "is_pulling",
     is_flag=True,
-    help="Have Ollama pull the models that it does not have; refused where no model is Ollama's.",
+    help="Let engines pull models that they do not have; refused where no engine can pull.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -126,28 +129,19 @@ def run(
     Exit codes: 0 all finished, 1 finished with failed conversations, 2 bad input, 3 interrupted and resumable,
     4 storage failed, 70 a bug of mac_runner.
     """
-    invocation = Invocation(
+    request = RunRequest(
         file=file,
         profile=profile,
         overrides=overrides,
         limit=limit,
         seed=seed,
-        concurrency=concurrency,
         out=out,
         shard=shard,
-        is_quiet=quiet,
-        is_live=live,
-        is_pulling=is_pulling,
+        can_pull=is_pulling,
     )
-    _end(lambda: _run(invocation, is_dry=dry_run))
-
-
-def _run(invocation: Invocation, *, is_dry: bool) -> Exit:
-    """Run, or describe, what the file asks for: one experiment or a grid of them."""
-    asked = read_file(invocation)
-    if isinstance(asked, Grid):
-        return describe_grid(invocation, asked) if is_dry else run_grid(invocation, asked)
-    return describe_run(invocation, asked) if is_dry else run_experiment(invocation, asked)
+    if dry_run:
+        _end(lambda: describe(request, is_quiet=quiet))
+    _end(lambda: run_file(request, concurrency=concurrency, is_quiet=quiet, is_live=live))
 
 
 @cli.command(name="merge")
@@ -162,7 +156,7 @@ def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
 
     Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
     """
-    _end(lambda: merge(target, sources, is_quiet=quiet))
+    _end(lambda: maintenance.merge(target, sources, is_quiet=quiet))
 
 
 @cli.command(name="retry")
@@ -173,34 +167,34 @@ def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
 def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: bool | None) -> None:
     """Try the failed conversations of RUN again, from the turn that each failed on, with the same seeds.
 
-    Their failed attempts are kept in RUN/attempts, and told in the index and in the summary. Exit codes: as of a run.
+    Their failed attempts are kept in RUN/attempts, and listed in the index and the summary. Exit codes: as for a run.
     """
-    _end(lambda: retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
+    _end(lambda: maintenance.retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
 
 
 @cli.command(name="repair")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def repair_command(directory: Path, quiet: bool) -> None:
-    """Set aside the damaged transcripts of RUN, a run or a grid, and write them again from the journal.
+    """Move damaged transcripts of RUN, a run or a grid, aside and write them again from the journal.
 
-    No engine is started. What the journal has not is open again, and is played by the command that began the run.
+    No engine is started. What the journal lacks is open again, and is played by the command that began the run.
 
     Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is no run directory
     or is being run, 4 storage failed.
     """
-    _end(lambda: repair(directory, is_quiet=quiet))
+    _end(lambda: maintenance.repair(directory, is_quiet=quiet))
 
 
 @cli.command(name="status")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status_command(directory: Path, as_json: bool) -> None:
-    """Say how RUN stands: while it runs, from another terminal, or after. Reads only.
+    """Print how far RUN is, during the run or after it. Reads only.
 
-    Exit codes: 0 told, 2 RUN is no run directory.
+    Exit codes: 0 printed, 2 RUN is no run directory.
     """
-    _end(lambda: status(directory, as_json=as_json))
+    _end(lambda: results.status(directory, as_json=as_json))
 
 
 @cli.command(name="verify")
@@ -210,14 +204,14 @@ def verify_command(directory: Path) -> None:
 
     Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is no run directory.
     """
-    _end(lambda: verify(directory))
+    _end(lambda: maintenance.verify(directory))
 
 
 @cli.command(name="show")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("game", metavar="GAME")
 @click.option("--seat", metavar="NAME", help="Only what this agent saw.")
-@click.option("--truth", "has_truth", is_flag=True, help="Mark claims true or false, and tell how each night went.")
+@click.option("--truth", "has_truth", is_flag=True, help="Mark claims true or false, and explain each night.")
 @click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
 def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, has_turns: bool) -> None:
     """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
@@ -226,7 +220,7 @@ def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, 
             raise click.UsageError(
                 f"--turns lists all turns as they were answered, so {flag} has no effect: leave it out"
             )
-    _end(lambda: show(directory, game, seat, has_turns=has_turns, has_truth=has_truth))
+    _end(lambda: results.show(directory, game, seat, has_turns=has_turns, has_truth=has_truth))
 
 
 @cli.command(name="doctor")
@@ -234,45 +228,51 @@ def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, 
 @click.option("--profile", metavar="NAME", help="One of the file's profiles; the file names its default.")
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the file.")
 def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str, ...]) -> None:
-    """Say what is installed, and whether the engines of EXPERIMENT are there: each is started and makes one token.
+    """Print what is installed, and check the engines of EXPERIMENT: each is started and generates one token.
 
     Exit codes: 0 all of it works, 1 something does not, 2 bad input.
     """
     if file is None and (profile is not None or overrides):
         raise click.UsageError("--profile and --set need an EXPERIMENT")
-    invocation = None if file is None else Invocation(file=file, profile=profile, overrides=overrides)
-    _end(lambda: diagnose(invocation))
+    request = None if file is None else RunRequest(file=file, profile=profile, overrides=overrides)
+    _end(lambda: diagnose(request))
 
 
-@cli.command(name="format")
-@click.argument("name", metavar="FORMAT", type=click.Choice(list(formats())))
+_FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
+
+
+@cli.command(
+    name="format",
+    help=f"""Turn the release files of a public benchmark into one file of questions.
+
+    FORMAT is {_FORMATS}.
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """,
+)
+@click.argument("name", metavar="FORMAT", type=click.Choice(list(results.formats())))
 @click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
 )
 def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
-    """Turn the release files of a public benchmark into one file of questions for discussions.
-
-    FORMAT is bbq (data/*.jsonl of BBQ) or discrim-eval (explicit.jsonl, implicit.jsonl).
-    Exit codes: 0 written, 2 bad input, 4 storage failed.
-    """
-    _end(lambda: format_questions(name, files, out))
+    """Write a file of questions."""
+    _end(lambda: results.format_questions(name, files, out))
 
 
-def _end(work: Callable[[], Exit]) -> None:
-    """Do the work of a verb and leave the process with its exit code."""
+def _end(work: Callable[[], Exit]) -> NoReturn:
+    """Do the work of a verb and end the process with its exit code."""
     try:
         interrupt_on_signals()
         code = _outcome(work)
-        settle()
+        flush_stderr()
         leave_on_signals(code)
-    except KeyboardInterrupt:  # Between the work and its last words.
+    except KeyboardInterrupt:  # After the work, before its exit code is known.
         code = Exit.INTERRUPTED
     sys.exit(code)
 
 
 def _outcome(work: Callable[[], Exit]) -> Exit:
-    """The exit code of the work; an error of ours, or a signal, is told in its own words, a bug with its traceback."""
+    """The exit code of the work. Prints our own errors as a line, and a bug with its traceback."""
     try:
         return work()
     except MacRunnerError as error:
@@ -291,9 +291,9 @@ def _outcome(work: Callable[[], Exit]) -> Exit:
 
 
 def obey() -> int:
-    """Do what the flags ask for; the exit code of what click does by itself, for a verb ends the process."""
+    """Do what the flags ask for. Verbs end the process; what click does itself returns its exit code."""
     try:
-        # The help and the version are reports as well.
+        # Help and version are reports as well.
         with report():
             return int(cli.main(prog_name="mac-run", standalone_mode=False) or Exit.OK)
     except click.ClickException as error:

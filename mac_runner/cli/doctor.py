@@ -1,47 +1,53 @@
-"""`mac-run doctor [EXPERIMENT]`: whether what an experiment needs is there, found out before a night depends on it.
+"""`mac-run doctor [EXPERIMENT]`: whether everything an experiment needs is there.
 
-It starts the engines of the experiment, one after the other, as a run would, and touches no run directory. Without an
-experiment it tells what is installed, and whether Ollama runs on this machine.
+It starts the engines of the experiment one after the other, as a run would, and touches no run directory. Without an
+experiment it lists what is installed and whether Ollama runs on this machine.
 """
 
 from __future__ import annotations
 
+import platform
+import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from importlib import metadata
+from typing import Final, NamedTuple
 
 from mac_runner import __version__
-from mac_runner.cli.connections import concurrency_within_descriptors
-from mac_runner.cli.examining import Finding, examine
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.grid.parts import setups_by_definition
-from mac_runner.cli.inventory import gpus, machine, packages
-from mac_runner.cli.looping import run as run_loop
-from mac_runner.cli.printing import report, say
-from mac_runner.cli.setup import Invocation, Setup, read_file, set_up
+from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
-from mac_runner.config import Grid
+from mac_runner.printable import printable
 from mac_runner.registry import backend_specs
+from mac_runner.runs import event_loop
+from mac_runner.runs.engines import concurrency_within_descriptors
+from mac_runner.runs.examination import Finding, examine
+from mac_runner.runs.setup import RunRequest, Setup, set_up
+
+NVIDIA_SMI_S_MAX: Final = 20.0
+_QUERY: Final = (
+    "nvidia-smi",
+    "--query-gpu=index,name,memory.total,memory.free,driver_version",
+    "--format=csv,noheader",
+)
 
 
-def diagnose(invocation: Invocation | None) -> Exit:
-    """Print what is there; FAILURES when something that the experiment needs is not."""
-    setups = None if invocation is None else _set_up(invocation)
+def diagnose(request: RunRequest | None) -> Exit:
+    """Print what is installed and whether the experiment's engines answer; FAILURES when one does not."""
+    setups = None if request is None else _setups(request)
     concurrency_within_descriptors(say, wanted=1, concurrency=None)
     _print(_about_the_machine())
     if setups is None:
-        _print(run_loop(_local_servers()))
+        _print(event_loop.run(_local_servers()))
         return Exit.OK
-    problems = sum(run_loop(_about_the_models(setup)) for setup in setups)
+    problems = sum(event_loop.run(_about_the_models(setup)) for setup in setups)
     _print(["", f"problems     {problems or 'none: every engine of the experiment answers'}"])
     return Exit.FAILURES if problems else Exit.OK
 
 
-def _set_up(invocation: Invocation) -> Sequence[Setup]:
-    """The experiment; of a grid, one for each definition of a model that it has."""
-    asked = read_file(invocation)
-    if isinstance(asked, Grid):
-        return tuple(setups_by_definition(invocation, asked))
-    return (set_up(invocation, asked),)
+def _setups(request: RunRequest) -> Sequence[Setup]:
+    """The experiment; of a grid, one for each model definition in it."""
+    chosen = set_up(request)
+    return chosen.setups if chosen.grid is None else tuple(chosen.by_definition())
 
 
 def _about_the_machine() -> list[str]:
@@ -50,12 +56,12 @@ def _about_the_machine() -> list[str]:
         f"mac_runner   {__version__}, {machine()}",
         f"packages     {', '.join(found.installed) or 'none of an engine'}",
         f"not there    {', '.join(found.missing) or '-'}",
-        *(f"GPU          {line}" for line in cards.lines or (cards.silence,)),
+        *(f"GPU          {line}" for line in cards.lines or (cards.reason,)),
     ]
 
 
 async def _local_servers() -> list[str]:
-    """A line for each kind of server that may run on this machine."""
+    """One line per kind of server that may run on this machine."""
     lines = []
     for name, spec in backend_specs().items():
         if spec.local is None:
@@ -69,17 +75,17 @@ async def _local_servers() -> list[str]:
 
 
 async def _about_the_models(setup: Setup) -> int:
-    """Print what is found as it is found; how many problems there are."""
+    """Print the findings as they come; returns the number of problems."""
     _print(["", f"experiment   {setup.name}, profile {setup.experiment.profile}"])
     problems = 0
     async with aclosing(examine(setup, SystemClock(), say)) as findings:
         async for finding in findings:
-            _print(_told(finding))
+            _print(_lines(finding))
             problems += finding.problem is not None
     return problems
 
 
-def _told(finding: Finding) -> list[str]:
+def _lines(finding: Finding) -> list[str]:
     lines = [f"model        {finding.model} ({finding.engine})"]
     if finding.start_s is not None:
         slots = f"{finding.capacity} requests at once"
@@ -95,3 +101,50 @@ def _told(finding: Finding) -> list[str]:
 def _print(lines: Iterable[str]) -> None:
     with report() as stream:
         stream.write("\n".join(lines) + "\n")
+
+
+class Packages(NamedTuple):
+    """The installed packages of engines, with versions, and the missing ones."""
+
+    installed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class Gpus(NamedTuple):
+    """The GPUs, one per line, or why there are none."""
+
+    lines: tuple[str, ...]
+    reason: str = ""
+
+
+def machine() -> str:
+    """Python's version and the platform."""
+    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def packages() -> Packages:
+    """The packages of all backends."""
+    installed, missing = [], []
+    for name in dict.fromkeys(package for spec in backend_specs().values() for package in spec.packages):
+        try:
+            installed.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    return Packages(tuple(installed), tuple(missing))
+
+
+def gpus() -> Gpus:
+    """The GPUs that nvidia-smi lists."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - fixed words
+            _QUERY, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_S_MAX, check=False
+        )
+    except FileNotFoundError:
+        return Gpus((), "none: nvidia-smi is not installed")
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return Gpus((), f"unknown: nvidia-smi cannot be run: {fault}")
+    if answer.returncode != 0:
+        words = printable(" ".join((answer.stdout + answer.stderr).split())[:200])
+        return Gpus((), f"unknown: nvidia-smi ended with code {answer.returncode}: {words}")
+    lines = tuple(printable(line.strip()) for line in answer.stdout.splitlines() if line.strip())
+    return Gpus(lines, "" if lines else "none: nvidia-smi lists none")

@@ -1,16 +1,14 @@
-"""The entry point: signals and streams are in order before anything of size is imported.
+"""The entry point: sets up signals and streams before anything large is imported.
 
-The imports take most of the time of a short command, and most of its memory. This module and what it imports are small,
-so that a signal finds its handler, and a process that may take next to nothing can still say so.
+Imports take most of the time and memory of a short command. This module and its imports are small, so that signals are
+handled from the start, and a process without memory can still say so.
 """
 
 from __future__ import annotations
 
 import sys
 
-from mac_runner.cli.exits import exit_of
-from mac_runner.cli.printing import ready_streams, say, settle
-from mac_runner.cli.stopping import take_over_signals
+from mac_runner.cli.process import exit_of, flush_stderr, ready_streams, say, take_over_signals
 from mac_runner.errors import MacRunnerError, shortage_of
 
 
@@ -28,5 +26,5 @@ def main() -> None:
             say(f"mac-run: {error}")
             sys.exit(exit_of(error))
         raise
-    settle()
+    flush_stderr()
     sys.exit(code)

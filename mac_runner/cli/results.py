@@ -1,27 +1,94 @@
-"""The summary of a run directory: made, printed, and turned into an exit code."""
+"""`mac-run show`, `status` and `format`: print what a run directory holds, and convert benchmarks."""
 
 from __future__ import annotations
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.printing import report
-from mac_runner.reports import summarise, write_summary
-from mac_runner.store import RunContents
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mac_runner.cli.process import Exit, report, say
+from mac_runner.clock import SystemClock
+from mac_runner.config.materials import read_material
+from mac_runner.errors import ConfigError
+from mac_runner.registry import Converter, environment_specs
+from mac_runner.reports import (
+    grid_status_json,
+    grid_status_text,
+    status_json,
+    status_text,
+    transcript_text,
+    turns_text,
+)
+from mac_runner.store import (
+    Disk,
+    RunContents,
+    in_wall_clock_order,
+    is_grid,
+    read_grid_standing,
+    read_run,
+    read_standing,
+)
+from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 
 
-def summary_of(contents: RunContents) -> JsonObject:
-    """What `summary.json` says of a run directory."""
-    return summarise(
-        experiment_name=contents.experiment_name,
-        rows=contents.rows(),
-        planned=contents.counts.planned,
-        accounting=contents.accounting,
-    )
+def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = False, has_truth: bool = False) -> Exit:
+    """Print a conversation: all of it, what `seat` saw, or its turns in the order in which they were answered.
+
+    With `has_truth`, also what only the engine knew.
+    """
+    contents = read_run(directory)
+    row = _row(contents, game)
+    task_id = str(row["task_id"])
+    transcript = contents.transcript(task_id)
+    if (flaw := contents.flaw(row)) is not None:
+        say(f"warning: {flaw}; {repair_advice(directory)}")
+    if has_turns:
+        answers = list(contents.answers(task_id))
+        text = turns_text(in_wall_clock_order(transcript, answers), answers)
+    else:
+        text = transcript_text(transcript, seat=seat, has_truth=has_truth)
+    with report() as stream:
+        stream.write(text)
+    return Exit.OK
 
 
-def print_summary(summary: JsonObject, *, is_quiet: bool) -> Exit:
-    """Print the summary; whether conversations failed decides the exit code."""
-    if not is_quiet:
-        with report() as stream:
-            write_summary(summary, stream)
-    return Exit.FAILURES if summary["failures"] else Exit.OK
+def _row(contents: RunContents, game: str) -> JsonObject:
+    """The index row of the conversation with this id or number."""
+    for row in contents.rows():
+        if game in (str(row["task_id"]), str(row["index"])):
+            return row
+    counts = contents.counts
+    ended = f"{counts.done} of {counts.planned} conversations have ended"
+    raise ConfigError(f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}")
+
+
+def status(directory: Path, *, as_json: bool) -> Exit:
+    """Print how far a run or a grid is. Takes no lock and changes nothing."""
+    now = SystemClock().utc_now()
+    if is_grid(directory):
+        found, tell = grid_status_json(read_grid_standing(directory), now), grid_status_text
+    else:
+        found, tell = status_json(read_standing(directory), now), status_text
+    with report() as stream:
+        stream.write(json.dumps(found, indent=2) + "\n" if as_json else tell(found))
+    return Exit.OK
+
+
+def formats() -> Mapping[str, Converter]:
+    """Each benchmark format, with what turns its files into a question file."""
+    return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
+
+
+def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
+    """Write the questions of `files`, in the format `name`, to the new file `out`."""
+    if out.exists() or out.is_symlink():
+        raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
+    written = formats()[name].convert({str(file): read_material(file) for file in files})
+    Disk().write_atomic(out, [written])
+    with report() as stream:
+        lines = written.count(b"\n")
+        stream.write(f"{out}: {lines} questions\n")
+    return Exit.OK

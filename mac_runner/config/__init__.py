@@ -6,15 +6,21 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
-from mac_runner.config.agent_definition import AgentDefinition, RoleSpecificConfig
-from mac_runner.config.complaints import allowed
-from mac_runner.config.expansion import in_words, renamed
-from mac_runner.config.experiment import ConversationConfig, Experiment, ExperimentMetadata, RetryConfig
-from mac_runner.config.grid import BroadcastGroup, Combination, Grid, GridSection
+from mac_runner.config.experiment import (
+    AgentDefinition,
+    ConversationConfig,
+    Experiment,
+    ExperimentMetadata,
+    ModelDefinition,
+    RetryConfig,
+    RoleSpecificConfig,
+)
+from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
+from mac_runner.config.grid_expansion import in_words, renamed
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of
 from mac_runner.config.loading import load, load_experiment, whole_number
-from mac_runner.config.model_definition import ModelDefinition
-from mac_runner.config.resolving import Loaded, recorded
+from mac_runner.config.resolution import Loaded, recorded
+from mac_runner.config.validation import allowed
 
 __all__ = [
     "AgentDefinition",

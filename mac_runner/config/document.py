@@ -1,12 +1,13 @@
-"""YAML bytes → plain values with the line of each, at a bounded cost.
+"""YAML bytes to plain values, with the line of each, at a bounded cost.
 
-Parsing goes over the stream of YAML events and builds no object of its own accord: size, depth and the number of
-nodes (an alias counts for all it stands for) are checked while the events come in, so a hostile file is refused
-before it has cost anything. What remains is built as null, bool, int, float, str, list and dict, and nothing else.
+The parser reads the stream of YAML events and builds only null, bool, int, float, str, list and dict. It checks size,
+depth and the number of nodes (an alias counts for everything it expands to) while events come in, so a hostile file is
+refused before it costs anything.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +24,17 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from mac_runner.config.scalars import plain_scalar
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_PROBLEMS_MAX, YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
-from mac_runner.problems import clipped, config_error
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, clipped, config_error
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
+
+YAML_SIZE_BYTES_MAX: Final = 1 << 20
+"""The largest experiment file."""
+YAML_NODES_MAX: Final = 10_000
+"""Nodes of a file, with every alias expanded."""
+YAML_DEPTH_MAX: Final = 32
+"""How deep values may nest."""
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -237,3 +243,53 @@ def _until_end(events: Iterator[Event]) -> Iterator[Event]:
 
 def _line(event: Event) -> int:
     return 1 if event.start_mark is None else int(event.start_mark.line) + 1
+
+
+NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+TRUES: Final = frozenset({"true", "True", "TRUE"})
+FALSES: Final = frozenset({"false", "False", "FALSE"})
+INTEGER_DIGITS_MAX: Final = 18
+SPECIAL_CHARS_MAX: Final = 64
+"""A longer scalar is a text and is not looked at any further."""
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SWITCH = re.compile(r"y|n|yes|no|on|off", re.IGNORECASE)
+_OTHER_BASE = re.compile(r"[-+]?0[0-9]+|[-+]?0[xob][0-9a-fA-F_]+")
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_UNDERSCORED = re.compile(r"[-+]?(?=[0-9._]*_)[0-9][0-9_]*(\.[0-9_]*)?")
+_NOT_FINITE = re.compile(r"[-+]?\.inf|\.nan", re.IGNORECASE)
+
+
+def plain_scalar(text: str) -> bool | int | float | str | None:
+    """The value of an unquoted scalar. Raises ValueError, saying what to write instead, for an ambiguous one."""
+    if len(text) > SPECIAL_CHARS_MAX:
+        return text
+    if text in NULLS:
+        return None
+    if text in TRUES:
+        return True
+    if text in FALSES:
+        return False
+    if trap := _trap(text):
+        raise ValueError(trap)
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _trap(text: str) -> str | None:
+    """Why this scalar is refused, or None."""
+    if _SWITCH.fullmatch(text):
+        return "is ambiguous: write true or false, or quote it if a text is meant"
+    if _OTHER_BASE.fullmatch(text):
+        return "is ambiguous: write a decimal number without leading zeros, or quote it if a text is meant"
+    if _SEXAGESIMAL.fullmatch(text):
+        return "is ambiguous: quote it if a time is meant, or write one number"
+    if _UNDERSCORED.fullmatch(text):
+        return "is ambiguous: write the number without '_', or quote it if a text is meant"
+    if _INTEGER.fullmatch(text) and len(text.lstrip("+-")) > INTEGER_DIGITS_MAX:
+        return f"has too many digits: at most {INTEGER_DIGITS_MAX}, or quote it if a text is meant"
+    if _NOT_FINITE.fullmatch(text) or (_FLOAT.fullmatch(text) and not math.isfinite(float(text))):
+        return "is no finite number"
+    return None

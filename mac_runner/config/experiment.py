@@ -1,22 +1,130 @@
-"""An experiment: the whole file, frozen.
+"""The sections of an experiment file, as validated classes.
 
-The sections of the environments come from their specs; this file names no environment.
+The settings of environments and backends come from their specs in the registry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
 
-from mac_runner.config.agent_definition import AgentDefinition
-from mac_runner.config.model_definition import ModelDefinition
 from mac_runner.errors import ConfigError
-from mac_runner.registry import environment_specs
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section
+from mac_runner.latency import EngineLatency
+from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
+
+
+class RoleSpecificConfig(Section):
+    """What an environment lets one agent differ in."""
+
+    speak_after_within_round: Annotated[Listed[Name], IDENTITY] = ()
+    """The agents this one waits for in each round; it sees what they said in it."""
+    visible_to: Annotated[Listed[Name] | None, IDENTITY] = None
+    """The only agents who read its words in later rounds; null: all that the routing lets read."""
+
+
+class AgentDefinition(Section):
+    """One kind of participant."""
+
+    agent_id: Annotated[Name, IDENTITY]
+    """Its name, unique in the file."""
+    role: Annotated[Text, IDENTITY]
+    """What it is in the conversation."""
+    persona: Annotated[Text | None, IDENTITY] = None
+    """Who it is: a noun such as `economist`, or a description in sentences."""
+    demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
+    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
+    if_as_human: Annotated[bool | None, IDENTITY] = None
+    """Whether it takes part as a human (true) or as an AI (false); null leaves it open."""
+    model: Annotated[Name, IDENTITY]
+    """The entry of `model_definitions` that speaks for it."""
+    temperature: Annotated[float, IDENTITY, Field(ge=0, le=100)] = 1.0
+    """How freely tokens are drawn; 0 always takes the likeliest."""
+    max_tokens: Annotated[int, IDENTITY, Field(ge=1, le=1_000_000)] = 512
+    """The longest reply in tokens."""
+    top_p: Annotated[float | None, IDENTITY, Field(gt=0, le=1)] = None
+    """Draw from the likeliest tokens that make up this probability; null leaves it to the engine."""
+    top_k: Annotated[int | None, IDENTITY, Field(ge=1)] = None
+    """Draw from this many likeliest tokens; null leaves it to the engine."""
+    min_p: Annotated[float | None, IDENTITY, Field(ge=0, le=1)] = None
+    """Leave out tokens less likely than this share of the likeliest; null leaves it to the engine."""
+    presence_penalty: Annotated[float | None, IDENTITY, Field(ge=-2, le=2)] = None
+    """How much a token that occurred at all is held back; null leaves it to the engine."""
+    frequency_penalty: Annotated[float | None, IDENTITY, Field(ge=-2, le=2)] = None
+    """How much a token is held back for each time it occurred; null leaves it to the engine."""
+    repetition_penalty: Annotated[float | None, IDENTITY, Field(gt=0, le=10)] = None
+    """By what factor a token that occurred, in the prompt too, is made less likely; null leaves it to the engine."""
+    stop: Annotated[Listed[Text], IDENTITY] = ()
+    """Texts that end a reply."""
+    role_specific_config: RoleSpecificConfig = RoleSpecificConfig()
+    """What the environment lets this agent differ in."""
+
+
+BACKENDS: tuple[str, ...] = tuple(backend_specs())
+
+
+class _ModelDefinition(Section):
+    """One engine: which backend, and the section of that backend (and of no other)."""
+
+    if TYPE_CHECKING:
+        backend: str
+        record_tokens: bool
+        latency: EngineLatency | None
+
+    @property
+    def settings(self) -> Section:
+        """The section of its backend."""
+        return cast("Section", getattr(self, section_key(self.backend)))
+
+    def with_settings(self, settings: Section) -> _ModelDefinition:
+        """The same definition with another section of its backend."""
+        return self.model_copy(update={section_key(self.backend): settings})
+
+
+def section_key(backend: str) -> str:
+    """The key of a backend's section."""
+    return f"{backend}_config"
+
+
+if TYPE_CHECKING:
+    ModelDefinition = _ModelDefinition
+else:
+    ModelDefinition = create_model(
+        "ModelDefinition",
+        __base__=_ModelDefinition,
+        __module__=__name__,
+        __doc__=_ModelDefinition.__doc__,
+        backend=(
+            Annotated[Literal[BACKENDS], IDENTITY],
+            Field(description="What serves the model; the section `<backend>_config` sets it up."),
+        ),
+        **{
+            section_key(name): (spec.settings | None, Field(None, description=f"Settings of the backend `{name}`."))
+            for name, spec in backend_specs().items()
+        },
+        record_tokens=(
+            Annotated[bool, IDENTITY],
+            Field(
+                False,
+                description="Whether each reply is recorded with its token ids and log-probabilities, for training on "
+                "it later.",
+            ),
+        ),
+        latency=(
+            EngineLatency | None,
+            Field(
+                None,
+                description="Makes replies take as long as the latency model says, where the engine is faster; null "
+                "leaves it alone.",
+            ),
+        ),
+    )
+
 
 DEFAULT_PROFILE: Final = "embedded"
+_ENVIRONMENT: Final = f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}."
 
 S = TypeVar("S", bound=Section)
 
@@ -33,8 +141,7 @@ class ExperimentMetadata(Section):
 class ConversationConfig(Section):
     """What is played, and how often."""
 
-    environment: Annotated[Name, IDENTITY]
-    """The kind of conversation: `town_of_salem`, `discussion`, `echo`."""
+    environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
     conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
     """How many conversations to run; a run can be extended by raising it."""
 

@@ -6,15 +6,23 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from mac_runner.config.document import Document, parse_document
-from mac_runner.config.draft import Draft, as_object, draft_of, overlaid, resolve_path, with_value
-from mac_runner.config.expansion import expanded
+from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, parse_document
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
-from mac_runner.config.grid import GRID_KEY, Grid
-from mac_runner.config.resolving import Loaded, resolved, told
+from mac_runner.config.grid_axes import GRID_KEY, Grid
+from mac_runner.config.grid_expansion import expanded
+from mac_runner.config.resolution import (
+    Draft,
+    Loaded,
+    as_object,
+    draft_error,
+    draft_of,
+    overlaid,
+    resolve_path,
+    resolved,
+    with_value,
+)
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
-from mac_runner.limits import YAML_SIZE_BYTES_MAX
 from mac_runner.problems import Problem, config_error, found, suggestion
 from mac_runner.types import JsonObject, JsonValue
 
@@ -70,7 +78,7 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
     profiles = _profiles(document.value.get("profiles"), draft)
     chosen = profile if profile is not None else base.get("profile", DEFAULT_PROFILE)
     if not isinstance(chosen, str):
-        raise told(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
+        raise draft_error(draft, [Problem(("profile",), f"{found(chosen)}; allowed: the name of a profile")])
     if chosen not in profiles:
         where = "--profile" if profile is not None else f"{draft.locate(('profile',))}: profile"
         raise config_error([f"{where}: there is no profile {chosen!r}{suggestion(chosen, profiles)}"])
@@ -82,7 +90,7 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
 def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
     """The overlays by name. All are looked at, so that a slip in one is seen before its turn comes."""
     if (first := next(wrong := _wrong_profiles(value), None)) is not None:
-        raise told(draft, chain([first], wrong))
+        raise draft_error(draft, chain([first], wrong))
     return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in as_object(value).items()}}
 
 

@@ -7,14 +7,17 @@ of the config, and with it of the run's identity.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.errors import ConfigError
 from mac_runner.files import read_regular
-from mac_runner.limits import MATERIAL_BYTES_MAX
 from mac_runner.problems import Problem
 from mac_runner.registry import environment_specs
 from mac_runner.section import KeyPath
+
+MATERIAL_BYTES_MAX: Final = 256 << 20
+"""The largest file that an experiment names."""
 
 
 class MaterialError(Exception):

@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final, cast
 
-from mac_runner.config.experiment import Experiment
-from mac_runner.config.grid import GRID_KEY, GridSection
-from mac_runner.config.model_definition import BACKENDS, section_key
+from mac_runner.config.experiment import BACKENDS, Experiment, section_key
+from mac_runner.config.grid_axes import GRID_KEY, GridSection
 from mac_runner.types import JsonObject, JsonValue
 
 _REF: Final = "#/$defs/"

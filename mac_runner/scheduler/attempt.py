@@ -190,6 +190,11 @@ class AttemptRunner:
         recorder.event("EVENT_ENGINE_DEATH", _subject(live, turn) | {"deaths": deaths})
         return deaths
 
+    def silent_since_s(self, engine: str) -> float | None:
+        """When the faults of an engine under suspicion began; None for one that works."""
+        state = self._engines.get(engine)
+        return None if state is None else state.suspect_since_s
+
     def _engine_of(self, live: LiveConversation, turn: Turn) -> EngineState:
         name = live.source.engines[turn.model]
         if name not in self._engines:

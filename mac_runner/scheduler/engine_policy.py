@@ -32,8 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.config import RetryConfig
-from mac_runner.errors import BackendError, RequestTimeoutError, TransientBackendError
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.errors import RETRY_AFTER_S_MAX, BackendError, RequestTimeoutError, TransientBackendError
 from mac_runner.types import Turn, stable_hash
 
 RETRIES_MIN: Final = 10
@@ -219,6 +218,11 @@ class EngineState:
     def is_suspect(self) -> bool:
         """Whether the faults since the last answer are likely the engine's own."""
         return self.is_unreachable or len(self.unlucky) >= ENGINE_SUSPECT_CONVERSATIONS_MIN
+
+    @property
+    def suspect_since_s(self) -> float | None:
+        """When the faults of an engine under suspicion began; None for one that is not."""
+        return self.silent_since_s if self.is_suspect else None
 
     def is_lost(self, now_s: float) -> bool:
         """Whether the engine is under suspicion and its time is over. A busy reply restarts the silence."""

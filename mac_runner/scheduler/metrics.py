@@ -6,6 +6,7 @@ whenever a number changes, so they are exact and cheap. The caller passes the ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mac_runner.clock import Clock
@@ -163,6 +164,7 @@ class Progress:
         self._log: RunLog | None = None
         self._clock: Clock | None = None
         self._live: dict[int, LiveConversation] = {}
+        self._silent_since_s: Callable[[str], float | None] = lambda _engine: None
         self._started_at_s = 0.0
         self._ended_at_s: float | None = None
         self._played_before_s = 0.0
@@ -175,12 +177,13 @@ class Progress:
         log: RunLog,
         clock: Clock,
         live: dict[int, LiveConversation],
+        silent_since_s: Callable[[str], float | None] = lambda _engine: None,
     ) -> None:
         """Show another phase of the run from now on; what earlier phases generated and played still counts."""
         self._tokens_before, self._played_before_s = self.tokens, self.elapsed_s
         self._started_at_s, self._ended_at_s = clock.monotonic_s(), None
         self._scheduler, self._accounting, self._log = scheduler, accounting, log
-        self._clock, self._live = clock, live
+        self._clock, self._live, self._silent_since_s = clock, live, silent_since_s
 
     def ended(self, *, is_failed: bool, turns: int) -> None:
         """Count an ended conversation with so many turns answered in this session."""
@@ -222,6 +225,11 @@ class Progress:
     def utilisation(self, model: str) -> float | None:
         """The part of the model's slot time in use since the start."""
         return None if self._accounting is None else self._accounting.utilisation(model, self._now_s())
+
+    def unanswered_s(self, model: str) -> float | None:
+        """How long an engine under suspicion has answered no request; None for one that works."""
+        since_s = None if self._ended_at_s is not None else self._silent_since_s(model)
+        return None if since_s is None else self._now_s() - since_s
 
     def snapshot(self, rows: int) -> PoolSnapshot:
         """The pools now, with the first `rows` ready and pending turns."""

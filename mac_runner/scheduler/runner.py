@@ -162,7 +162,9 @@ class Runner:
 
     async def run(self) -> bool:
         """Run until all is done or the run is stopped; whether all is done. Raises what ends the whole run."""
-        self._progress.attach(self._scheduler, self._accounting, self._log, self._clock, self._live)
+        self._progress.attach(
+            self._scheduler, self._accounting, self._log, self._clock, self._live, self._attempts.silent_since_s
+        )
         self._watch_failures_of(self._log)
         try:
             async with self._group:

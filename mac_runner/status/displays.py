@@ -12,25 +12,31 @@ import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Protocol, TextIO
+from typing import ClassVar, Final, Protocol, TextIO
 
 from rich.console import Console
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType, Segment
 from tqdm import tqdm
 
-from mac_runner.limits import STATUS_INTERVAL_S, STATUS_PLAIN_INTERVAL_S
+from mac_runner.clock import Clock
 from mac_runner.printable import printable
-from mac_runner.status import wording
 from mac_runner.status.frame import StatusFrame
-from mac_runner.status.view import picture
+from mac_runner.status.picture import line, picture, quantity, time_left
+
+STATUS_INTERVAL_S: Final = 0.5
+"""Between two frames of the live view."""
+STATUS_PLAIN_INTERVAL_S: Final = 10.0
+"""Between two plain lines."""
 
 
 class Display(Protocol):
-    """Somewhere to show frames. `interval_s` is the least time between two updates."""
+    """Shows frames."""
 
     @property
     def interval_s(self) -> float:
-        """How long to wait between two updates."""
+        """The least time between two updates."""
         ...
 
     def start(self) -> None:
@@ -42,17 +48,17 @@ class Display(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Put one line of words where it does not disturb what is shown."""
+        """Print one line without disturbing what is shown."""
         ...
 
     def close(self) -> None:
-        """Leave the last frame standing and the stream ready for the next line; safe to call twice."""
+        """Leave the last frame on the screen and the cursor on a new line; safe to call twice."""
         ...
 
 
 @contextmanager
 def progress_bar(stream: TextIO, what: str, *, total: int) -> Iterator[Callable[[], object]]:
-    """A bar over `total` steps while the block runs; yields what advances it. Nothing unless on a terminal."""
+    """A bar over `total` steps while the block runs; yields a function that advances it. Empty unless on a terminal."""
     with _Bar(total=total, desc=printable(what), file=stream, disable=not stream.isatty(), leave=False) as bar:
         yield bar.update
 
@@ -67,6 +73,30 @@ def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = Fa
     if is_terminal:
         return Expendable(BarDisplay(stream), stream)
     return Expendable(PlainDisplay(stream), stream)
+
+
+async def tick(display: Display, read_frame: Callable[[], StatusFrame], clock: Clock) -> None:
+    """Update `display` every `display.interval_s` seconds until cancelled; then once more, and close it.
+
+    Cancelling is the way to stop it, so the last frame is shown at once and not an interval late::
+
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(tick(display, read_frame, clock))
+            try:
+                await run()
+            finally:
+                ticking.cancel()
+    """
+    display.start()
+    try:
+        while True:
+            display.update(read_frame())
+            await clock.sleep(display.interval_s)
+    finally:
+        try:
+            display.update(read_frame())
+        finally:
+            display.close()
 
 
 class SilentDisplay:
@@ -88,10 +118,7 @@ class SilentDisplay:
 
 
 class PlainDisplay:
-    """One line per update, without control characters: for a log file or a batch job.
-
-    Before the engines run there is nothing to tell.
-    """
+    """One line per update, without control characters: for a log file or a batch job. Begins once engines run."""
 
     interval_s: ClassVar[float] = STATUS_PLAIN_INTERVAL_S
 
@@ -103,7 +130,7 @@ class PlainDisplay:
 
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
         if frame.reading.models:
-            self.say(wording.line(frame))
+            self.say(line(frame))
 
     def say(self, text: str) -> None:  # noqa: D102
         self._stream.write(f"{text}\n")
@@ -114,7 +141,7 @@ class PlainDisplay:
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]
-    """A tqdm bar that starts no monitor thread: it is drawn when it is told to and at no other time."""
+    """A tqdm bar without its monitor thread: it is drawn only on request."""
 
     monitor_interval = 0
 
@@ -153,7 +180,7 @@ class BarDisplay:
         slots = sum(model.slots for model in reading.models)
         self._bar.set_postfix_str(
             f"failed {reading.failed}, in flight {in_flight}/{slots}, "
-            f"{wording.quantity(frame.turns_per_s)} turns/s, ETA {wording.duration(frame.eta_s)}",
+            f"{quantity(frame.turns_per_s)} turns/s, {time_left(frame)}",
             refresh=False,
         )
         self._bar.refresh()
@@ -170,11 +197,11 @@ class _OpenConsole(Console):
     """A rich console that never hides the cursor and leaves a broken pipe to its caller."""
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Show the cursor, also when asked to hide it: nobody could show it again after a SIGKILL."""
+        """Show the cursor, even when asked to hide it: after a SIGKILL it would stay hidden."""
         return super().show_cursor(True)
 
     def on_broken_pipe(self) -> None:
-        """Let the BrokenPipeError under way pass, instead of ending the process."""
+        """Raise the BrokenPipeError instead of ending the process."""
         self.quiet = True
         raise
 
@@ -193,13 +220,29 @@ class LiveDisplay:
             redirect_stderr=False,
             vertical_overflow="crop",
         )
+        self._width = 0
+        """The width of the last picture."""
 
     def start(self) -> None:  # noqa: D102
         self._live.start()
 
     def update(self, frame: StatusFrame) -> None:  # noqa: D102
         size = self._console.size
+        if size.width < self._width:
+            self._erase_wrapped(self._width, size.width)
+        self._width = size.width
         self._live.update(picture(frame, width=size.width, height=size.height), refresh=True)
+
+    def _erase_wrapped(self, before: int, width: int) -> None:
+        """Erase the rows that a narrowed terminal added to the last picture by wrapping its lines.
+
+        rich moves up by the lines it drew, and the wrapped remainder would stay above the next picture.
+        """
+        options = self._console.options.update(width=before)
+        lines = self._console.render_lines(self._live.renderable, options, pad=False)
+        rows = sum(max(1, -(-Segment.get_line_length(line) // width)) for line in lines)
+        for _ in range(rows - len(lines)):
+            self._console.control(Control((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)))
 
     def say(self, text: str) -> None:  # noqa: D102
         self._console.print(text)
@@ -258,5 +301,5 @@ class Expendable:
         try:
             show()
         except (OSError, ValueError):
-            # The terminal hung up or the stream was closed. There is nobody left to tell, and the run goes on.
+            # The terminal hung up or the stream was closed. The run goes on unseen.
             self._is_gone = True

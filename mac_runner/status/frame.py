@@ -1,47 +1,52 @@
-"""What the status displays show: one frozen picture of the run at one moment.
+"""Frames: what the displays show, a frozen picture of the run at one moment.
 
-A `Reading` is what can be read off a running scheduler as it stands: totals, pools, the first turns of each. A
-`StatusFrame` adds what needs memory of earlier readings, the rates and the time left (see `rates.Meter`). Displays see
-frames only, so how they look can be tested without a run.
+`read_progress` takes a `Reading` off a running scheduler. `rates.Meter` adds the rates and the time left, which need
+earlier readings, and makes it a `StatusFrame`. Displays see only frames, so their output is tested without a run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from mac_runner.scheduler import Progress, WaitingTurn
 from mac_runner.types import TokenCount
+
+STATUS_ROWS_MAX: Final = 8
+"""Waiting turns that are listed per pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSlots:
-    """One model's slots: how many are in use now, how many are in effect, and the part used since the start."""
+    """One model's slots."""
 
     name: str
     in_flight: int
     slots: int
+    """The slots in effect."""
     utilisation: float | None = None
+    """The part of the slot time used since the start."""
+    unanswered_s: float | None = None
+    """How long an engine under suspicion has answered no request; None for one that works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRow:
-    """One waiting turn. `note` says what a person wants to know of it: whom it waits for, that it is a correction."""
+    """One waiting turn."""
 
     task_id: str
     round: int
     agent: str
     model: str
     note: str = ""
+    """Why it waits, such as `after Ann` or `retry 2`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The run as it stands at `elapsed_s` seconds of this session.
+    """The totals and pools of a run at one moment.
 
-    `finished`, `failed` and `written` count conversations of all sessions, `resumed_with` those that were through when
-    this one began. `turns`, `turns_ended` and `tokens` count this session's. `turns_ended` is the part of `turns` that
-    belongs to conversations that are through; it makes the time left a good estimate long before the first batch of
-    conversations has ended. `pending_rows` are of turns that are blocked by others or back off before a retry.
-    `tokens` are without those of `silent_models`, which do not count them.
+    `finished`, `failed` and `written` count conversations of all sessions; `turns` and `tokens` count this session's.
     """
 
     experiment_name: str
@@ -52,6 +57,7 @@ class Reading:
     failed: int
     written: int
     resumed_with: int = 0
+    """Conversations that had ended when this session began."""
     open: int = 0
     models: tuple[ModelSlots, ...] = ()
     ready: int = 0
@@ -59,23 +65,84 @@ class Reading:
     backing_off: int = 0
     ready_rows: tuple[TurnRow, ...] = ()
     pending_rows: tuple[TurnRow, ...] = ()
+    """Turns that wait for other agents or back off before a retry."""
     turns: int = 0
     turns_ended: int | None = None
+    """The part of `turns` in ended conversations; a basis for the time left before many have ended."""
     tokens: TokenCount = field(default_factory=TokenCount)
     silent_models: tuple[str, ...] = ()
+    """Models that report no token counts; `tokens` are those of the others."""
 
     @property
     def ended(self) -> int:
-        """Conversations that are through, whatever became of them."""
+        """Conversations that have ended, finished or failed."""
         return self.finished + self.failed
+
+    @property
+    def unanswered_s(self) -> float | None:
+        """How long no engine has answered; None while one works."""
+        silences = [model.unanswered_s for model in self.models]
+        return min((s for s in silences if s is not None), default=None) if None not in silences else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFrame:
-    """A reading with its rates; `tokens_per_s` counts generated tokens. `None` where nothing can be said yet."""
+    """A reading with its rates. A rate is None until it is known."""
 
     reading: Reading
     turns_per_s: float | None = None
     tokens_per_s: float | None = None
+    """Generated tokens."""
     conversations_per_s: float | None = None
     eta_s: float | None = None
+
+
+def read_progress(progress: Progress, *, experiment_name: str, profile: str) -> Reading:
+    """The run now. The cost does not grow with the run."""
+    pools = progress.snapshot(STATUS_ROWS_MAX)
+    return Reading(
+        experiment_name=experiment_name,
+        profile=profile,
+        elapsed_s=progress.elapsed_s,
+        planned=progress.planned,
+        finished=progress.finished,
+        failed=progress.failed,
+        written=progress.written,
+        resumed_with=progress.resumed_with,
+        open=progress.open,
+        models=tuple(
+            ModelSlots(
+                name=counts.model,
+                in_flight=counts.in_flight,
+                slots=counts.slots,
+                utilisation=progress.utilisation(counts.model),
+                unanswered_s=progress.unanswered_s(counts.model),
+            )
+            for counts in pools.models
+        ),
+        ready=pools.ready,
+        blocked=pools.blocked,
+        backing_off=pools.backing_off,
+        ready_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.ready_rows),
+        pending_rows=tuple(row(progress.task_id(waiting.conversation), waiting) for waiting in pools.pending_rows),
+        turns=progress.turns,
+        turns_ended=progress.turns_ended,
+        tokens=progress.tokens,
+        silent_models=progress.silent_models,
+    )
+
+
+def row(task_id: str, waiting: WaitingTurn) -> TurnRow:
+    """A waiting turn as the view shows it."""
+    turn = waiting.turn
+    return TurnRow(task_id=task_id, round=turn.round, agent=turn.agent, model=turn.model, note=_note(waiting))
+
+
+def _note(waiting: WaitingTurn) -> str:
+    if waiting.is_backing_off:
+        return f"retry {waiting.sendings}"
+    if waiting.waits_for:
+        return f"after {', '.join(waiting.waits_for)}"
+    if waiting.turn.attempt:
+        return f"correction {waiting.turn.attempt}"
+    return "goes on" if waiting.turn.step else ""

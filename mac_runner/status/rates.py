@@ -1,17 +1,21 @@
-"""From readings to rates: how fast the run goes now, and how long it has still to go.
+"""Rates of a run and the time left, from its readings.
 
-Pure: time comes in with each reading. A rate is taken over a sliding window, so it follows a run that speeds up or
-stalls; the window keeps a bounded number of samples however often it is fed.
+Pure: each reading brings its time. A rate covers a sliding window, so it follows a run that speeds up or stalls. The
+window keeps a bounded number of samples.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mac_runner.limits import STATUS_RATE_SAMPLES_MAX, STATUS_RATE_WINDOW_S
 from mac_runner.status.frame import Reading, StatusFrame
+
+STATUS_RATE_WINDOW_S: Final = 30.0
+"""The window over which rates are taken."""
+STATUS_RATE_SAMPLES_MAX: Final = 60
+"""Samples kept of a window."""
 
 
 class _Sample(NamedTuple):
@@ -65,7 +69,7 @@ class Meter:
             turns_per_s=self._turns.rate_per_s,
             tokens_per_s=self._tokens.rate_per_s,
             conversations_per_s=self._ended.rate_per_s,
-            eta_s=time_left_s(reading, self._turns.rate_per_s),
+            eta_s=None if reading.unanswered_s is not None else time_left_s(reading, self._turns.rate_per_s),
         )
 
 

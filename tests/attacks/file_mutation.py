@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.attacks.invocation import Ended, mac_run
 from tests.attacks.mutation import BYTES, TYPES, places

@@ -16,7 +16,7 @@ from typing import Final
 
 import yaml
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.attacks.canary import leaked_in
 from tests.attacks.hostile_server import MODEL, Hostility, Schedule, ollama_server, openai_server

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from mac_runner.cli import main
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 
 DEADLINE_S: Final = 30.0
 GROWTH_MIB_MAX: Final = 256.0

@@ -15,7 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.attacks.invocation import Ended, mac_run
 from tests.attacks.mutation import Mutation, mutate, put_back, remove
 from tests.attacks.scenes import MERGED, RUN, SCENES, Facts, Scene, facts, outcome

@@ -9,7 +9,7 @@ from random import Random
 
 import yaml
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.attacks.canary import leaked_in
 from tests.attacks.canary_game import play

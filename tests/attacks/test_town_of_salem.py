@@ -8,7 +8,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from mac_runner.config.agent_definition import AgentDefinition
+from mac_runner.config.experiment import AgentDefinition
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of

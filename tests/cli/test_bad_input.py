@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, experiment
 
 SMALL = """\

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from mac_runner.backends.ollama.survey import survey
-from mac_runner.cli.exits import Exit
+from mac_runner.backends.ollama.connection import survey
+from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError
 from mac_runner.types import JsonObject, JsonValue

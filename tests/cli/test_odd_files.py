@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, experiment
 from tests.cli.test_starting import NOWHERE, openai, talk
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
 from tests.sim.behaviour import Behaviour, Received, Say, Send, failure

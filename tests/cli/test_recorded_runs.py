@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.golden.conversations import PLAYED, differences
 from tests.golden.record_commands import URL

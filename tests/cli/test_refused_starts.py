@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.store import Disk, System
 from mac_runner.store.disk import Free
 from mac_runner.store.lock import RunLock

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 
-from mac_runner.cli import retrying
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.setup import Invocation, Setup
+from mac_runner.cli.process import Exit
 from mac_runner.clock import SystemClock
 from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.runs.play import Player
+from mac_runner.runs.setup import ExperimentSet
 from mac_runner.store import open_run, read_run
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 from tests.cli.lab import AtOnce, Lab, RunDir
@@ -134,7 +135,7 @@ def test_interrupted_retry_of_questions_from_a_file_is_brought_to_its_end(lab: L
         at_once(lab.write(questions(server.url)), "--quiet")
         failed = lab.run_dir("talk").statuses["failed"]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(retrying, "carry_out", _interrupted_once_open)
+            patch.setattr(Player, "play", _interrupted_once_open)
             assert at_once("retry", "runs/talk").returncode == Exit.INTERRUPTED
         assert len(read_run(lab.path / "runs/talk").under_retry()) == failed
         moody.refuses = lambda _received: False
@@ -189,16 +190,18 @@ def test_retry_that_cannot_be_begun_moves_nothing(lab: Lab, at_once: AtOnce) -> 
             shutil.rmtree(run.path)
 
 
-def _interrupted_once_open(invocation: Invocation, setup: Setup, *, is_retried: Callable[[str], bool]) -> Exit:
+def _interrupted_once_open(_player: Player, chosen: ExperimentSet, *, is_retried: Callable[[str], bool]) -> NoReturn:
+    (setup,) = chosen.setups
     with open_run(
         setup.directory,
         experiment_name=setup.name,
-        resolved=setup.resolved,
+        resolved=setup.loaded.resolved,
         tasks=setup.tasks,
         clock=SystemClock(),
         is_retried=is_retried,
     ):
-        return Exit.INTERRUPTED
+        pass
+    raise KeyboardInterrupt
 
 
 def _other_prompts(

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.store import System
 from mac_runner.store.disk import Free
 from tests.cli.lab import ROOT, AtOnce, Lab

@@ -157,8 +157,8 @@ def test_bug_ends_with_a_code_of_its_own_and_its_traceback(
     def broken(*_args: object, **_settings: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    for place in ("setup.build_environment", "verifying.build_environment"):
-        monkeypatch.setattr(f"mac_runner.cli.{place}", broken)
+    for module in ("setup", "maintenance"):
+        monkeypatch.setattr(f"mac_runner.runs.{module}.build_environment", broken)
 
     process = at_once(*args)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, PATIENCE_S, Lab, environ, experiment
 from tests.sim.ollama_server import OllamaStub

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import AtOnce, Lab
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from tests.cli.lab import PATIENCE_S, Lab, ended, environ, experiment, scripted, wait_for
 from tests.faults.tier import SCALE
 

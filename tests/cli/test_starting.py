@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab, experiment
 from tests.sim.openai_run import in_a_thread

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from mac_runner.cli.verifying import rebuild
 from mac_runner.config import load_experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
+from mac_runner.runs.recorded import rebuilt_transcript
 from mac_runner.store import in_wall_clock_order, read_run
 from mac_runner.types import JsonObject
 from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
@@ -100,7 +100,7 @@ def test_replay_in_wall_clock_order_takes_the_course_the_run_took(lab: Lab, at_o
     # Where all are asked at once, the slow ones answer last.
     assert keys(ordered) != keys(transcript)
     environment = build_environment(load_experiment(lab.path / "small.yaml").experiment)
-    assert rebuild(ordered, environment)["final_state_sha256"] == transcript["final_state_sha256"]
+    assert rebuilt_transcript(ordered, environment)["final_state_sha256"] == transcript["final_state_sha256"]
 
 
 def test_turn_whose_event_was_lost_stays_behind_the_one_before_it() -> None:

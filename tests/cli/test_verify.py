@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.grid.tables import check_tables
-from mac_runner.cli.results import summary_of
+from mac_runner.cli.process import Exit
+from mac_runner.runs.grid_tables import check_tables
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import has_run, is_grid, read_grid, verify_run
 from tests.cli.lab import AtOnce, Lab, ended, experiment, render_other_prompts, scripted
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.config.document import parse_document
+from mac_runner.config.document import YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX, parse_document
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_PROBLEMS_MAX, YAML_DEPTH_MAX, YAML_NODES_MAX, YAML_SIZE_BYTES_MAX
+from mac_runner.problems import CONFIG_PROBLEMS_MAX
 
 ALIAS_BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)

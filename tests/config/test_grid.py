@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed
+from mac_runner.config.grid_axes import GRID_COMBINATIONS_MAX
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
-from mac_runner.limits import GRID_COMBINATIONS_MAX, NAME_CHARS_MAX
+from mac_runner.limits import NAME_CHARS_MAX
 
 BASE = """\
 experiment_metadata: {experiment_name: trial, description: plain}

@@ -10,7 +10,7 @@ from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import Experiment, Loaded, load_experiment
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
-from mac_runner.limits import CONFIG_PROBLEMS_MAX
+from mac_runner.problems import CONFIG_PROBLEMS_MAX
 
 Load = Callable[..., Loaded]
 Refusal = Callable[..., list[str]]

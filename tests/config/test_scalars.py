@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.config.document import parse_document
-from mac_runner.config.scalars import plain_scalar
+from mac_runner.config.document import parse_document, plain_scalar
 from mac_runner.types import JsonValue
 
 

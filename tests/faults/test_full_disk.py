@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.verifying import verify
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
 from mac_runner.store import read_run
 from mac_runner.store.records import entry
 from tests.cli.lab import PATIENCE_S, RunDir, environ

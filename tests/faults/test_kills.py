@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.results import summary_of
-from mac_runner.cli.verifying import verify
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import read_run, verify_run
 from tests.faults.forking import PATIENCE_S, Extras, Forking
 from tests.faults.talks import CAPACITY, Talks

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.verifying import verify
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
 from tests.cli.lab import Lab, ended, experiment, wait_for
 from tests.faults.forking import Extras, Forking
 from tests.faults.talks import Talks

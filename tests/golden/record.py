@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mac_runner.cli.results import summary_of
 from mac_runner.clock import SystemClock
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import Run, open_run
 from mac_runner.types import JsonObject
 from tests.store import player

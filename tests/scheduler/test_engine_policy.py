@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mac_runner.config import RetryConfig
-from mac_runner.errors import BackendError, RequestRefusedError, RequestTimeoutError, TransientBackendError
-from mac_runner.limits import RETRY_AFTER_S_MAX
+from mac_runner.errors import (
+    RETRY_AFTER_S_MAX,
+    BackendError,
+    RequestRefusedError,
+    RequestTimeoutError,
+    TransientBackendError,
+)
 from mac_runner.scheduler import RetryPolicy
 from mac_runner.scheduler.engine_policy import (
     ANSWERS_TO_GROW,

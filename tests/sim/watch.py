@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class Watch(Progress):
         log: RunLog,
         clock: Clock,
         live: dict[int, LiveConversation],
+        silent_since_s: Callable[[str], float | None] = lambda _engine: None,
     ) -> None:
         handle = scheduler.handle
 
@@ -58,7 +60,7 @@ class Watch(Progress):
             return actions
 
         scheduler.handle = watched  # type: ignore[method-assign]
-        super().attach(scheduler, accounting, log, clock, live)
+        super().attach(scheduler, accounting, log, clock, live, silent_since_s)
 
     def check_fairness(self) -> None:
         """Nobody jumps the queue: while a turn waits for its model, no conversation opened later has one sent.

@@ -235,3 +235,23 @@ def test_display_whose_stream_is_gone_ends_the_view_and_not_the_run(frame: Statu
     display.close()
     with pytest.raises(BrokenPipeError):
         stream.close()
+
+
+def test_live_view_on_a_narrowed_terminal_erases_the_lines_that_it_wrapped(
+    terminal: Terminal, frame: StatusFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((140, 24)))
+    display = choose_display(terminal.stream, live=True)
+    display.start()
+    display.update(frame)
+    drawn = terminal.output().decode().count("\n")
+    display.update(frame)
+    same = terminal.output().count(b"\x1b[1A")
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((60, 24)))
+    display.update(frame)
+    narrowed = terminal.output().count(b"\x1b[1A")
+    display.close()
+
+    # The title, the bar and the line of the model fill 140 columns, which are three rows of 60; the pools as well.
+    assert same == drawn
+    assert narrowed > same + 6

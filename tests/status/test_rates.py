@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.limits import STATUS_RATE_SAMPLES_MAX
 from mac_runner.status import Meter, RateWindow, Reading
-from mac_runner.status.rates import time_left_s
+from mac_runner.status.rates import STATUS_RATE_SAMPLES_MAX, time_left_s
 from mac_runner.types import TokenCount
 
 MakeReading = Callable[..., Reading]

@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from mac_runner.cli.results import summary_of
 from mac_runner.clock import SystemClock
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import merge_runs, read_run, read_standing, survey, verify_run
 from mac_runner.store.transcripts import decode_transcript
 

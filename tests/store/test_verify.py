@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from mac_runner.cli.results import summary_of
 from mac_runner.errors import RunDirectoryError
+from mac_runner.runs.summary import summary_of
 from mac_runner.store import verify_run
-from mac_runner.store.frames import encode_frame
+from mac_runner.store.records import encode_frame
 from mac_runner.types import JsonObject
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.cli.exits import Exit
-from mac_runner.cli.verifying import verify
+from mac_runner.cli.maintenance import verify
+from mac_runner.cli.process import Exit
 from mac_runner.types import JsonObject
 from tests.cli.lab import MAC_RUN, ROOT, Lab, RunDir, experiment
 from tests.vllm.processes import all_processes, engine_processes

@@ -10,18 +10,17 @@ import pytest
 import yaml
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
-from mac_runner.cli.grid import engines
-from mac_runner.cli.grid.engines import Engine, EnginePlan, plan_engines
-from mac_runner.cli.grid.parts import GridSetup, set_up_grid
-from mac_runner.cli.setup import Invocation, read_file
+from mac_runner.backends.factory import build_backend
 from mac_runner.clock import SystemClock
-from mac_runner.config import Grid, Loaded, ModelDefinition
+from mac_runner.config import Loaded, ModelDefinition
 from mac_runner.errors import ConfigError
+from mac_runner.runs import engines
+from mac_runner.runs.engines import Engine, EnginePlan, plan_engines
+from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import experiment, scripted
 
-Lay = Callable[..., GridSetup]
+Lay = Callable[..., ExperimentSet]
 OPENAI: JsonObject = {"backend": "openai", "openai_config": {"model": "x", "base_urls": ["http://127.0.0.1:1/v1"]}}
 
 
@@ -30,25 +29,22 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lay:
     """The combinations of a sweep over an experiment."""
     monkeypatch.chdir(tmp_path)
 
-    def laid(sweep: JsonObject, **more: JsonValue) -> GridSetup:
+    def laid(sweep: JsonObject, **more: JsonValue) -> ExperimentSet:
         content = {**experiment(**more), "_grid": {"sweep": sweep}}  # type: ignore[arg-type]
         Path("grid.yaml").write_text(yaml.safe_dump(content))
-        invocation = Invocation(file=Path("grid.yaml"))
-        grid = read_file(invocation)
-        assert isinstance(grid, Grid)
-        return set_up_grid(invocation, grid)
+        return set_up(RunRequest(file=Path("grid.yaml")))
 
     return laid
 
 
-def plan(setup: GridSetup) -> EnginePlan:
-    return plan_engines(setup.parts, setup.parts, SystemClock(), lambda line: None, is_pulling=False)
+def plan(setup: ExperimentSet) -> EnginePlan:
+    return plan_engines(setup.setups, setup.setups, SystemClock(), lambda line: None)
 
 
-def engines_of(setup: GridSetup) -> list[dict[str, str]]:
+def engines_of(setup: ExperimentSet) -> list[dict[str, str]]:
     """For each combination, which engine serves which model."""
     found = plan(setup)
-    return [dict(found.served[part.slug]) for part in setup.parts]
+    return [dict(found.served[one.slug]) for one in setup.setups]
 
 
 def test_combinations_that_differ_elsewhere_share_their_engine(lay: Lay) -> None:
@@ -70,11 +66,11 @@ POLICIES: JsonObject = {"model_definitions.m.scripted_config.policy": ["heuristi
 def test_definitions_of_one_name_are_told_apart_by_a_digest_that_stays(lay: Lay) -> None:
     setup = lay({**POLICIES, "seed": [1, 2]})
     names = [served["m"] for served in engines_of(setup)]
-    rest = plan_engines(setup.parts[2:], setup.parts, SystemClock(), lambda line: None, is_pulling=False)
+    rest = plan_engines(setup.setups[2:], setup.setups, SystemClock(), lambda line: None)
 
     assert names[0] == names[1] != names[2] == names[3]
     assert all(name.startswith("m#") for name in names)
-    assert [rest.served[part.slug]["m"] for part in setup.parts[2:]] == names[2:]
+    assert [rest.served[one.slug]["m"] for one in setup.setups[2:]] == names[2:]
 
 
 def test_what_engines_of_one_name_have_to_say_is_told_apart(lay: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +82,7 @@ def test_what_engines_of_one_name_have_to_say_is_told_apart(lay: Lay, monkeypatc
     found = [*plan(lay({**POLICIES, "seed": [1]})).engines.values(), *plan(lay({"seed": [1]})).engines.values()]
     monkeypatch.setattr(engines, "build_backend", talkative)
     for one in found:
-        one.build(SystemClock(), told.append, is_pulling=False)
+        one.build(SystemClock(), told.append, can_pull=False)
 
     assert told == [f"{found[0].name}: model m: ready", f"{found[1].name}: model m: ready", "model m: ready"]
     assert len(set(told)) == 3
@@ -111,14 +107,14 @@ def engine(name: str, definition: ModelDefinition, loaded: Loaded) -> Engine:
 
 def test_engines_that_hold_memory_are_up_only_for_the_combinations_that_need_them(lay: Lay) -> None:
     setup = lay({"seed": [*range(6)]})
-    loaded = setup.parts[0].combination.loaded
+    loaded = setup.setups[0].loaded
     judge = engine("judge", ModelDefinition.model_validate(OPENAI), loaded)
     small = engine("small", definition("vllm", "s"), loaded)
     large = engine("large", definition("ollama", "l"), loaded)
     needs = [("small", "judge"), ("large", "judge"), ("small", "judge"), ("judge",), ("small", "large"), ("judge",)]
-    served = {part.slug: {name: name for name in names} for part, names in zip(setup.parts, needs, strict=True)}
-    phases = EnginePlan(engines={"judge": judge, "small": small, "large": large}, served=served).phases(setup.parts)
-    seeds = [[part.experiment.seed for part in phase.parts] for phase in phases]
+    served = {one.slug: {name: name for name in names} for one, names in zip(setup.setups, needs, strict=True)}
+    phases = EnginePlan(engines={"judge": judge, "small": small, "large": large}, served=served).phases(setup.setups)
+    seeds = [[one.experiment.seed for one in phase.setups] for phase in phases]
 
     assert seeds == [[0, 2, 3, 5], [1], [4]]
     assert [sorted(engine.name for engine in phase.engines) for phase in phases] == [
@@ -131,8 +127,8 @@ def test_engines_that_hold_memory_are_up_only_for_the_combinations_that_need_the
 def test_engines_elsewhere_are_all_up_together(lay: Lay) -> None:
     setup = lay({**POLICIES, "seed": [1, 2]})
 
-    (phase,) = plan(setup).phases(setup.parts)
-    assert (len(phase.parts), len(phase.engines)) == (4, 2)
+    (phase,) = plan(setup).phases(setup.setups)
+    assert (len(phase.setups), len(phase.engines)) == (4, 2)
 
 
 def test_nothing_left_has_no_phase(lay: Lay) -> None:

@@ -13,7 +13,7 @@ from random import Random
 import pyarrow.parquet
 import pytest
 
-from mac_runner.cli.exits import Exit
+from mac_runner.cli.process import Exit
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.store import read_grid

@@ -1,0 +1,204 @@
+"""The process: its exit codes, its streams and its signals.
+
+It is imported before everything else and is small, so that a signal finds its handler from the first moment.
+
+Reports go to stdout, all other words to stderr. Neither changes how a command ends: a reader that has gone
+(`mac-run … | head -1`) and a stream that was closed from the start are no errors. Words on stderr may be lost; a report
+that cannot be stored is an error like any failed write. A character that the encoding of a stream lacks is written as
+`printable.spelt_out` says.
+
+SIGHUP is ignored: a run goes on when the terminal it was started from is gone. Leaving at once is safe at any moment,
+since what was acknowledged is on the disk and nothing else was promised. There is a handler from the entry point to
+the end of the process, and Python's own never come back, so no signal ends the process in another way:
+
+| phase | SIGINT or SIGTERM |
+|---|---|
+| imports, flags | leaves at once with INTERRUPTED |
+| a verb at work, nothing in flight | raises KeyboardInterrupt; a second one leaves at once |
+| requests in flight | asks the run to stop; a second one leaves at once |
+| the exit code is known | leaves at once with that code |
+| the interpreter shuts down | is ignored |
+"""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from types import FrameType
+from typing import TYPE_CHECKING, Final, TextIO
+
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    MacRunnerError,
+    RunDirectoryError,
+    ShortageError,
+    StoreError,
+    UnusablePathError,
+)
+from mac_runner.printable import spelt_out
+
+if TYPE_CHECKING:
+    import asyncio
+
+INTERRUPTED: Final = "mac-run: interrupted; run the same command again"
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+_SPELT_OUT: Final = "mac_runner.spelt_out"
+
+
+class Exit(IntEnum):
+    """The exit codes of `mac-run`."""
+
+    OK = 0
+    FAILURES = 1
+    BAD_INPUT = 2
+    INTERRUPTED = 3
+    STORAGE_FAILED = 4
+    BUG = 70
+    """An exception outside our tree, printed with its traceback: EX_SOFTWARE of sysexits.h."""
+
+
+def exit_of(error: MacRunnerError) -> Exit:
+    """The exit code of an error that ended the command. A run can go on after a dead engine or a shortage."""
+    if isinstance(error, ConfigError | RunDirectoryError | UnusablePathError):
+        return Exit.BAD_INPUT
+    if isinstance(error, StoreError):
+        return Exit.STORAGE_FAILED
+    if isinstance(error, EngineDeadError | ShortageError):
+        return Exit.INTERRUPTED
+    return Exit.FAILURES
+
+
+def ready_streams() -> None:
+    """Make sure that stdin, stdout and stderr are open, and that the latter two take every character.
+
+    Otherwise the next file opened would get the number of a closed one, and everything printed to it by others.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # It gets the lowest number that is free, which is this one.
+    codecs.register_error(_SPELT_OUT, spelt_out)
+    sys.stdout, sys.stderr = _ready(sys.stdout, 1), _ready(sys.stderr, 2)
+
+
+def _ready(stream: TextIO | None, descriptor: int) -> TextIO:
+    """The stream, or a new one where Python has none."""
+    if stream is None:
+        return open(descriptor, "w", encoding="utf-8", errors=_SPELT_OUT, closefd=False)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=_SPELT_OUT)
+    return stream
+
+
+@contextmanager
+def report() -> Iterator[TextIO]:
+    """Stdout, flushed at the end of the block. Raises StoreError when what was printed could not be stored."""
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard(sys.stdout)
+    except OSError as fault:
+        _discard(sys.stdout)
+        raise StoreError(f"cannot print the report: {fault.strerror}; run the same command again to see it") from fault
+
+
+def say(text: str) -> None:
+    """Print a line on stderr; lost if it cannot be written."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the only place that prints
+
+
+def flush_stderr() -> None:
+    """Flush stderr, so that the interpreter does not fail to do so at its exit, with an exit code of its own."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard what is buffered, or the interpreter would try to print it again at its exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def take_over_signals() -> None:
+    """Handle every signal from here to the end of the process. Called before anything else."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    leave_on_signals(words=INTERRUPTED)
+    # What is registered first is called last. After that Python restores its own handlers, except for ignored signals,
+    # and still has work to do.
+    atexit.register(_ignore_signals)
+
+
+def leave_on_signals(code: int = Exit.INTERRUPTED, *, words: str = "") -> None:
+    """From here on SIGINT and SIGTERM end the process at once with `code`, after printing `words` on stderr."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        with suppress(OSError):
+            os.write(2, f"{words}\n".encode() if words else b"")
+        os._exit(code)
+
+    for number in _STOPPING:
+        signal.signal(number, leave)
+
+
+def interrupt_on_signals() -> None:
+    """From here on the first SIGINT or SIGTERM raises KeyboardInterrupt, and the second one leaves at once."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        leave_on_signals()
+        raise KeyboardInterrupt
+
+    for number in _STOPPING:
+        signal.signal(number, interrupt)
+
+
+@contextmanager
+def stop_on_signals(stop: asyncio.Event, say: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block the first signal sets `stop` and says so; the second ends the process, after the block too.
+
+    These are the interpreter's handlers and not the loop's, so the second signal works even while the loop is blocked.
+    """
+    from asyncio import get_running_loop  # Here, because importing it would delay the entry point.
+
+    loop = get_running_loop()
+    handlers = {number: signal.getsignal(number) for number in _STOPPING}
+    received: list[int] = []
+
+    def ask_to_stop() -> None:
+        stop.set()
+        say("stopping: waiting for the requests in flight; once more leaves at once")
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            os._exit(Exit.INTERRUPTED)
+        loop.call_soon_threadsafe(ask_to_stop)
+
+    for number in _STOPPING:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        if received:
+            leave_on_signals()
+        else:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,154 @@
+"""`mac-run FILE`: plays an experiment or a grid, or says what it would play."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mac_runner.cli.process import Exit, report, say, stop_on_signals
+from mac_runner.clock import SystemClock
+from mac_runner.config import in_words
+from mac_runner.printable import printable
+from mac_runner.reports import PARQUET_HINT, has_parquet, write_grid, write_summary
+from mac_runner.runs.engines import EnginePlan, plan_engines
+from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
+from mac_runner.status import choose_display
+from mac_runner.store import Survey
+
+
+def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
+    """Play what is left, print the results, and say how it ended."""
+    chosen = set_up(request)
+    if (complete := results_if_complete(chosen, SystemClock())) is not None:
+        _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
+        return print_results(complete, is_quiet=is_quiet)
+    player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
+    results = player.play(chosen)
+    exit_code = print_results(results, is_quiet=is_quiet)
+    return ending(results, exit_code, str(chosen.directory), is_quiet=is_quiet)
+
+
+def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, can_pull: bool = False) -> Player:
+    """A player that shows the run on stderr and stops at a signal."""
+    display = choose_display(sys.stderr, live=is_live, quiet=is_quiet)
+    return Player(
+        display=display,
+        stopping=lambda stop: stop_on_signals(stop, display.say),
+        concurrency=concurrency,
+        can_pull=can_pull,
+    )
+
+
+def print_results(results: Results, *, is_quiet: bool) -> Exit:
+    """Print the summary or the grid's table; failed conversations decide the exit code."""
+    if not is_quiet:
+        print_summary(results)
+    return Exit.FAILURES if results.has_failures else Exit.OK
+
+
+def print_summary(results: Results) -> None:
+    """Print the summary of an experiment, or the table of a grid."""
+    with report() as stream:
+        if results.rows is None:
+            write_summary(results.summary, stream)
+        else:
+            write_grid(results.summary, results.rows, stream)
+    if results.rows is not None and not has_parquet():
+        say(PARQUET_HINT)
+
+
+def ending(results: Results, exit_code: Exit, directory: str, *, is_quiet: bool) -> Exit:
+    """Say where the results are, or how the run can go on; returns the exit code."""
+    if results.is_interrupted:
+        _say(f"interrupted: {results.ended}; run the same command again to go on", is_quiet=is_quiet)
+        return Exit.INTERRUPTED
+    _say(f"written to {directory}", is_quiet=is_quiet)
+    return exit_code
+
+
+def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
+    """`--dry-run`: print what would run and how much is left; touches nothing."""
+    chosen = set_up(request)
+    engines = plan_engines(
+        chosen.setups,
+        chosen.setups,
+        SystemClock(),
+        lambda line: _say(line, is_quiet=is_quiet),
+    )
+    surveys = {setup.slug: setup.survey() for setup in chosen.setups}
+    lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
+    with report() as stream:
+        stream.write("\n".join(lines) + "\n")
+    return Exit.OK
+
+
+def _of_one(setup: Setup, surveys: Mapping[str, Survey]) -> Iterator[str]:
+    found, experiment = surveys[setup.slug], setup.experiment
+    models = ", ".join(f"{name} ({definition.backend})" for name, definition in experiment.model_definitions.items())
+    yield f"experiment     {setup.name}, profile {experiment.profile}, seed {experiment.seed}"
+    yield f"environment    {setup.environment_name}"
+    yield f"models         {models}"
+    yield f"run directory  {setup.directory}{'' if setup.shard is None else f', shard {setup.shard}'}"
+    yield _conversations(surveys.values())
+    yield from (f"changed        {change}" for change in found.changed_settings)
+
+
+def _of_grid(grid: ExperimentSet, surveys: Mapping[str, Survey], engines: EnginePlan) -> Iterator[str]:
+    complete = sum(found.is_complete for found in surveys.values())
+    lines = [
+        f"grid           {grid.name}, profile {grid.profile}",
+        f"run directory  {grid.directory}",
+        f"combinations   {len(grid.setups)} asked for: {complete} complete, {len(grid.setups) - complete} to run",
+        _conversations(surveys.values()),
+    ]
+    for number, phase in enumerate(phases := engines.phases(grid.setups), start=1):
+        names = ", ".join(f"{engine.name} ({engine.definition.backend})" for engine in phase.engines)
+        which = "engines" if len(phases) == 1 else f"phase {number}"
+        lines.append(f"{which:<15}{names}, shared by {len(phase.setups)} combinations")
+    if grid.left_out:
+        lines.append(
+            f"left out       {len(grid.left_out)} of earlier, not asked for any more: {', '.join(grid.left_out)}"
+        )
+    yield from map(printable, (*lines, "", *_tree(grid.setups, surveys)))
+
+
+def _conversations(surveys: Iterable[Survey]) -> str:
+    counts = Counter[str]()
+    for found in surveys:
+        counts += Counter(
+            planned=found.planned,
+            finished=found.finished,
+            failed=found.failed,
+            half_done=found.half_done,
+            replies=found.recorded_replies,
+            untouched=found.untouched,
+        )
+    return (
+        f"conversations  {counts['planned']} asked for: {counts['finished']} finished, {counts['failed']} failed, "
+        f"{counts['half_done']} half done ({counts['replies']} replies recorded), {counts['untouched']} not begun"
+    )
+
+
+def _tree(setups: Sequence[Setup], surveys: Mapping[str, Survey]) -> Iterator[str]:
+    """Each combination with its values; leading values that equal those of the line above are printed once."""
+    before: list[tuple[str, str]] = []
+    for setup in setups:
+        assert setup.combination is not None
+        values = [(name, in_words({name: value})) for name, value in setup.combination.values.items()]
+        alike = 0
+        while alike < min(len(before), len(values) - 1) and before[alike] == values[alike]:
+            alike += 1
+        for depth in range(alike, len(values) - 1):
+            yield f"{'  ' * depth}{values[depth][1]}"
+        found = surveys[setup.slug]
+        left = "complete" if found.is_complete else f"{found.finished + found.failed} of {found.planned} ended"
+        yield f"{'  ' * (len(values) - 1)}{values[-1][1]}  [{setup.slug}: {left}]"
+        yield from (f"{'  ' * len(values)}changed: {change}" for change in found.changed_settings)
+        before = values
+
+
+def _say(text: str, *, is_quiet: bool) -> None:
+    if not is_quiet:
+        say(text)

@@ -1,0 +1,294 @@
+"""`_grid`: the axes along which the experiments of a file vary.
+
+There are four ways to vary any key of the file, named by its dotted path. `sweep` tries every value of a key; `zip`
+varies several keys together, row by row; `broadcast` gives several keys the same value; these three multiply. `derive`
+computes a key of each combination from its other keys and multiplies nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+from pydantic import Field, ValidationError
+from pydantic import JsonValue as AnyJson
+
+from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path
+from mac_runner.config.validation import complaints
+from mac_runner.problems import Problem, dotted
+from mac_runner.section import KeyPath, Listed, Name, Section, Text
+from mac_runner.types import JsonObject, JsonValue
+
+GRID_KEY: Final = "_grid"
+GRID_COMBINATIONS_MAX: Final = 5_000
+"""A grid of more combinations is taken for a slip."""
+
+Rows: TypeAlias = Annotated[Listed[Annotated[Mapping[Text, AnyJson], Field(min_length=1)]], Field(min_length=1)]
+"""Keys that vary together, one mapping of keys to values after the other."""
+Columns: TypeAlias = Annotated[Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]], Field(min_length=1)]
+"""Keys that vary together, each with its list; the lists are equally long."""
+
+
+class BroadcastGroup(Section):
+    """Several keys that always have the same value."""
+
+    paths: Annotated[Listed[Text], Field(min_length=1)]
+    """The keys."""
+    values: Annotated[Listed[AnyJson], Field(min_length=1)]
+    """The values they have, all of them at a time."""
+
+
+class GridSection(Section):
+    """What the combinations of a grid differ in; a key is written as `--set` takes it."""
+
+    sweep: Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]] = {}
+    """Each key with all the values that it is to take."""
+    zip: Mapping[Name, Rows | Columns] = {}
+    """Groups of keys that vary together: a list of rows, or for each key a list of its values."""
+    broadcast: Mapping[Name, BroadcastGroup] = {}
+    """Groups of keys that have the same value, and the values."""
+    derive: Mapping[Text, Text] = {}
+    """Keys computed from others: a text in which `{dotted.path}` stands for the value of that key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """One experiment of a grid.
+
+    `identity` is a digest of all that its results depend on; `slug`, made of it and of its `values`, names its
+    directory and is the end of its experiment's name. `values` are what it differs in, by column of the grid.
+    """
+
+    slug: str
+    identity: str
+    values: Mapping[str, JsonValue]
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The experiments of one file, in the order in which the axes vary: the first one slowest.
+
+    `name` is what the file calls the experiment, `columns` what the combinations differ in, `asked` the section itself.
+    """
+
+    name: str
+    profile: str
+    columns: tuple[str, ...]
+    combinations: tuple[Combination, ...]
+    asked: JsonObject
+
+
+_NAME_PATH: Final = ("experiment_metadata", "experiment_name")
+_FIXED: Final[Mapping[KeyPath, str]] = {
+    ("profile",): "a profile is chosen before the grid is laid out; vary what the profiles differ in",
+    ("profiles",): "profiles are chosen before the grid is laid out; vary what they differ in",
+    (GRID_KEY,): "a grid cannot vary itself",
+    _NAME_PATH: "each combination is named after the file's name and its values",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One value for one key; `origin` is where it was written."""
+
+    path: KeyPath
+    value: JsonValue
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One place on an axis: what it sets, and what that is called in each of its columns."""
+
+    settings: tuple[Setting, ...]
+    values: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One thing that varies, as `key` of the section names it. All of its points set the same keys."""
+
+    key: KeyPath
+    points: tuple[Point, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What its points differ in."""
+        return tuple(self.points[0].values)
+
+
+def section_of(draft: Draft) -> GridSection:
+    """The section as it stands in the draft. Raises ConfigError when it has another form."""
+    try:
+        return GridSection.model_validate(draft.value[GRID_KEY])
+    except ValidationError as failure:
+        data: JsonValue = draft.value[GRID_KEY]
+        problems = [Problem((GRID_KEY, *path), text) for path, text in complaints(failure, data, root=GridSection)]
+    raise draft_error(draft, problems)
+
+
+def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
+    """The axes, the first one varying slowest. Raises ConfigError with every slip."""
+    builder = _Builder(draft)
+    axes = [axis for axis in builder.axes(section) if axis is not None]
+    problems = [*builder.problems]
+    if not problems:
+        problems += _clashes(axes, section, draft)
+        problems += _too_many(axes)
+    if problems:
+        raise draft_error(draft, problems)
+    return tuple(axes)
+
+
+class _Cell(NamedTuple):
+    """A value of a group that is zipped, and its place in the file."""
+
+    value: JsonValue
+    place: KeyPath
+
+
+_Row: TypeAlias = Mapping[str, _Cell]
+
+
+class _Builder:
+    """Makes axes and gathers what is wrong with them."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self.problems: list[Problem] = []
+
+    def axes(self, section: GridSection) -> Iterator[Axis | None]:
+        for key, values in section.sweep.items():
+            yield self._sweep(key, values)
+        for name, group in section.zip.items():
+            here: KeyPath = (GRID_KEY, "zip", name)
+            yield self._zip(here, _by_row(here, group) if isinstance(group, tuple) else self._by_column(here, group))
+        for name, broadcast in section.broadcast.items():
+            yield self._broadcast(name, broadcast)
+
+    def _sweep(self, key: str, values: Sequence[JsonValue]) -> Axis | None:
+        here: KeyPath = (GRID_KEY, "sweep", key)
+        path = self._path(here, key)
+        if path is None:
+            return None
+        points = (
+            Point(settings=(self._setting(path, value, (*here, place)),), values={key: value})
+            for place, value in enumerate(values)
+        )
+        return self._axis(here, tuple(points))
+
+    def _zip(self, here: KeyPath, rows: Sequence[_Row]) -> Axis | None:
+        keys = rows[0].keys() if rows else set[str]()
+        paths = {key: self._path(rows[0][key].place, key) for key in keys}
+        for place, row in enumerate(rows):
+            if row.keys() != keys:
+                text = f"sets {', '.join(sorted(row))}; the first row sets {', '.join(sorted(keys))}: all set the same"
+                self.problems.append(Problem((*here, place), text))
+        known = {key: path for key, path in paths.items() if path is not None}
+        if not rows or len(known) < len(keys) or any(row.keys() != keys for row in rows):
+            return None
+        points = (
+            Point(
+                settings=tuple(self._setting(known[key], cell.value, cell.place) for key, cell in row.items()),
+                values={key: row[key].value for key in known},
+            )
+            for row in rows
+        )
+        return self._axis(here, tuple(points))
+
+    def _by_column(self, here: KeyPath, columns: Mapping[str, Sequence[JsonValue]]) -> list[_Row]:
+        """The rows of a group that is written by column; none, and a problem, where one is longer than another."""
+        first, length = next((key, len(values)) for key, values in columns.items())
+        for key, values in columns.items():
+            if len(values) != length:
+                text = f"has {len(values)} values, and {first} has {length}; keys that vary together have equally many"
+                self.problems.append(Problem((*here, key), text))
+                return []
+        return [
+            {key: _Cell(values[place], (*here, key, place)) for key, values in columns.items()}
+            for place in range(length)
+        ]
+
+    def _broadcast(self, name: str, group: BroadcastGroup) -> Axis | None:
+        here: KeyPath = (GRID_KEY, "broadcast", name)
+        paths = [self._path((*here, "paths", place), key) for place, key in enumerate(group.paths)]
+        known = [path for path in paths if path is not None]
+        if len(known) < len(paths):
+            return None
+        points = (
+            Point(
+                settings=tuple(self._setting(path, value, (*here, "values", place)) for path in known),
+                values={name: value},
+            )
+            for place, value in enumerate(group.values)
+        )
+        return self._axis(here, tuple(points))
+
+    def _axis(self, here: KeyPath, points: tuple[Point, ...]) -> Axis | None:
+        seen: set[str] = set()
+        for place, point in enumerate(points):
+            text = json.dumps(point.values, sort_keys=True)
+            if text in seen:
+                self.problems.append(Problem(here, f"entry {place} stands there twice; each is run once"))
+            seen.add(text)
+        return Axis(key=here, points=points)
+
+    def _path(self, here: KeyPath, key: str) -> KeyPath | None:
+        try:
+            path = resolve_path(self._draft.value, key)
+        except ValueError as fault:
+            self.problems.append(Problem(here, str(fault)))
+            return None
+        for fixed, reason in _FIXED.items():
+            if path[: len(fixed)] == fixed or path == fixed[: len(path)]:
+                self.problems.append(Problem(here, f"cannot vary: {reason}"))
+                return None
+        if (flag := self._draft.locate(path)).startswith("--") and path in self._draft.origins:
+            self.problems.append(Problem(here, f"is given by {flag} as well; leave one of the two out"))
+        return path
+
+    def _setting(self, path: KeyPath, value: JsonValue, here: KeyPath) -> Setting:
+        return Setting(path=path, value=value, origin=self._draft.locate(here))
+
+
+def _by_row(here: KeyPath, rows: Sequence[Mapping[str, JsonValue]]) -> list[_Row]:
+    return [{key: _Cell(value, (*here, place, key)) for key, value in row.items()} for place, row in enumerate(rows)]
+
+
+def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterator[Problem]:
+    """Keys that two places of the grid set, and columns that two axes share."""
+    owners: dict[KeyPath, KeyPath] = {}
+    columns: dict[str, KeyPath] = {}
+    for axis in axes:
+        for path in (setting.path for setting in axis.points[0].settings):
+            for other, owner in owners.items():
+                if path[: len(other)] == other[: len(path)]:
+                    yield Problem(axis.key, f"sets {dotted(path)}, and {dotted(owner)} sets {dotted(other)}")
+            owners[path] = axis.key
+        for column in axis.columns:
+            if column in columns:
+                yield Problem(axis.key, f"is called {column!r}, as is {dotted(columns[column])}; give it another name")
+            columns[column] = axis.key
+    for key in section.derive:
+        with suppress(ValueError):  # A key that leads nowhere is reported when it is derived.
+            path = resolve_path(draft.value, key)
+            if path in owners:
+                text = f"is set by {dotted(owners[path])} as well; leave one of the two out"
+                yield Problem((GRID_KEY, "derive", key), text)
+            elif path == _NAME_PATH:
+                yield Problem((GRID_KEY, "derive", key), f"cannot vary: {_FIXED[path]}")
+
+
+def _too_many(axes: Sequence[Axis]) -> Iterator[Problem]:
+    sizes = [len(axis.points) for axis in axes]
+    if not axes:
+        yield Problem((GRID_KEY,), "varies nothing; name a key under sweep, zip or broadcast, or leave the section out")
+    elif (count := prod(sizes)) > GRID_COMBINATIONS_MAX:
+        product = " x ".join(map(str, sizes))
+        text = f"{product} = {count:,} combinations; at most {GRID_COMBINATIONS_MAX:,}: vary less, or zip keys together"
+        yield Problem((GRID_KEY,), text)

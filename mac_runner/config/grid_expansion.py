@@ -1,0 +1,240 @@
+"""A draft with `_grid` to its combinations, each a complete experiment. Pure.
+
+A combination is recognised by its identity, a digest of everything its results depend on, without defaults. So the
+identity stays the same when the file gets other combinations, or the format another key. Two combinations of the same
+identity would be one experiment run twice, and are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mac_runner.config.grid_axes import GRID_KEY, Axis, Combination, Grid, Point, axes_of, section_of
+from mac_runner.config.identity import identity_of
+from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
+from mac_runner.errors import ConfigError
+from mac_runner.limits import NAME_CHARS_MAX
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error
+from mac_runner.section import KeyPath
+from mac_runner.types import JsonValue
+
+_DIGEST_CHARS: Final = 10
+_PART_CHARS_MAX: Final = 20
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9.]+")
+GRID_SLUG_CHARS_MAX: Final = 48
+"""The longest name of a combination, which names its directory."""
+
+
+class _Expanded(NamedTuple):
+    """A combination before it has a name."""
+
+    values: Mapping[str, JsonValue]
+    loaded: Loaded
+    identity: str
+
+
+def expanded(draft: Draft, files: Path) -> Grid:
+    """The combinations a draft asks for, with the files they name, relative to `files`, read.
+
+    Raises ConfigError with every problem of the first stage that has any.
+    """
+    section = section_of(draft)
+    axes = axes_of(section, draft)
+    base = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
+    found = _all(base, axes, section.derive, files)
+    _refuse_duplicates(draft, found)
+    experiment = found[0].loaded.experiment
+    name = experiment.experiment_metadata.experiment_name
+    return Grid(
+        name=name,
+        profile=experiment.profile,
+        columns=tuple(column for axis in axes for column in axis.columns),
+        combinations=tuple(_named(name, one) for one in found),
+        asked=section.model_dump(mode="json"),
+    )
+
+
+def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
+    """`combination` under the slug by which it is known already."""
+    return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity), slug)
+
+
+def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files: Path) -> list[_Expanded]:
+    """Every combination. A problem that several of them have is reported once, for the first one."""
+    found: list[_Expanded] = []
+    problems: dict[str, str] = {}
+    cache: dict[str, object] = {}
+    count = prod(len(axis.points) for axis in axes)
+    for number, points in enumerate(product(*(axis.points for axis in axes)), start=1):
+        values = {column: value for point in points for column, value in point.values.items()}
+        try:
+            loaded = resolved(derived(_with_points(base, points), templates), files, cache)
+        except ConfigError as error:
+            for line in str(error).splitlines():
+                problems.setdefault(line, f"{line} (combination {number} of {count})")
+            if len(problems) > CONFIG_PROBLEMS_MAX:
+                break
+        else:
+            found.append(_Expanded(values, _slim(base, points, templates, loaded), identity_of(loaded.experiment)))
+    if problems:
+        raise config_error(problems.values())
+    return found
+
+
+def _with_points(draft: Draft, points: Iterable[Point]) -> Draft:
+    for point in points:
+        for setting in point.settings:
+            draft = with_value(draft, setting.path, setting.value, setting.origin)
+    return draft
+
+
+def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], loaded: Loaded) -> Loaded:
+    """`loaded` without its table of origins, which is laid out again should anybody ask: there may be thousands."""
+
+    def locate(path: KeyPath) -> str:
+        return derived(_with_points(base, points), templates).locate(path)
+
+    return Loaded(experiment=loaded.experiment, resolved=loaded.resolved, locate=locate)
+
+
+def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
+    first: dict[str, _Expanded] = {}
+    problems: list[Problem] = []
+    for one in found:
+        if (other := first.setdefault(one.identity, one)) is not one:
+            text = f"{in_words(one.values)} and {in_words(other.values)} are the same experiment: no result depends on"
+            problems.append(Problem((GRID_KEY,), f"{text} what they differ in"))
+    if problems:
+        raise draft_error(draft, problems)
+
+
+def _named(grid_name: str, one: _Expanded, slug: str | None = None) -> Combination:
+    slug = slug or "-".join([*_readable(one.values), one.identity[:_DIGEST_CHARS]])
+    name = f"{grid_name[: NAME_CHARS_MAX - len(slug) - 1]}-{slug}"
+    metadata = one.loaded.experiment.experiment_metadata.model_copy(update={"experiment_name": name})
+    experiment = one.loaded.experiment.model_copy(update={"experiment_metadata": metadata})
+    loaded = Loaded(
+        experiment=experiment,
+        resolved={**one.loaded.resolved, "experiment_metadata": metadata.model_dump(mode="json")},
+        locate=one.loaded.locate,
+    )
+    return Combination(slug=slug, identity=one.identity, values=one.values, loaded=loaded)
+
+
+def _readable(values: Mapping[str, JsonValue]) -> Iterator[str]:
+    """What a slug says of the values, as far as there is room: `lobby-classic-7`, `seed-3`."""
+    room = GRID_SLUG_CHARS_MAX - _DIGEST_CHARS - 1
+    for column, value in values.items():
+        if value is None or isinstance(value, dict | list):
+            continue
+        word = value if isinstance(value, str) else json.dumps(value)
+        part = _UNFIT.sub("-", f"{column.split('.')[-1]}-{word}").strip("-.")[:_PART_CHARS_MAX].strip("-.")
+        if len(part) >= room:
+            return
+        room -= len(part) + 1
+        yield part
+
+
+def in_words(values: Mapping[str, JsonValue]) -> str:
+    """The values of a combination on one line: `game.lobby=classic-7, seed=3`."""
+    return ", ".join(
+        f"{column}={value if isinstance(value, str) else clipped(value)}" for column, value in values.items()
+    )
+
+
+_PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
+
+
+def derived(draft: Draft, templates: Mapping[str, str]) -> Draft:
+    """`draft` with every derived key. Raises ConfigError for an unknown placeholder and for keys in a circle."""
+    waiting = {key: _placeholders(draft, key, template) for key, template in templates.items()}
+    while waiting:
+        ready = next((key for key, needs in waiting.items() if not _needed(needs, waiting)), None)
+        if ready is None:
+            raise _refused(draft, next(iter(waiting)), f"needs itself: {' -> '.join(_circle(waiting))}")
+        del waiting[ready]
+        draft = _with_one(draft, ready, templates[ready])
+    return draft
+
+
+def _with_one(draft: Draft, key: str, template: str) -> Draft:
+    here: KeyPath = (GRID_KEY, "derive", key)
+    try:
+        path = resolve_path(draft.value, key)
+    except ValueError as fault:
+        raise draft_error(draft, [Problem(here, str(fault))]) from None
+    return with_value(draft, path, _filled(draft, key, template), draft.locate(here))
+
+
+def _filled(draft: Draft, key: str, template: str) -> JsonValue:
+    pieces = list(_PIECE.finditer(template))
+    if len(pieces) == 1 and pieces[0][1] is not None:
+        return _value(draft, key, pieces[0][1])
+    texts = []
+    for piece in pieces:
+        if piece[1] is not None:
+            texts.append(_text(draft, key, piece[1]))
+        else:
+            texts.append({"{{": "{", "}}": "}"}.get(piece[0], piece[0]))
+    return "".join(texts)
+
+
+def _text(draft: Draft, key: str, placeholder: str) -> str:
+    value = _value(draft, key, placeholder)
+    if isinstance(value, dict | list):
+        raise _refused(draft, key, f"{{{placeholder}}} is no single value, and stands inside a text")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _value(draft: Draft, key: str, placeholder: str) -> JsonValue:
+    try:
+        path = resolve_path(draft.value, placeholder)
+    except ValueError as fault:
+        raise _refused(draft, key, f"{{{placeholder}}}: {fault}") from None
+    here: JsonValue = draft.value
+    for part in path:
+        if isinstance(here, list) and isinstance(part, int):
+            here = here[part]
+        elif isinstance(here, dict) and part in here:
+            here = here[str(part)]
+        else:
+            text = f"there is no value {{{placeholder}}} in the file; a default counts only when it is written out"
+            raise _refused(draft, key, text)
+    return here
+
+
+def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
+    pieces = list(_PIECE.finditer(template))
+    if any(piece[0] in ("{", "}") for piece in pieces):
+        text = f"{clipped(template)} holds a brace without its other half; write {{{{ or }}}} for a brace itself"
+        raise _refused(draft, key, text)
+    return tuple(piece[1] for piece in pieces if piece[1] is not None)
+
+
+def _needed(needs: tuple[str, ...], waiting: Mapping[str, tuple[str, ...]]) -> str | None:
+    """One of the keys still to be derived that these placeholders build on."""
+    return next((key for key in waiting for need in needs if _is_related(need, key)), None)
+
+
+def _is_related(one: str, other: str) -> bool:
+    """Whether one key is the other, or holds it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _circle(waiting: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Keys that need each other, from one of them round to itself."""
+    trail = [next(iter(waiting))]
+    while (following := _needed(waiting[trail[-1]], waiting)) not in trail:
+        assert following is not None, "every key that waits needs another one that waits"
+        trail.append(following)
+    return [*trail[trail.index(following) :], following]
+
+
+def _refused(draft: Draft, key: str, text: str) -> Exception:
+    return draft_error(draft, [Problem((GRID_KEY, "derive", key), text)])

@@ -1,0 +1,204 @@
+"""Drafts: the values of an experiment file with the origin of each, resolved to an Experiment.
+
+A draft starts as the file, takes an overlay (the profile) and then single values (`--set`, `--seed`); each step makes a
+new draft. Origins travel along, so an error about a value names the place where it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from mac_runner.config.document import YAML_DEPTH_MAX, Document
+from mac_runner.config.experiment import Experiment
+from mac_runner.config.materials import MaterialError, with_materials
+from mac_runner.config.validation import complaints, inconsistencies
+from mac_runner.errors import ConfigError
+from mac_runner.problems import Problem, config_error, dotted, suggestion
+from mac_runner.section import KeyPath
+from mac_runner.types import JsonObject, JsonValue
+
+REPLACED_WHOLE: Final = ("model_definitions",)
+"""Mappings whose entries an overlay replaces whole: half an engine of one kind and half of another is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """Values so far, and for each path that was written somewhere, where."""
+
+    value: JsonObject
+    origins: Mapping[KeyPath, str]
+
+    def locate(self, path: KeyPath) -> str:
+        """Where the value at `path` was written; for one that was not, where its nearest parent was."""
+        for length in range(len(path), -1, -1):
+            if (origin := self.origins.get(path[:length])) is not None:
+                return origin
+        return self.origins.get((), "")
+
+
+def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath = ()) -> Draft:
+    """The part of `document` below `prefix`, whose value is `value`."""
+    start = len(prefix)
+    origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
+    return Draft(value=value, origins=origins)
+
+
+def overlaid(base: Draft, overlay: Draft) -> Draft:
+    """`base` with `overlay` over it: mappings key by key, lists and the entries of REPLACED_WHOLE as wholes."""
+    replaced: set[KeyPath] = set()
+    value = _merged(base.value, overlay.value, (), replaced)
+    kept = {path: origin for path, origin in base.origins.items() if not _is_below(path, replaced)}
+    new = {path: origin for path, origin in overlay.origins.items() if _is_below(path, replaced)}
+    return Draft(value=value, origins={**kept, **new})
+
+
+def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Draft:
+    """`draft` with `value` at `path`, which `resolve_path` returned; missing mappings on the way are made."""
+    origins = {known: text for known, text in draft.origins.items() if known[: len(path)] != path}
+    for length in range(1, len(path) + 1):
+        origins.setdefault(path[:length], origin)
+    return Draft(value=as_object(_placed(draft.value, path, value)), origins=origins)
+
+
+def resolve_path(value: JsonValue, key: str) -> KeyPath:
+    """The path a dotted `key` names in `value`. Raises ValueError when it leads into nothing.
+
+    An entry of a list is named by its index or, when it is an agent, by its `agent_id`. A name that holds dots is
+    found when an entry has it.
+    """
+    path: list[str | int] = []
+    here: JsonValue = value
+    parts = key.split(".")
+    if not all(parts) or len(parts) > YAML_DEPTH_MAX:
+        raise ValueError(f"write the path as section.key, with 1 to {YAML_DEPTH_MAX} parts and none of them empty")
+    while parts:
+        if isinstance(here, dict):
+            size = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in here), 1)
+            name = ".".join(parts[:size])
+            if name not in here and len(parts) > 1 and path == list(REPLACED_WHOLE):
+                raise ValueError(f"there is no model definition {name!r}{suggestion(name, here)}")
+            path.append(name)
+            here = here.get(name)
+        elif isinstance(here, list):
+            index, size = _index(here, parts, path)
+            path.append(index)
+            here = here[index]
+        elif here is None:
+            path.append(parts[0])
+            size = 1
+        else:
+            raise ValueError(f"{dotted(tuple(path))} is a single value; nothing stands below it")
+        parts = parts[size:]
+    return tuple(path)
+
+
+def _index(entries: list[JsonValue], parts: list[str], path: list[str | int]) -> tuple[int, int]:
+    """The index `parts` begin with, and how many of them it took."""
+    ids = [str(entry.get("agent_id", "")) if isinstance(entry, dict) else "" for entry in entries]
+    for size in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:size])) in ids:
+            return ids.index(name), size
+    indices = [str(index) for index in range(len(entries))]
+    if parts[0] in indices:
+        return indices.index(parts[0]), 1
+    known = [*(name for name in ids if name), *indices]
+    raise ValueError(f"{dotted(tuple(path))} has no entry {parts[0]!r}{suggestion(parts[0], known)}")
+
+
+def _merged(base: JsonObject, overlay: JsonObject, path: KeyPath, replaced: set[KeyPath]) -> JsonObject:
+    """`overlay` over `base`; the paths at which a value of the base gave way, or that are new, go to `replaced`."""
+    merged = dict(base)
+    for key, new in overlay.items():
+        old = base.get(key)
+        here = (*path, key)
+        if isinstance(old, dict) and isinstance(new, dict) and path != REPLACED_WHOLE:
+            merged[key] = _merged(old, new, here, replaced)
+        else:
+            merged[key] = new
+            replaced.add(here)
+    return merged
+
+
+def _placed(value: JsonValue, path: KeyPath, new: JsonValue) -> JsonValue:
+    if not path:
+        return new
+    head, rest = path[0], path[1:]
+    if isinstance(value, list) and isinstance(head, int):
+        return [_placed(entry, rest, new) if index == head else entry for index, entry in enumerate(value)]
+    entries = as_object(value)
+    return {**entries, str(head): _placed(entries.get(str(head)), rest, new)}
+
+
+def _is_below(path: KeyPath, tops: Set[KeyPath]) -> bool:
+    """Whether `path` is one of `tops` or stands somewhere below one."""
+    return any(path[:length] in tops for length in range(1, len(path) + 1))
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    """`value` if it is a mapping, or else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """An experiment, the complete config it came from, and where each of its values was written.
+
+    `resolved` has every default filled in, no `profiles`, and under `profile` the one that was chosen;
+    `Experiment.model_validate(resolved)` gives the experiment again. `locate` names `file:line` or the flag.
+    """
+
+    experiment: Experiment
+    resolved: JsonObject
+    locate: Callable[[KeyPath], str]
+
+
+def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -> Loaded:
+    """The experiment a draft describes, with the files it names, relative to `base`, read.
+
+    Raises ConfigError with every problem of the first stage that has any. `cache` keeps what is read from files.
+    """
+    experiment = _validated(draft, base, {} if cache is None else cache)
+    return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
+
+
+def recorded(config: JsonObject, source: str) -> Experiment:
+    """The experiment that was resolved to `config`. Raises ConfigError with every problem, each with its key."""
+    try:
+        experiment = Experiment.model_validate(config)
+    except ValidationError as failure:
+        problems = complaints(failure, config)
+    else:
+        problems = inconsistencies(experiment)
+        if (first := next(problems, None)) is None:
+            return experiment
+        problems = chain([first], problems)
+    raise draft_error(Draft(value=config, origins={(): source}), problems)
+
+
+def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
+    """The error that tells of problems, each at its place in the file."""
+    return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)
+
+
+def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:
+    problems: Iterator[Problem]
+    try:
+        experiment = Experiment.model_validate(draft.value)
+    except ValidationError as failure:
+        problems = complaints(failure, draft.value)
+    else:
+        problems = inconsistencies(experiment)
+        if (first := next(problems, None)) is None:
+            try:
+                return with_materials(experiment, base, cache)
+            except MaterialError as fault:
+                first = fault.problem
+        problems = chain([first], problems)
+    # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
+    raise draft_error(draft, problems)

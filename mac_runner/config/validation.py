@@ -1,0 +1,209 @@
+"""Validation: what must hold between fields, and validation errors in the user's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
+from mac_runner.problems import Problem, dotted, found, suggestion
+from mac_runner.registry import environment_specs
+from mac_runner.section import (
+    ADDRESS,
+    PATTERN_WORDS,
+    URL_PATTERN,
+    VARIABLE_PATTERN,
+    KeyPath,
+    Section,
+    leaf_fields,
+    place_at,
+)
+from mac_runner.types import JsonValue
+
+
+def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
+    """Every rule between fields that `experiment` breaks."""
+    for name, definition in experiment.model_definitions.items():
+        yield from _backend_sections(name, definition)
+    yield from _agents(experiment)
+    yield from _waiting(experiment)
+    yield from _environment(experiment)
+
+
+def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
+    path = ("model_definitions", name)
+    for backend in BACKENDS:
+        key = section_key(backend)
+        is_given = getattr(definition, key) is not None
+        if backend == definition.backend and not is_given:
+            yield Problem((*path, key), f"is missing; the backend {backend!r} is set up by it")
+        elif backend != definition.backend and is_given:
+            text = f"belongs to another backend; this entry has the backend {definition.backend!r}"
+            yield Problem((*path, key), f"{text}, set up by {section_key(definition.backend)}")
+
+
+def _agents(experiment: Experiment) -> Iterator[Problem]:
+    counts: Counter[str] = Counter()
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index)
+        counts[agent.agent_id] += 1
+        if counts[agent.agent_id] == 2:
+            yield Problem((*path, "agent_id"), f"{agent.agent_id!r} is taken by another agent; each needs its own")
+        if agent.model not in experiment.model_definitions:
+            known = suggestion(agent.model, experiment.model_definitions)
+            yield Problem((*path, "model"), f"there is no model definition {agent.model!r}{known}")
+
+
+def _waiting(experiment: Experiment) -> Iterator[Problem]:
+    """Unknown ids first; a cycle is looked for among the known ones."""
+    waits = {
+        agent.agent_id: agent.role_specific_config.speak_after_within_round for agent in experiment.agent_definitions
+    }
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index, "role_specific_config", "speak_after_within_round")
+        for place, other in enumerate(agent.role_specific_config.speak_after_within_round):
+            if other not in waits:
+                yield Problem((*path, place), f"there is no agent {other!r}{suggestion(other, waits)}")
+    if cycle := _cycle(waits):
+        index = next(i for i, agent in enumerate(experiment.agent_definitions) if agent.agent_id == cycle[0])
+        path = ("agent_definitions", index, "role_specific_config", "speak_after_within_round")
+        yield Problem(path, f"agents wait for each other: {' -> '.join(cycle)}; nobody could begin")
+
+
+def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """A cycle as `a, b, a`, or nothing. Walked with a stack of its own: the chain may be as long as the file."""
+    done: set[str] = set()
+    for start in waits:
+        trail: dict[str, Iterator[str]] = {} if start in done else {start: iter(waits[start])}
+        while trail:
+            agent = next(reversed(trail))
+            other = next(trail[agent], None)
+            if other is None:
+                done.add(agent)
+                del trail[agent]
+            elif other in trail:
+                members = list(trail)
+                return (*members[members.index(other) :], other)
+            elif other not in done and other in waits:
+                trail[other] = iter(waits[other])
+    return ()
+
+
+def _environment(experiment: Experiment) -> Iterator[Problem]:
+    """The rules of its environment, then sections that belong to others."""
+    environment, settings, specs = experiment.conversation_config.environment, experiment.settings, environment_specs()
+    spec = specs.get(environment)
+    if spec is not None and settings is not None:
+        yield from spec.check(experiment, settings)
+    elif spec is not None and spec.needs:
+        yield Problem((spec.section,), f"is missing; the environment {environment!r} needs its {spec.needs}")
+    for name, other in specs.items():
+        if name != environment and getattr(experiment, other.section) is not None:
+            text = f"belongs to the environment {name!r}; this experiment has the environment {environment!r}"
+            yield Problem((other.section,), text)
+
+
+_TYPES: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "mapping_type": "a mapping",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+    "list_type": "a list",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "none_required": "nothing",
+    "json_type": "plain values",
+}
+_BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
+    "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",
+    "greater_than": lambda ctx: f"more than {ctx['gt']}",
+    "less_than_equal": lambda ctx: f"at most {ctx['le']}",
+    "less_than": lambda ctx: f"less than {ctx['lt']}",
+    "string_too_short": lambda ctx: "a text that is not empty",
+    "string_too_long": lambda ctx: f"a text of at most {ctx['max_length']} characters",
+    "too_short": lambda ctx: f"at least {ctx['min_length']} of them",
+    "too_long": lambda ctx: f"at most {ctx['max_length']} of them",
+    "literal_error": lambda ctx: f"one of {ctx['expected']}",
+    ADDRESS: lambda ctx: f"the address of a server ({ctx['flaw']})",
+    "string_pattern_mismatch": lambda ctx: PATTERN_WORDS.get(str(ctx["pattern"]), "a text of another form"),
+}
+
+
+def complaints(failure: ValidationError, data: JsonValue, *, root: type[Section] = Experiment) -> Iterator[Problem]:
+    """Every problem of `failure`, which was raised for `data` as a `root`, one for each path."""
+    gathered: dict[KeyPath, list[ErrorDetails]] = {}
+    for error in failure.errors(include_url=False):
+        gathered.setdefault(_path_in(data, error), []).append(error)
+    parents = {path[:length] for path in gathered for length in range(len(path))}
+    for path, errors in gathered.items():
+        # A value that fits no member of a union is told about once, at the deepest place it was followed to.
+        if path not in parents:
+            yield Problem(path, _text(path, errors, root))
+
+
+def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
+    """The error's place in the file: its location without the names pydantic gives to members of a union."""
+    path: list[str | int] = []
+    here = data
+    for part in error["loc"]:
+        if isinstance(here, dict) and part in here:
+            here = here[str(part)]
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        elif error["type"] != "missing":
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str:
+    kind = errors[0]["type"]
+    if kind == "extra_forbidden":
+        section = place_at(root, path[:-1]).section
+        return (
+            f"unknown key{_elsewhere(path, root) or suggestion(str(path[-1]), section.model_fields if section else ())}"
+        )
+    if kind == "missing":
+        return "is missing"
+    words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
+    what = "what stands here is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
+    return f"{what}; allowed: {' or '.join(words)}"
+
+
+def _elsewhere(path: KeyPath, root: type[Section]) -> str:
+    """Where a key at the top of the file belongs; empty when no section has it, or more than one."""
+    found = [leaf for leaf, _ in leaf_fields(root) if len(path) == 1 and leaf[-1] == path[0] and "*" not in leaf]
+    return f"; did you mean {dotted(found[0])!r}?" if len(found) == 1 else ""
+
+
+def _may_be_secret(error: ErrorDetails) -> bool:
+    """Whether the value may be a key or a password pasted in the wrong place: no screen and no log repeats those."""
+    pattern, value = error.get("ctx", {}).get("pattern"), str(error["input"])
+    if error["type"] == ADDRESS:
+        return "?" in value or "#" in value
+    return pattern == VARIABLE_PATTERN or (pattern == URL_PATTERN and ("@" in value or "://" not in value))
+
+
+def allowed(kind: str, context: Mapping[str, object]) -> str | None:
+    """What may stand where pydantic found an error of this kind, in our own words; None where we have none."""
+    if (words := _TYPES.get(kind)) is not None:
+        return words
+    bound = _BOUNDS.get(kind)
+    return None if bound is None else bound(context)
+
+
+def _found(error: ErrorDetails) -> JsonValue:
+    value: JsonValue = error["input"]
+    return value

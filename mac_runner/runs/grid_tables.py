@@ -1,0 +1,191 @@
+"""Checks the tables of a grid: derives each from the run directories of the combinations and compares.
+
+The tables are written when a session of the grid ends, `summary.json` last. It records how many sessions the grid and
+each combination had then, so it can be derived as of that moment, whatever was played since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mac_runner.config import identity_of
+from mac_runner.reports import (
+    GridRow,
+    GridTable,
+    TextTable,
+    cell_discrepancies,
+    csv_table,
+    expected_csv,
+    expected_parquet,
+    grid_table,
+    has_parquet,
+    parquet_table,
+    summarise_grid,
+)
+from mac_runner.runs.recorded import recorded_experiment
+from mac_runner.runs.summary import summary_of
+from mac_runner.store import (
+    Disk,
+    Finding,
+    FindingKind,
+    GridEntry,
+    GridRecord,
+    VerifyReport,
+    grid_accounting,
+    has_run,
+    read_run,
+)
+from mac_runner.store.verify import check_log, compared, read_json, sessions_of, with_planned_of
+from mac_runner.types import JsonObject, JsonValue
+
+_REMEDY = "the grid's own command writes it anew"
+_CSV, _PARQUET = "grid.csv", "grid.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What the tables must hold, as of the moment when the summary was written."""
+
+    sessions: int | None
+    """How many sessions the grid had; None when that is all it has now."""
+    rows: tuple[GridRow, ...]
+    behind: tuple[str, ...]
+    """Combinations that were played since."""
+
+
+def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
+    """Combinations whose identity in grid.yaml is not that of their experiment."""
+    for known in grid.entries:
+        if has_run(directory / known.slug):
+            identity = identity_of(recorded_experiment(read_run(directory / known.slug)).experiment)
+            if identity != known.identity:
+                text = f"grid.yaml: the identity of {known.slug} is {known.identity!r}, expected {identity!r}"
+                yield Finding(kind=FindingKind.MISMATCHED, text=f"{text}; put back the file that the grid wrote")
+
+
+def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
+    """Check the files of the grid's own directory. Reads only."""
+    disk = Disk()
+    # Read before the journals they are derived from, so conversations played meanwhile are in neither.
+    files = {name: disk.read(directory / name) for name in (_CSV, _PARQUET) if disk.exists(directory / name)}
+    summary = read_json(disk, directory / "summary.json", _REMEDY)
+    findings, notes = check_log(directory, grid.name, disk=disk)
+    findings += _identity_findings(directory, grid)
+    if isinstance(summary, Finding):
+        findings.append(summary)
+    elif summary is None:
+        notes.append("no summary.json yet: no session of the grid has ended")
+    elif "format" not in summary:
+        notes.append(f"the tables were written by an earlier version and are not judged: {_REMEDY}")
+    else:
+        written = _written(directory, grid, summary)
+        findings += _summary_findings(directory, grid, summary, written)
+        for name, data in files.items():
+            findings += _table_findings(directory, grid, name, data, written, notes)
+        if _CSV not in files:
+            findings.append(Finding(kind=FindingKind.LOST, text=f"{_CSV} is not there; {_REMEDY}"))
+        notes += _lag(written, grid)
+    return VerifyReport(attempted=0, acknowledged=0, findings=tuple(findings), notes=tuple(notes))
+
+
+def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written:
+    sessions = sessions_of(summary, _count(grid_accounting(directory, grid.name).get("sessions")))
+    entries = {known.slug: known for known in grid.entries}
+    results = {str(result.get("combination")): result for result in _objects(summary.get("results"))}
+    slugs = [slug for slug in results if slug in entries]
+    if sessions is None:
+        slugs = [slug for slug in slugs if entries[slug].is_asked]
+        slugs += [known.slug for known in grid.entries if known.is_asked and known.slug not in results]
+    rows = [_row(directory, entries[slug], results.get(slug, {}), is_latest=sessions is None) for slug in slugs]
+    behind = tuple(row.slug for row, is_behind in rows if is_behind)
+    return _Written(sessions=sessions, rows=tuple(row for row, _ in rows), behind=behind)
+
+
+def _row(directory: Path, known: GridEntry, result: JsonObject, *, is_latest: bool) -> tuple[GridRow, bool]:
+    """The row of a combination as of when `result` was written, and whether it was played since."""
+    values, session = result.get("values"), result.get("session")
+    if is_latest or not isinstance(values, dict) or not isinstance(session, int):
+        values, session = dict(known.values), known.session
+    begun = has_run(directory / known.slug) and (is_latest or result.get("conversations") is not None)
+    if not begun:
+        return GridRow(slug=known.slug, values=values, session=session, summary=None), False
+    latest = summary_of(read_run(directory / known.slug))
+    sessions = sessions_of(result, _count(latest.get("sessions")))
+    if sessions is None:
+        return GridRow(slug=known.slug, values=values, session=session, summary=latest), False
+    earlier = with_planned_of(summary_of(read_run(directory / known.slug, sessions=sessions)), result)
+    return GridRow(slug=known.slug, values=values, session=session, summary=earlier), True
+
+
+def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, written: _Written) -> Iterator[Finding]:
+    is_latest = written.sessions is None
+    combinations = found.get("combinations")
+    complete = combinations.get("complete") if isinstance(combinations, dict) else None
+    begun = sum(row.summary is not None for row in written.rows)
+    # Whether a combination is complete depends on how many conversations were asked for, by --limit too.
+    is_possible = isinstance(complete, int) and not isinstance(complete, bool) and 0 <= complete <= begun
+    expected = summarise_grid(
+        name=grid.name,
+        profile=grid.profile,
+        rows=written.rows,
+        complete=complete if is_possible and isinstance(complete, int) else begun,
+        left_out=[known.slug for known in grid.entries if not known.is_asked],
+        accounting=grid_accounting(directory, grid.name, sessions=written.sessions),
+    )
+    if not is_latest:
+        # grid.yaml holds only what is asked for now.
+        expected |= {key: found[key] for key in ("profile", "left_out") if key in found}
+    yield from compared("summary.json", found, expected, _REMEDY)
+
+
+def _table_findings(
+    directory: Path, grid: GridRecord, name: str, data: bytes, written: _Written, notes: list[str]
+) -> Iterator[Finding]:
+    if name == _PARQUET and not has_parquet():
+        notes.append(f"{name} is not judged: pyarrow is not installed here")
+        return
+    try:
+        found = csv_table(data) if name == _CSV else parquet_table(data)
+    except ValueError as fault:
+        yield Finding(kind=FindingKind.DAMAGED, text=f"{name} cannot be read ({fault}); {_REMEDY}")
+        return
+    differences = [*cell_discrepancies(found, _expected(name, grid_table(written.rows)))]
+    if not differences:
+        return
+    is_behind = written.sessions is not None or written.behind
+    if is_behind and found == _expected(name, _table_now(directory, grid, found)):
+        return  # The session was killed after this table and before the summary.
+    if written.sessions is not None:
+        notes.append(f"{name} is not judged: it may be of a session that was killed before its summary; {_REMEDY}")
+        return
+    for place in differences:
+        yield Finding(kind=FindingKind.MISMATCHED, text=f"{name}: {place}; {_REMEDY}")
+
+
+def _expected(name: str, table: GridTable) -> TextTable:
+    return expected_csv(table) if name == _CSV else expected_parquet(table)
+
+
+def _table_now(directory: Path, grid: GridRecord, found: TextTable) -> GridTable:
+    """The table as of now, with its rows in the order of `found`."""
+    asked = {known.slug: known for known in grid.entries if known.is_asked}
+    cells = dict.fromkeys(row[0].strip("'") for row in found[1:] if row)
+    order = [*(slug for slug in cells if slug in asked), *(slug for slug in asked if slug not in cells)]
+    return grid_table([_row(directory, asked[slug], {}, is_latest=True)[0] for slug in order])
+
+
+def _lag(written: _Written, grid: GridRecord) -> Iterator[str]:
+    if written.sessions is not None:
+        yield f"the tables are of session {written.sessions}: the later ones did not end; {_REMEDY}"
+    elif written.behind:
+        yield f"{len(written.behind)} combinations of {grid.name} were played since the tables were written; {_REMEDY}"
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _count(value: JsonValue) -> int:
+    return len(value) if isinstance(value, dict) else value if isinstance(value, int) else 0

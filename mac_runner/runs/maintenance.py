@@ -1,0 +1,154 @@
+"""What can be done with a run directory after the run: verify, repair, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from mac_runner.clock import Clock
+from mac_runner.environments import build_environment
+from mac_runner.runs.grid_tables import check_tables
+from mac_runner.runs.play import Player, Results
+from mac_runner.runs.recorded import (
+    has_question_files,
+    rebuilt_transcript,
+    recorded_experiment,
+    recorded_setup,
+    set_of_one,
+)
+from mac_runner.runs.setup import Setup
+from mac_runner.runs.summary import summary_of
+from mac_runner.store import (
+    Disk,
+    Repairs,
+    RunContents,
+    VerifyReport,
+    has_run,
+    is_grid,
+    is_sound,
+    open_run,
+    read_grid,
+    read_run,
+    replies_before_failure,
+    task_of,
+    verify_run,
+)
+from mac_runner.store.lock import locked
+from mac_runner.types import JsonObject
+
+ProgressBar: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
+"""Shows what is done and in how many steps; yields what advances it."""
+
+
+class Verified(NamedTuple):
+    """A run directory, or the tables over a grid (`is_tables`), and what was found there."""
+
+    directory: Path
+    report: VerifyReport
+    is_tables: bool = False
+
+
+def run_directories(directory: Path) -> tuple[list[Path], int | None]:
+    """The run directories that have begun: `directory`, or those of a grid, of which there are so many."""
+    grid = read_grid(directory) if is_grid(directory) else None
+    if grid is None:
+        return [directory], None
+    return [path for entry in grid.entries if has_run(path := directory / entry.slug)], len(grid.entries)
+
+
+def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
+    """Verify a run directory; of a grid each one that has begun, then the tables over them. Reads only."""
+    directories, _ = run_directories(directory)
+    for one in directories:
+        yield Verified(one, _verify(one, bar))
+    if (grid := read_grid(directory) if is_grid(directory) else None) is not None:
+        yield Verified(directory, check_tables(directory, grid), is_tables=True)
+
+
+def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
+    contents = read_run(directory)
+    environment = build_environment(recorded_experiment(contents).experiment)
+    with bar(f"verify {directory.name}", contents.counts.done) as advance:
+
+        def rebuilt(transcript: JsonObject) -> JsonObject:
+            advance()
+            return rebuilt_transcript(transcript, environment)
+
+        return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
+
+
+class Repaired(NamedTuple):
+    """What was repaired in a run directory."""
+
+    directory: Path
+    repairs: Repairs
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was lost."""
+        return not (self.repairs.reopened or self.repairs.attempts_lost)
+
+
+def repair_all(directory: Path, clock: Clock) -> Iterator[Repaired]:
+    """Compare every digest and write again what is not as acknowledged; of a grid in every run directory.
+
+    Yields each run directory that had damage, after its repair.
+    """
+    directories, count = run_directories(directory)
+    unsound = [setup for one in directories if (setup := _unsound(one)) is not None]
+    with nullcontext() if count is None or not unsound else locked(Disk(), directory):
+        for setup in unsound:
+            yield _repair(setup, clock)
+
+
+def _unsound(directory: Path) -> Setup | None:
+    """The run as recorded, unless it is sound."""
+    contents = read_run(directory)
+    setup = recorded_setup(contents)
+    return None if is_sound(contents.disk, contents.layout) else setup
+
+
+def _repair(setup: Setup, clock: Clock) -> Repaired:
+    with open_run(
+        setup.directory,
+        experiment_name=setup.name,
+        resolved=setup.loaded.resolved,
+        tasks=setup.tasks,
+        clock=clock,
+        shard=setup.shard,
+        restore=setup.restoration(setup.environment()),
+        is_thorough=True,
+    ) as run:
+        run.write_summary(summary_of(run.contents()))
+        return Repaired(setup.directory, run.repairs)
+
+
+def retry_failed(contents: RunContents, player: Player) -> Results | None:
+    """Play the failed conversations of a run again; a retry that was interrupted goes on. None if none failed.
+
+    Each is checked up to its failure before any is touched. Raises RunDirectoryError for a transcript that is damaged,
+    and where this version renders other prompts; otherwise what `Player.play` raises.
+    """
+    open_again = contents.under_retry()
+    wanted = open_again or contents.failed()
+    if not wanted:
+        return None
+    materials: dict[str, JsonObject | None] = {}
+    setup = recorded_setup(contents, material=materials.get, only=frozenset(wanted))
+    if has_question_files(setup.loaded) or not open_again:
+        materials |= _checked(contents, setup, wanted)
+    return player.play(set_of_one(setup), is_retried=wanted.__contains__)
+
+
+def _checked(contents: RunContents, setup: Setup, wanted: set[str]) -> dict[str, JsonObject | None]:
+    """The questions of the conversations, each of which was played again up to its failure."""
+    materials: dict[str, JsonObject | None] = {}
+    restoration = setup.restoration(setup.environment())
+    for transcript in contents.failed_transcripts(wanted):
+        task = task_of(transcript)
+        restoration.opened(task, replies_before_failure(transcript))
+        if setup.material is not None:
+            materials[task.task_id] = None if task.material is None else dict(task.material)
+    return materials

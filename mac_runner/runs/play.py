@@ -1,0 +1,276 @@
+"""Plays an experiment set to its end, or as far as it gets.
+
+It opens the run directories, starts the engines phase by phase, and runs the scheduler beside the status view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from mac_runner.clock import Clock, SystemClock
+from mac_runner.descriptors import limit, runs_within
+from mac_runner.reports import GridRow
+from mac_runner.runs import event_loop
+from mac_runner.runs.engines import (
+    EnginePlan,
+    Phase,
+    concurrency_within_descriptors,
+    connections_of,
+    plan_engines,
+)
+from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.runs.stream import ConversationStream, OpenRun, open_setup
+from mac_runner.runs.summary import grid_results, summary_of
+from mac_runner.scheduler import Progress, run_pooled
+from mac_runner.status import Display, Meter, StatusFrame, read_progress, tick
+from mac_runner.store import (
+    GridRun,
+    Need,
+    Run,
+    Survey,
+    grid_accounting,
+    open_grid,
+    read_run,
+    write_tables,
+)
+from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
+from mac_runner.types import JsonObject
+
+COLLECTION_OBJECTS: Final = 5_000
+"""New objects before the garbage collector looks among them."""
+
+Stopping: TypeAlias = Callable[[asyncio.Event], AbstractContextManager[None]]
+"""Makes a context, entered inside the event loop, in which something may set the event to stop the run."""
+
+
+class Results(NamedTuple):
+    """What a run came to."""
+
+    summary: JsonObject
+    ended: str
+    """How much has ended, in words."""
+    rows: tuple[GridRow, ...] | None = None
+    """A row for each combination of a grid; None for a single experiment."""
+    is_interrupted: bool = False
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether conversations failed."""
+        if self.rows is None:
+            return bool(self.summary["failures"])
+        conversations = self.summary["conversations"]
+        return isinstance(conversations, dict) and bool(conversations.get("failed"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """How to play: the display, the clock, what stops the run, and bounds on the engines."""
+
+    display: Display
+    stopping: Stopping = lambda _stop: nullcontext()
+    concurrency: int | None = None
+    """Requests in flight at once, at most."""
+    can_pull: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+
+    def play(self, chosen: ExperimentSet, *, is_retried: Callable[[str], bool] | None = None) -> Results:
+        """Play what is left, and the failed conversations that `is_retried`. For a set that is not complete.
+
+        Raises ConfigError or ShortageError before anything is written; EngineDeadError, StoreError, and
+        RunLockedError, IdentityError or RunDirectoryError where a run directory cannot be used.
+        """
+        pending, surveys = self._pending(chosen)
+        engines = plan_engines(pending, chosen.setups, self.clock, self.display.say, can_pull=self.can_pull)
+        phases = engines.phases(pending)
+        concurrency = concurrency_within_descriptors(
+            self.display.say,
+            wanted=max((connections_of(engine.definition for engine in phase.engines) for phase in phases), default=0),
+            concurrency=self.concurrency,
+            runs_open=min(len(pending), runs_within(limit())),
+        )
+        if chosen.grid is None:
+            return self._play_one(chosen.setups[0], phases, engines, concurrency, is_retried)
+        return self._play_grid(chosen, pending, surveys, phases, engines, concurrency)
+
+    def _pending(self, chosen: ExperimentSet) -> tuple[Sequence[Setup], Mapping[str, Survey]]:
+        if chosen.grid is None:
+            return chosen.setups, {}
+        surveys = {setup.slug: setup.survey() for setup in chosen.setups}
+        return [setup for setup in chosen.setups if not surveys[setup.slug].is_complete], surveys
+
+    def _play_one(
+        self,
+        setup: Setup,
+        phases: Sequence[Phase],
+        engines: EnginePlan,
+        concurrency: int | None,
+        is_retried: Callable[[str], bool] | None,
+    ) -> Results:
+        served = engines.served[setup.slug]
+        opened = open_setup(setup, served, self.clock, is_retried=is_retried, say=self.display.say)
+        counts = opened.run.counts
+        progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
+        with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
+            session = _Session(self, stream, progress, lambda: setup.name, setup.experiment.profile, concurrency)
+            is_done = event_loop.run(session.play(phases, engines))
+            # Even a run stopped before its first reply leaves a directory with a summary.
+            opened.is_exhausted = True
+        assert opened.summary is not None, "a run that was played is closed with its summary"
+        counts = opened.run.counts
+        ended = f"{counts.done} of {counts.planned} conversations have ended"
+        return Results(summary=opened.summary, ended=ended, is_interrupted=not is_done)
+
+    def _play_grid(
+        self,
+        grid: ExperimentSet,
+        pending: Sequence[Setup],
+        surveys: Mapping[str, Survey],
+        phases: Sequence[Phase],
+        engines: EnginePlan,
+        concurrency: int | None,
+    ) -> Results:
+        needs = [
+            Need(surveys[setup.slug].left, max(TRANSCRIPT_BYTES_MIN, setup.transcript_bytes_min)) for setup in pending
+        ]
+        progress = Progress(
+            planned=sum(found.planned for found in surveys.values()),
+            finished=sum(found.finished for found in surveys.values()),
+            failed=sum(found.failed for found in surveys.values()),
+        )
+        through, total = len(grid.setups) - len(pending), len(grid.setups)
+        with open_grid(
+            grid.directory, asked=grid.asked, clock=self.clock, needs=needs, say=self.display.say
+        ) as grid_run:
+            with self._stream(grid_run, engines, done=progress.resumed_with) as stream:
+
+                def title() -> str:
+                    return f"{grid.name}, combination {min(total, through + stream.begun)} of {total}"
+
+                session = _Session(self, stream, progress, title, grid.profile, concurrency)
+                is_done = event_loop.run(session.play(phases, engines))
+            found = {setup.slug: setup.survey().is_complete for setup in pending}
+            results = grid_results(
+                grid, grid_run.record, grid_run.accounting(), lambda setup: found.get(setup.slug, True)
+            )
+            grid_run.write_tables(results.files())
+        return Results(results.summary, _grid_ended(results.summary), results.rows, is_interrupted=not is_done)
+
+    @contextmanager
+    def _stream(
+        self, log: Run | GridRun, engines: EnginePlan, *, done: int, first: OpenRun | None = None
+    ) -> Iterator[ConversationStream]:
+        with (
+            ConversationStream(log, engines.served, self.clock, done=done, first=first) as stream,
+            rare_collections(),
+        ):
+            yield stream
+
+
+def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
+    """The results of a set with nothing left to play; None where something is left.
+
+    The tables of a grid are written again where they are not there.
+    """
+    if chosen.grid is None:
+        (setup,) = chosen.setups
+        if not setup.is_complete():
+            return None
+        planned = len(setup.tasks)
+        return Results(summary_of(read_run(setup.directory)), f"all {planned} conversations have ended already")
+    if not chosen.is_known or not all(setup.survey().is_complete for setup in chosen.setups):
+        return None
+    assert chosen.known is not None
+    accounting = grid_accounting(chosen.directory, chosen.name)
+    results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
+    write_tables(chosen.directory, results.files(), clock=clock)
+    return Results(results.summary, f"all {len(chosen.setups)} combinations are complete", results.rows)
+
+
+class _Session:
+    """The scheduler and the status view side by side, phase by phase."""
+
+    def __init__(
+        self,
+        player: Player,
+        stream: ConversationStream,
+        progress: Progress,
+        title: Callable[[], str],
+        profile: str,
+        concurrency: int | None,
+    ) -> None:
+        self._player = player
+        self._stream = stream
+        self._progress = progress
+        self._title = title
+        self._profile = profile
+        self._concurrency = concurrency
+
+    async def play(self, phases: Sequence[Phase], engines: EnginePlan) -> bool:
+        """Play all phases; False when the run was stopped before their end."""
+        stop = asyncio.Event()
+        with self._player.stopping(stop):
+            showing = asyncio.create_task(self._show())
+            try:
+                for phase in phases:
+                    if stop.is_set() or not await self._play(phase, stop):
+                        return False
+                return True
+            finally:
+                showing.cancel()
+                await asyncio.wait([showing])
+
+    async def _play(self, phase: Phase, stop: asyncio.Event) -> bool:
+        player = self._player
+        backends = {
+            engine.name: engine.build(player.clock, player.display.say, can_pull=player.can_pull)
+            for engine in phase.engines
+        }
+        self._stream.begin(phase.setups)
+        result = await run_pooled(
+            work=self._stream,
+            backends=backends,
+            log=self._stream,
+            concurrency=self._concurrency,
+            clock=player.clock,
+            stop=stop,
+            progress=self._progress,
+            say=player.display.say,
+        )
+        return not result.interrupted
+
+    async def _show(self) -> None:
+        meter = Meter()
+
+        def frame() -> StatusFrame:
+            return meter.frame(read_progress(self._progress, experiment_name=self._title(), profile=self._profile))
+
+        await tick(self._player.display, frame, self._player.clock)
+
+
+def _grid_ended(summary: JsonObject) -> str:
+    combinations = summary["combinations"]
+    assert isinstance(combinations, dict)
+    return f"{combinations['complete']} of {combinations['asked']} combinations are complete"
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Make the garbage collector look seldom, and only at new objects.
+
+    What is alive when requests begin (modules, settings, the plan) stays alive to the end; looking through all of it
+    holds up every request in flight for as long as a batch of tokens takes. A run's own objects are freed by reference
+    counts. Cycles are the exception, and the collector finds them among COLLECTION_OBJECTS new objects.
+    """
+    young, *older = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(max(young, COLLECTION_OBJECTS), *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, *older)
+        gc.unfreeze()

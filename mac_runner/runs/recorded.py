@@ -1,0 +1,112 @@
+"""The experiment of a run directory, as it was resolved when it ran; needs no experiment file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mac_runner.config import Loaded, recorded
+from mac_runner.environments import build_environment
+from mac_runner.environments.base import Environment
+from mac_runner.environments.replay import replay
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.plan import Plan
+from mac_runner.registry import environment_specs
+from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.store import RunContents, build_transcript, replies_of, task_of
+from mac_runner.store.layout import CONFIG
+from mac_runner.store.records import entry
+from mac_runner.types import JsonObject
+
+
+def recorded_experiment(contents: RunContents) -> Loaded:
+    """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
+    path = contents.layout.directory / CONFIG
+    conversation = contents.resolved.get("conversation_config")
+    name = conversation.get("environment") if isinstance(conversation, dict) else None
+    if isinstance(name, str) and name not in environment_specs():
+        raise RunDirectoryError(
+            f"{path}: the run is of the environment {name!r}, which is not installed here (there are: "
+            f"{', '.join(sorted(environment_specs()))}); install the package that has it"
+        )
+    try:
+        experiment = recorded(contents.resolved, str(path))
+        build_environment(experiment)
+    except ConfigError as fault:
+        raise RunDirectoryError(
+            f"{path} holds no experiment that this version can play; put back the file that the run wrote:\n{fault}"
+        ) from None
+    if (name := experiment.experiment_metadata.experiment_name) != contents.experiment_name:
+        raise RunDirectoryError(
+            f"{path} names the experiment {name!r}, and {contents.layout.manifest.name} beside it "
+            f"{contents.experiment_name!r}; put back the files that the run wrote"
+        )
+    return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
+
+
+def recorded_setup(
+    contents: RunContents,
+    *,
+    material: Callable[[str], JsonObject | None] | None = None,
+    only: frozenset[str] | None = None,
+) -> Setup:
+    """The run as recorded: everything ever planned in it, or the tasks with the ids `only`.
+
+    Where the tasks of an experiment take their material from files, `material` gives that of a task; by default its
+    transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
+    """
+    loaded = recorded_experiment(contents)
+    # What was planned once stays planned, even if the last command asked for fewer.
+    planned = max(contents.planned().values(), default=0) + 1
+    conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": planned})
+    experiment = loaded.experiment.model_copy(update={"conversation_config": conversations})
+    environment = build_environment(experiment)
+    return Setup(
+        loaded=replace(loaded, experiment=experiment),
+        directory=contents.layout.directory,
+        environment=lambda: environment,
+        lineup=environment.lineup,
+        transcript_bytes_min=environment.transcript_bytes_min,
+        shard=contents.shard,
+        only=only,
+        material=(material or contents.recorded_material) if has_question_files(loaded) else None,
+    )
+
+
+def set_of_one(setup: Setup) -> ExperimentSet:
+    """An experiment as a set that can be played."""
+    return ExperimentSet(name=setup.name, profile=setup.experiment.profile, directory=setup.directory, setups=(setup,))
+
+
+def has_question_files(loaded: Loaded) -> bool:
+    """Whether the experiment needs files that its run directory does not hold."""
+    spec = environment_specs()[loaded.experiment.conversation_config.environment]
+    return loaded.experiment.settings is not None and spec.needs_files(loaded.experiment.settings)
+
+
+def recorded_plan(contents: RunContents) -> Plan:
+    """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment."""
+    return recorded_setup(contents).tasks
+
+
+def rebuilt_transcript(transcript: JsonObject, environment: Environment) -> JsonObject:
+    """The transcript that results from playing a transcript's task and replies again, with every prompt rendered.
+
+    A prompt that comes out different has another digest in its turn. Raises ConversationError when a reply belongs to
+    no open turn.
+    """
+    task = task_of(transcript)
+    conversation = environment.open(task)
+    played = replay(conversation, replies_of(transcript), check_prompts=True)
+    failure = transcript["failure"]
+    return build_transcript(
+        experiment_name=entry(transcript, "experiment_name", str),
+        environment=entry(transcript, "environment", str),
+        task=task,
+        outcome=None if failure is not None else conversation.outcome,
+        record=conversation.record(),
+        fingerprint=conversation.fingerprint(),
+        turns=played.records,
+        failure=str(failure) if failure is not None else None,
+        timing={},
+    )

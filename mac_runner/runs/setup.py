@@ -1,0 +1,303 @@
+"""Experiment file and flags to everything a run consists of except its engines; touches nothing.
+
+A command plays an `ExperimentSet`: the combinations of a grid, or one experiment, which is a set of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed
+from mac_runner.environments import build_environment
+from mac_runner.environments.base import Environment
+from mac_runner.errors import ConfigError
+from mac_runner.plan import Plan, Shard, plan_of
+from mac_runner.problems import config_error, dotted
+from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.scheduler import Restoration
+from mac_runner.section import KeyPath
+from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
+from mac_runner.types import JsonObject, Lineup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a user asks to run."""
+
+    file: Path
+    profile: str | None = None
+    overrides: tuple[str, ...] = ()
+    """`KEY=VALUE`, as `--set` takes them."""
+    seed: str | None = None
+    limit: int | None = None
+    """Play only the first so many conversations of each experiment."""
+    shard: Shard | None = None
+    """Play only this part of them."""
+    out: Path | None = None
+    can_pull: bool = False
+    """Engines may download models that they do not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One checked experiment and the directory it runs in."""
+
+    loaded: Loaded
+    directory: Path
+    environment: Callable[[], Environment]
+    """Builds the environment. A grid of hundreds builds each one when its turn comes."""
+    lineup: Lineup | None
+    transcript_bytes_min: int
+    combination: Combination | None = None
+    """The experiment's place in a grid."""
+    limit: int | None = None
+    shard: Shard | None = None
+    only: frozenset[str] | None = None
+    """Play only the tasks with these ids."""
+    material: Callable[[str], JsonObject | None] | None = None
+    """Gives a task its question, where the experiment's files are not read again."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment, resolved and checked."""
+        return self.loaded.experiment
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.experiment.experiment_metadata.experiment_name
+
+    @property
+    def slug(self) -> str:
+        """The name of the combination in its grid; of a single experiment, its own name."""
+        return self.name if self.combination is None else self.combination.slug
+
+    @property
+    def environment_name(self) -> str:
+        """The environment, as the registry names it."""
+        return self.experiment.conversation_config.environment
+
+    @property
+    def tasks(self) -> Plan:
+        """The plan: of the first `limit` tasks, those of the shard."""
+        tasks = self._plan()[: self.limit].part(self.shard)
+        return tasks if self.only is None else tasks.among(self.only)
+
+    def _plan(self) -> Plan:
+        if (material := self.material) is None:
+            return plan_of(self.experiment, self.lineup)
+        section = environment_specs()[self.experiment.conversation_config.environment].section
+        plan = plan_of(self.experiment.model_copy(update={section: None}), self.lineup)
+        return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
+
+    def restoration(self, environment: Environment) -> Restoration:
+        """Makes transcripts of this experiment from recorded replies."""
+        return Restoration(
+            environment,
+            environment_name=self.environment_name,
+            experiment_name=self.name,
+            models=list(self.experiment.model_definitions),
+        )
+
+    def survey(self) -> Survey:
+        """What a run would find in the directory."""
+        return survey(
+            self.directory,
+            experiment_name=self.name,
+            resolved=self.loaded.resolved,
+            tasks=self.tasks,
+            shard=self.shard,
+        )
+
+    def is_complete(self) -> bool:
+        """Whether a run would change nothing; cheaper than a survey where something is left."""
+        return is_complete(
+            self.directory,
+            experiment_name=self.name,
+            resolved=self.loaded.resolved,
+            tasks=self.tasks,
+            shard=self.shard,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSet:
+    """The experiments that one command plays on shared engines."""
+
+    name: str
+    profile: str
+    directory: Path
+    setups: tuple[Setup, ...]
+    grid: Grid | None = None
+    known: GridRecord | None = None
+    """What the grid's directory holds already."""
+
+    @property
+    def asked(self) -> GridRecord:
+        """The grid as its directory records it."""
+        assert self.grid is not None, "a single experiment has no grid.yaml"
+        return GridRecord(
+            name=self.name,
+            profile=self.profile,
+            asked=self.grid.asked,
+            entries=grid_entries((c.slug, c.identity, c.values) for c in self._combinations()),
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the directory records the grid exactly as it is now."""
+        return self.known is not None and self.known.extended(self.asked, 0) == self.known
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Combinations that the directory holds and the file does not ask for any more."""
+        asked = {combination.identity for combination in self._combinations()}
+        entries = () if self.known is None else self.known.entries
+        return tuple(entry.slug for entry in entries if entry.identity not in asked)
+
+    def by_definition(self) -> Iterator[Setup]:
+        """For each model definition the first experiment that has it, reduced to that definition."""
+        seen: set[str] = set()
+        for setup in self.setups:
+            for name, definition in setup.experiment.model_definitions.items():
+                if (text := definition.model_dump_json()) in seen:
+                    continue
+                seen.add(text)
+                alone = setup.experiment.model_copy(update={"model_definitions": {name: definition}})
+                yield replace(setup, loaded=replace(setup.loaded, experiment=alone))
+
+    def _combinations(self) -> Iterator[Combination]:
+        return (setup.combination for setup in self.setups if setup.combination is not None)
+
+
+def set_up(request: RunRequest) -> ExperimentSet:
+    """Read the file and check every experiment in it.
+
+    A combination that the grid's directory already holds keeps its name there, whatever else the grid varies now.
+
+    Raises ConfigError with the place of each problem, and RunDirectoryError for a directory that cannot be used.
+    """
+    asked = load(request.file, profile=request.profile, overrides=request.overrides, seed=request.seed)
+    if request.can_pull:
+        each = [part.loaded for part in asked.combinations] if isinstance(asked, Grid) else [asked]
+        _check_pulling(request.file, [loaded.experiment for loaded in each])
+    return _of_grid(request, asked) if isinstance(asked, Grid) else _of_one(request, asked)
+
+
+def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
+    name = loaded.experiment.experiment_metadata.experiment_name
+    directory = _directory(request, name)
+    environment = _checked_environment(loaded)
+    setup = Setup(
+        loaded=loaded,
+        directory=directory,
+        environment=lambda: environment,
+        lineup=environment.lineup,
+        transcript_bytes_min=environment.transcript_bytes_min,
+        limit=request.limit,
+        shard=request.shard,
+    )
+    return ExperimentSet(name=name, profile=loaded.experiment.profile, directory=directory, setups=(setup,))
+
+
+def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
+    directory = _directory(request, grid.name)
+    known = read_grid(directory)
+    setups = []
+    refusals = Refusals(len(grid.combinations))
+    for number, combination in enumerate(grid.combinations, start=1):
+        slug = None if known is None else known.slug_of(combination.identity)
+        if slug is not None and slug != combination.slug:
+            combination = renamed(grid.name, combination, slug)
+        with refusals.of(number):
+            setups.append(_of_combination(request, combination, directory))
+    refusals.raise_if_any()
+    return ExperimentSet(
+        name=grid.name, profile=grid.profile, directory=directory, setups=tuple(setups), grid=grid, known=known
+    )
+
+
+def _of_combination(request: RunRequest, combination: Combination, directory: Path) -> Setup:
+    loaded = combination.loaded
+    environment = _checked_environment(loaded)
+    return Setup(
+        loaded=loaded,
+        directory=directory / combination.slug,
+        environment=lambda: build_environment(loaded.experiment),
+        lineup=environment.lineup,
+        transcript_bytes_min=environment.transcript_bytes_min,
+        combination=combination,
+        limit=request.limit,
+        shard=request.shard,
+    )
+
+
+def _checked_environment(loaded: Loaded) -> Environment:
+    """The environment, after the first task was made as well: some settings show their faults only there."""
+    with located(loaded):
+        environment = build_environment(loaded.experiment)
+        next(plan_of(loaded.experiment, environment.lineup)())
+    return environment
+
+
+def _directory(request: RunRequest, name: str) -> Path:
+    shard = request.shard
+    named = name if shard is None else f"{name}.shard-{shard.number}-of-{shard.of}"
+    return request.out or Path("runs") / named
+
+
+def _check_pulling(file: Path, experiments: Sequence[Experiment]) -> None:
+    """Raises ConfigError for `--pull` where no model can be pulled: the flag would do nothing."""
+    found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
+    pulling = {name for name, spec in backend_specs().items() if spec.can_pull}
+    if pulling.isdisjoint(found):
+        raise ConfigError(
+            f"--pull: found only the backends {', '.join(sorted(found))} in {file} with the profile "
+            f"{experiments[0].profile!r}, and only {', '.join(sorted(pulling))} pulls models; leave the flag out, or "
+            "choose another --profile"
+        )
+
+
+class PlacedError(ConfigError):
+    """A ConfigError whose text says where in the file the problem is."""
+
+
+@contextmanager
+def located(loaded: Loaded, default: KeyPath = ()) -> Iterator[None]:
+    """Add file and line to a ConfigError raised inside the block: those of its key, or of `default`."""
+    try:
+        yield
+    except PlacedError:
+        raise
+    except ConfigError as error:
+        if error.key:
+            raise PlacedError(f"{loaded.locate(error.key)}: {error}") from error
+        if default:
+            raise PlacedError(f"{loaded.locate(default)}: {dotted(default)}: {error}") from error
+        raise
+
+
+class Refusals:
+    """Collects the ConfigErrors of all combinations of a grid; each line is reported once."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lines: dict[str, str] = {}
+
+    @contextmanager
+    def of(self, number: int) -> Iterator[None]:
+        """Collect a ConfigError raised inside the block, for the combination with this number (from 1)."""
+        try:
+            yield
+        except ConfigError as error:
+            for line in str(error).splitlines():
+                where = f" (combination {number} of {self._count})" if self._count > 1 else ""
+                self._lines.setdefault(line, f"{line}{where}")
+
+    def raise_if_any(self) -> None:
+        """Raises ConfigError with everything collected, if there is anything."""
+        if self._lines:
+            raise config_error(self._lines.values())

@@ -1,0 +1,61 @@
+"""Summaries of run directories and grids, made from what the directories hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mac_runner.reports import GridRow, csv_bytes, grid_table, has_parquet, parquet_bytes, summarise, summarise_grid
+from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
+from mac_runner.types import JsonObject
+
+
+def summary_of(contents: RunContents) -> JsonObject:
+    """The contents of a run directory's `summary.json`."""
+    return summarise(
+        experiment_name=contents.experiment_name,
+        rows=contents.rows(),
+        planned=contents.counts.planned,
+        accounting=contents.accounting,
+    )
+
+
+class GridResults(NamedTuple):
+    """The table of a grid and the summary over it."""
+
+    rows: tuple[GridRow, ...]
+    summary: JsonObject
+
+    def files(self) -> dict[str, bytes]:
+        """The files that hold them, by name; Parquet where it can be written."""
+        table = grid_table(self.rows)
+        typed = {"grid.parquet": parquet_bytes(table)} if has_parquet() else {}
+        # The summary last: it says which sessions the tables cover.
+        return {"grid.csv": csv_bytes(table), **typed, "summary.json": encode_for_reading(self.summary)}
+
+
+def grid_results(
+    grid: ExperimentSet, record: GridRecord, accounting: JsonObject, is_complete: Callable[[Setup], bool]
+) -> GridResults:
+    """Read the run directories of the combinations that are asked for."""
+    sessions = {entry.slug: entry.session for entry in record.entries}
+    rows = tuple(
+        GridRow(
+            slug=setup.slug,
+            values={} if setup.combination is None else setup.combination.values,
+            session=sessions[setup.slug],
+            # Not its summary.json, which is for readers: what the directory holds now.
+            summary=summary_of(read_run(setup.directory)) if has_run(setup.directory) else None,
+        )
+        for setup in grid.setups
+    )
+    summary = summarise_grid(
+        name=grid.name,
+        profile=grid.profile,
+        rows=rows,
+        complete=sum(map(is_complete, grid.setups)),
+        left_out=grid.left_out,
+        accounting=accounting,
+    )
+    return GridResults(rows, summary)

@@ -1,0 +1,245 @@
+"""A frame as text: the live picture for a terminal of a given size, or one line.
+
+::
+
+    tos_100games · vllm                                         elapsed 0:04:10
+    ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  45% ETA 0:05:02
+    finished 45/100 (written 43) · failed 0 · open 32
+    llama31_8b ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 254/256 91% used
+    turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s
+    READY 89 (waiting for a slot)         │ BLOCKED 12 (waiting for others)
+    [tos_42] r1 spkr_000 (llama31_8b)     │ [tos_42] r1 mod_001 after spkr_000 (llama31_8b)
+
+Pure. Every name goes through `printable` and into `Text`, so nothing in it is read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mac_runner.printable import printable
+from mac_runner.status.frame import STATUS_ROWS_MAX, ModelSlots, Reading, StatusFrame, TurnRow
+
+STATUS_MODELS_MAX: Final = 6
+"""Models that are listed one by one."""
+
+UNKNOWN = "–"
+_NOT_COUNTED = "tokens not counted by the engine"
+# Two lists of turns side by side need this much; below it one is above the other.
+_SIDE_BY_SIDE_COLUMNS_MIN = 72
+# The cursor rests on the line below the picture.
+_CURSOR_LINES = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pool:
+    heading: str
+    rows: tuple[TurnRow, ...]
+
+
+def picture(frame: StatusFrame, *, width: int, height: int) -> RenderableType:
+    """The frame as at most `height - 1` lines of at most `width` columns."""
+    reading = frame.reading
+    models = _models(reading.models, width)
+    head = [_title(frame), _progress(frame), _counts(frame), models, *_rates(frame, width)]
+    lines_left = height - _CURSOR_LINES - (len(head) - 1 + models.row_count)
+    pools = (
+        _Pool(heading=f"READY {reading.ready} (waiting for a slot)", rows=reading.ready_rows),
+        _Pool(heading=pending(reading), rows=reading.pending_rows),
+    )
+    if width >= _SIDE_BY_SIDE_COLUMNS_MIN:
+        return Group(*head, *_side_by_side(pools, lines_left, (width - 3) // 2))
+    return Group(*head, *_stacked(pools, lines_left, width))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _title(frame: StatusFrame) -> RenderableType:
+    reading = frame.reading
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    name = _line(printable(reading.experiment_name), "bold").append(f" · {printable(reading.profile)}", "not bold")
+    grid.add_row(name, Text(f"elapsed {duration(reading.elapsed_s)}"))
+    return grid
+
+
+def _progress(frame: StatusFrame) -> RenderableType:
+    reading = frame.reading
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    bar = ProgressBar(total=max(1, reading.planned), completed=reading.ended)
+    part = reading.ended / reading.planned if reading.planned else 1.0
+    grid.add_row(bar, Text(f"{share(part):>4} {time_left(frame)}"))
+    return grid
+
+
+def _counts(frame: StatusFrame) -> Text:
+    reading = frame.reading
+    text = _line(finished(reading))
+    text.append(f" · failed {reading.failed}", "bold red" if reading.failed else "")
+    text.append(f" · open {reading.open}")
+    if reading.resumed_with:
+        text.append(f" · resumed with {reading.resumed_with}")
+    return text
+
+
+def _models(models: Sequence[ModelSlots], width: int) -> Table:
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(8, width // 3))
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    listed = models if len(models) <= STATUS_MODELS_MAX else models[: STATUS_MODELS_MAX - 1]
+    for model in listed:
+        bar = ProgressBar(total=max(1, model.slots), completed=model.in_flight, finished_style="bar.complete")
+        used = Text("" if model.utilisation is None else f"{share(model.utilisation)} used")
+        if model.unanswered_s is not None:
+            used = Text(f"no answer for {duration(model.unanswered_s)}", style="bold red")
+        grid.add_row(_line(printable(model.name)), bar, Text(f"{model.in_flight}/{model.slots}"), used)
+    if len(listed) < len(models):
+        rest = models[len(listed) :]
+        slots = f"{sum(model.in_flight for model in rest)}/{sum(model.slots for model in rest)}"
+        grid.add_row(_line(f"… {len(rest)} more"), Text(""), Text(slots), Text(""))
+    return grid
+
+
+def _rates(frame: StatusFrame, width: int) -> list[Text]:
+    of_turns = f"turns {quantity(frame.reading.turns)}, {quantity(frame.turns_per_s)}/s"
+    of_tokens = tokens(frame)
+    one_line = f"{of_turns} · {of_tokens}"
+    return [_line(one_line)] if len(one_line) <= width else [_line(of_turns), _line(of_tokens)]
+
+
+def _side_by_side(pools: tuple[_Pool, _Pool], lines: int, columns: int) -> list[RenderableType]:
+    row_count = min(STATUS_ROWS_MAX, lines - 1)
+    if row_count < 1:
+        return []
+    table = Table(box=box.MINIMAL, show_edge=False, show_header=False, expand=True, pad_edge=False)
+    for _ in pools:
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    cells = [_pool_lines(pool, row_count, columns) for pool in pools]
+    blank = _line("")
+    for index in range(max(len(cell) for cell in cells)):
+        table.add_row(*(cell[index] if index < len(cell) else blank for cell in cells))
+    return [table]
+
+
+def _stacked(pools: tuple[_Pool, _Pool], lines: int, columns: int) -> list[RenderableType]:
+    row_count = min(STATUS_ROWS_MAX, lines // 2 - 1)
+    if row_count < 1:
+        return []
+    return [line for pool in pools for line in _pool_lines(pool, row_count, columns)]
+
+
+def _pool_lines(pool: _Pool, row_count: int, columns: int) -> list[Text]:
+    rows = (turn(row, task_chars_max=max(8, columns // 3)) for row in pool.rows[:row_count])
+    return [_line(pool.heading, "bold"), *(_line(row) for row in rows)]
+
+
+def duration(seconds: float | None) -> str:
+    """`1:02:03`, and `2d 1:02:03` beyond a day."""
+    if seconds is None:
+        return UNKNOWN
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    clock = f"{hour}:{minute:02}:{second:02}"
+    return f"{days}d {clock}" if days else clock
+
+
+def quantity(value: float | None) -> str:
+    """At most five characters: `7`, `9.40`, `999`, `12.3k`, `4.56M`."""
+    if value is None:
+        return UNKNOWN
+    for divisor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # A value that three digits of the smaller unit would round up to 1000 belongs to this one.
+        if value >= divisor * 0.9995:
+            return f"{_three_digits(value / divisor)}{unit}"
+    return f"{value:.0f}" if value == int(value) else _three_digits(value)
+
+
+def share(part: float | None) -> str:
+    """`91%`."""
+    return UNKNOWN if part is None else f"{part:.0%}"
+
+
+def finished(reading: Reading) -> str:
+    """Finished of planned, and how many of them are on the disk."""
+    return f"finished {reading.finished}/{reading.planned} (written {reading.written})"
+
+
+def turn(row: TurnRow, *, task_chars_max: int = 20) -> str:
+    """`[task] r3 agent note (model)`; a long task id is cut at its front, since ids differ at the end."""
+    task_id = printable(row.task_id)
+    if len(task_id) > task_chars_max:
+        task_id = "…" + task_id[-(task_chars_max - 1) :]
+    note = f" {printable(row.note)}" if row.note else ""
+    return f"[{task_id}] r{row.round} {printable(row.agent)}{note} ({printable(row.model)})"
+
+
+def pending(reading: Reading) -> str:
+    """`BLOCKED 12 (waiting for others)`, `BACKING OFF 5 (before a retry)`, or both without the reasons."""
+    if not reading.backing_off:
+        return f"BLOCKED {reading.blocked} (waiting for others)"
+    if not reading.blocked:
+        return f"BACKING OFF {reading.backing_off} (before a retry)"
+    return f"BLOCKED {reading.blocked} · BACKING OFF {reading.backing_off}"
+
+
+def in_flight(models: tuple[ModelSlots, ...]) -> str:
+    """All models' slots on one line."""
+    return ", ".join(f"{printable(model.name)} {model.in_flight}/{model.slots}" for model in models) or UNKNOWN
+
+
+def tokens(frame: StatusFrame) -> str:
+    """`tokens 1.20M in (45% cached), 345k out, 34.5k/s`, and the models that do not count theirs."""
+    count, silent = frame.reading.tokens, frame.reading.silent_models
+    if silent and not count.is_counted:
+        return _NOT_COUNTED
+    cached = share(count.cached / count.prompt if count.prompt else None)
+    counted = f"tokens {quantity(count.prompt)} in ({cached} cached), {quantity(count.completion)} out, "
+    counted += f"{quantity(frame.tokens_per_s)}/s"
+    return f"{counted}, not counted by {', '.join(map(printable, silent))}" if silent else counted
+
+
+def token_rate(frame: StatusFrame) -> str:
+    """`34.5k tokens/s`, where an engine counts them."""
+    is_silent = frame.reading.silent_models and not frame.reading.tokens.is_counted
+    return _NOT_COUNTED if is_silent else f"{quantity(frame.tokens_per_s)} tokens/s"
+
+
+def line(frame: StatusFrame) -> str:
+    """The whole frame on one line without control characters."""
+    reading = frame.reading
+    return (
+        f"{printable(reading.experiment_name)}: {finished(reading)}, failed {reading.failed}, open {reading.open}; "
+        f"in flight {in_flight(reading.models)}; ready {reading.ready}, blocked {reading.blocked}, "
+        f"backing off {reading.backing_off}; "
+        f"{quantity(frame.turns_per_s)} turns/s, {token_rate(frame)}; "
+        f"elapsed {duration(reading.elapsed_s)}, {time_left(frame)}"
+    )
+
+
+def time_left(frame: StatusFrame) -> str:
+    """`ETA 0:05:02`; or, while every engine is silent, `nothing runs: no engine has answered for 0:00:12`."""
+    if (silence_s := frame.reading.unanswered_s) is not None:
+        return f"nothing runs: no engine has answered for {duration(silence_s)}"
+    return f"ETA {duration(frame.eta_s)}"
+
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from mac_runner.runs import event_loop
+from mac_runner.runs.event_loop import run
+
+
+def test_loop_ends_while_a_call_still_blocks() -> None:
+    go_on, begun = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    async def program() -> str:
+        asyncio.get_running_loop().run_in_executor(None, block)
+        await asyncio.to_thread(begun.wait, 60)
+        return "done"
+
+    assert run(program()) == "done"
+    assert not go_on.is_set()
+    go_on.set()
+
+
+def test_calls_that_block_share_few_threads_and_bring_back_what_they_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert event_loop.BLOCKING_CALLS_MAX > 3
+    monkeypatch.setattr(event_loop, "BLOCKING_CALLS_MAX", 3)
+
+    def where(n: int) -> tuple[int, str]:
+        return n, threading.current_thread().name
+
+    async def program() -> list[tuple[int, str]]:
+        return await asyncio.gather(*(asyncio.to_thread(where, n) for n in range(50)))
+
+    found = run(program())
+
+    assert [n for n, _ in found] == [*range(50)]
+    assert len({name for _, name in found}) <= 3
+
+
+def test_call_that_raises_raises_where_it_is_awaited() -> None:
+    async def program() -> None:
+        await asyncio.to_thread(int, "x")
+
+    with pytest.raises(ValueError, match="invalid literal"):
+        run(program())

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from mac_runner.status import Meter, ModelSlots, Reading, StatusFrame, TurnRow
+from mac_runner.status.frame import STATUS_ROWS_MAX
+from mac_runner.status.picture import line, picture
+
+MakeReading = Callable[..., Reading]
+ATTACK = "[bold]x[/]\x1b[2J\r\n\u202e:smile:" + "長" * 60
+SIZES = [(20, 6), (40, 24), (60, 10), (71, 24), (72, 24), (80, 24), (120, 40), (250, 80)]
+
+
+def _lines(frame: StatusFrame, width: int, height: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, height=height, color_system=None, markup=False).print(
+        picture(frame, width=width, height=height)
+    )
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("models", [0, 1, 9])
+def test_picture_fits_the_terminal(frame: StatusFrame, width: int, height: int, models: int) -> None:
+    slots = tuple(ModelSlots(name=f"m{i}" * 20, in_flight=i, slots=8) for i in range(models))
+    lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), width, height)
+
+    assert all(cell_len(line) <= width for line in lines)
+    # Below this height the head alone is too much, and the live view crops it.
+    assert len(lines) < max(height, 6 + min(models, 6))
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_picture_of_hostile_names_keeps_its_shape(frame: StatusFrame, width: int, height: int) -> None:
+    row = TurnRow(task_id=ATTACK, round=1, agent=ATTACK, model=ATTACK, note=ATTACK)
+    reading = replace(
+        frame.reading,
+        experiment_name=ATTACK,
+        profile=ATTACK,
+        models=(ModelSlots(name=ATTACK, in_flight=1, slots=8),),
+        ready_rows=(row,) * 3,
+        pending_rows=(row,) * 3,
+    )
+    lines = _lines(replace(frame, reading=reading), width, height)
+    benign = tuple(TurnRow(task_id="t", round=1, agent="a", model="m") for _ in range(3))
+    calm = replace(frame.reading, ready_rows=benign, pending_rows=benign)
+
+    assert len(lines) == len(_lines(replace(frame, reading=calm), width, height))
+    assert all(cell_len(line) <= width for line in lines)
+    assert not {"\x1b", "\r", "\u202e"} & set("".join(lines))
+
+
+def test_picture_shows_ready_and_blocked_turns_side_by_side(frame: StatusFrame) -> None:
+    lines = _lines(frame, 100, 24)
+    heading = next(index for index, line in enumerate(lines) if "READY 89" in line)
+
+    assert "BLOCKED 12" in lines[heading]
+    assert "[bbq_0] r0 spkr_000 (llama31_8b)" in lines[heading + 1]
+    assert "[bbq_0] r0 mod_001 after spkr_000 (llama31_8b)" in lines[heading + 1]
+    assert len(lines) == heading + 1 + STATUS_ROWS_MAX
+
+
+def test_picture_tells_turns_that_back_off_from_those_that_others_block(make_reading: MakeReading) -> None:
+    """In the narrowest terminal that has room for two lists, too."""
+    row = TurnRow(task_id="t", round=1, agent="a", model="m", note="retry 2")
+    reading = make_reading(blocked=1234, backing_off=256, pending_rows=(row,))
+    text = "\n".join(_lines(StatusFrame(reading=reading), 72, 24))
+
+    assert "BLOCKED 1234 · BACKING OFF 256" in text
+    assert "[t] r1 a retry 2 (m)" in text
+
+
+def test_picture_tells_progress_slots_and_rates(frame: StatusFrame) -> None:
+    text = "\n".join(_lines(frame, 100, 24))
+
+    assert "finished 45/100 (written 43) · failed 1 · open 32" in text
+    assert "46% ETA 0:05:02" in text
+    assert "254/256 91% used" in text
+    assert "turns 4.56k, 99.1/s · tokens 1.20M in (45% cached), 345k out, 34.5k/s" in text
+
+
+def test_picture_says_unknown_before_anything_is_known(make_reading: MakeReading) -> None:
+    empty = make_reading(planned=0, finished=0, failed=0, models=(), turns=0, ready_rows=(), pending_rows=())
+    text = "\n".join(_lines(StatusFrame(reading=empty), 80, 24))
+
+    assert "ETA –" in text
+    assert "turns 0, –/s" in text
+
+
+def test_picture_sums_up_models_beyond_the_bound(frame: StatusFrame) -> None:
+    slots = tuple(ModelSlots(name=f"model-{i}", in_flight=1, slots=8) for i in range(9))
+    lines = _lines(replace(frame, reading=replace(frame.reading, models=slots)), 100, 24)
+
+    assert any("… 4 more" in line and "4/32" in line for line in lines)
+
+
+def test_engine_that_answers_nothing_is_named_and_no_time_is_promised_while_all_are_silent(
+    make_reading: MakeReading,
+) -> None:
+    works = ModelSlots(name="up", in_flight=3, slots=4, utilisation=0.5)
+    silent = ModelSlots(name="down", in_flight=0, slots=4, utilisation=0.1, unanswered_s=12.0)
+    meter = Meter()
+    meter.frame(make_reading(models=(works,), turns=100, elapsed_s=200.0))
+    one = meter.frame(make_reading(models=(works, silent), elapsed_s=210.0))
+    every = meter.frame(make_reading(models=(silent, replace(silent, name="too", unanswered_s=7.0)), elapsed_s=220.0))
+
+    assert "no answer for 0:00:12" in "\n".join(_lines(one, 100, 24))
+    assert "nothing runs" not in "\n".join(_lines(one, 100, 24))
+    assert one.eta_s is not None
+    assert every.eta_s is None
+    for text in ("\n".join(_lines(every, 100, 24)), line(every)):
+        assert "nothing runs: no engine has answered for 0:00:07" in text
+        assert "ETA" not in text
