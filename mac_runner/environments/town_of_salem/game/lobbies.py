@@ -9,7 +9,8 @@ from itertools import combinations
 from random import Random
 
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role, follows_roles
+from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.errors import ConfigError
 from mac_runner.types import stable_hash
 

@@ -25,6 +25,7 @@ _role = partial(
 )
 
 
+# The Amnesiac becomes what one of the dead was.
 def _remembered_as(state: GameState, corpse: Player) -> str | None:
     """The role a corpse can be remembered as; None when it is hidden or held."""
     if not _is_shown(state, corpse):
@@ -93,6 +94,7 @@ AMNESIAC = _role(
 )
 
 
+# The Survivor wants to see the end.
 VESTS = 4
 
 

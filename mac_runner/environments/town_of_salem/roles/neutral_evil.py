@@ -38,6 +38,7 @@ _role = partial(
     is_detection_immune=True,
 )
 
+# The Jester wants to be lynched, and takes one of his judges along.
 HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
 
 HAUNT = "haunt"
@@ -115,6 +116,7 @@ JESTER = _role(
 )
 
 
+# The Executioner wants one member of the Town lynched.
 # Roles the town would lynch too easily or not at all are never an Executioner's quarry.
 SPARED = ("jailor", "mayor")
 
@@ -153,6 +155,7 @@ EXECUTIONER = _role(
 )
 
 
+# The Witch makes others act as she likes.
 SHIELD_SPENT = "shield spent"
 
 

@@ -29,6 +29,7 @@ _role = partial(
     investigator_place=3,
 )
 
+# The Arsonist pours petrol over players, and then sets fire to all of them (rules, section 9.2).
 BURNT = DeathCause("arsonist", "burnt by an Arsonist")
 
 IGNITE = "ignite"
@@ -119,6 +120,7 @@ ARSONIST = _role(
 )
 
 
+# The Serial Killer kills every night, and all who get in the way (rules, sections 9.1 and 7.3).
 STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True)
 
 CAUTIOUS = "cautious"
@@ -188,6 +190,7 @@ SERIAL_KILLER = _role(
 )
 
 
+# The Werewolf rages through a house on every full moon (rules, section 9.3).
 MAULED = DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True)
 
 RAMPAGE = "rampage"

@@ -30,6 +30,7 @@ from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")
 
 
+# The Investigator learns a short list of roles, one of which the target holds (rules, section 7.6).
 @follows_roles
 @cache
 def groups() -> Mapping[int, tuple[str, ...]]:
@@ -85,6 +86,7 @@ INVESTIGATOR = _role(
 )
 
 
+# The Lookout sees the visitors of one house (rules, section 7.7).
 def _watch(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != action.seat]
@@ -121,6 +123,7 @@ LOOKOUT = _role(
 )
 
 
+# The Sheriff asks whether one player is suspicious (rules, section 7.5).
 def _interrogate(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     role = night.role_of(house)
@@ -165,6 +168,7 @@ SHERIFF = _role(
 )
 
 
+# The Spy knows where the Mafia goes and what befalls one player (rules, section 7.8).
 def _listen_in(night: NightState, action: NightAction) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
     target = night.house(action)

@@ -24,6 +24,7 @@ VEST_ABILITY = NightAbility(
 )
 
 
+# The Bodyguard dies for another and takes the killer along (rules, section 7.4 and section 6, step 9).
 STRUCK = DeathCause("bodyguard", "killed by a Bodyguard")
 FALLEN = DeathCause("guarding", "killed while guarding somebody")
 
@@ -72,6 +73,7 @@ BODYGUARD = _role(
 )
 
 
+# The Doctor gives one player a powerful defence for the night (rules, section 7.4 and section 6, step 10).
 SELF_HEALS = "self-heal"
 
 

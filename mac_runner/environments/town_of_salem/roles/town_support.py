@@ -24,6 +24,7 @@ from mac_runner.environments.town_of_salem.roles.town_killing import GUILTY
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, goal=TOWN_GOAL, group="town")
 
+# The Escort keeps one player from acting (rules, section 7.3 and section 6, step 5).
 BLOCK_ABILITY = NightAbility(
     verb="block",
     tactic=tactics.block,
@@ -45,6 +46,7 @@ ESCORT = _role(
 )
 
 
+# The Mayor, once revealed, has a vote that weighs three (rules, section 7.9).
 REVEAL = "reveal"
 WEIGHT = 3
 
@@ -82,6 +84,8 @@ MAYOR = _role(
 )
 
 
+# The Medium speaks with the dead, in a channel of `game.channels`, and once, when dead, with one of the living
+# (rules, section 7.10).
 def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets
     spent = replace(player, uses={**player.uses, "seance": player.uses["seance"] - 1})
@@ -112,6 +116,7 @@ MEDIUM = _role(
 )
 
 
+# The Retributionist has the dead of the Town act once more, or brings one back (rules, section 7.11).
 RAISED = "raised"
 REVIVE = "revive"
 
@@ -213,6 +218,7 @@ RETRIBUTIONIST = _role(
 )
 
 
+# The Transporter swaps two players for a night (rules, section 6, step 1).
 def _swap(night: NightState, action: NightAction) -> None:
     for target in dict.fromkeys(action.targets):
         night.visit(action.seat, target)
