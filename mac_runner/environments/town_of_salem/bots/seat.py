@@ -99,10 +99,6 @@ class Seat:
                 known[event.text("about")] = role
         return known
 
-    def is_town_role(self, name: str) -> bool:
-        """Whether a role belongs to the Town."""
-        return is_town_role(name)
-
     def is_jailed(self) -> bool:
         """Whether this seat is in jail tonight."""
         return any(event.kind is EventKind.JAILED and event.day == self.view.day for event in self.view.private)

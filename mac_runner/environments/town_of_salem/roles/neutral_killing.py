@@ -193,8 +193,6 @@ SERIAL_KILLER = _role(
 # The Werewolf rages through a house on every full moon (rules, section 9.3).
 MAULED = DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True)
 
-RAMPAGE = "rampage"
-
 
 def _houses(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(other.seat for other in state.living) if state.is_full_moon else ()
@@ -243,7 +241,7 @@ WEREWOLF = _role(
     causes=(MAULED,),
     abilities=(
         NightAbility(
-            verb=RAMPAGE,
+            verb="rampage",
             tactic=tactics.strike,
             help="rage at that player's house, attacking its owner and all visitors",
             step=Step.ATTACK,

@@ -13,9 +13,8 @@ from mac_runner.environments.town_of_salem.roles.base import TOWN_GOAL, Alignmen
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_PROTECTIVE, goal=TOWN_GOAL, group="town")
 
-VEST = "vest"
 VEST_ABILITY = NightAbility(
-    verb=VEST,
+    verb="vest",
     tactic=tactics.vest,
     help="put on a vest: a basic defence for tonight",
     step=Step.PROTECT,

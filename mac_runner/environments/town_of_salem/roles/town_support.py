@@ -118,7 +118,6 @@ MEDIUM = _role(
 
 # The Retributionist has the dead of the Town act once more, or brings one back (rules, section 7.11).
 RAISED = "raised"
-REVIVE = "revive"
 
 
 def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
@@ -204,7 +203,7 @@ RETRIBUTIONIST = _role(
             is_offered=lambda state, player: player.alive and state.options.retri == "raise",
         ),
         NightAbility(
-            verb=REVIVE,
+            verb="revive",
             tactic=tactics.anybody,
             help="bring that dead player back to life",
             step=Step.REPORT,
