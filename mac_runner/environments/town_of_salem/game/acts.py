@@ -27,8 +27,9 @@ from mac_runner.environments.town_of_salem.game.state import (
     Phase,
     Player,
 )
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, RoleTable, follows_roles
-from mac_runner.environments.town_of_salem.roles.base import others
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
+from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, others
+from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
 
 WILL_CHARS_MAX = 600
 """Also of a death note."""
