@@ -89,7 +89,7 @@ def test_address_that_holds_a_key_is_not_shown(refusal: Refusal, game_text: str,
     model = f"{{backend: openai, openai_config: {{model: m, base_urls: ['{url.format(key)}']}}}}"
     told = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}"]))
 
-    assert "base_urls.0: what stands here is not allowed" in told
+    assert "base_urls.0: this value is not allowed" in told
     assert key not in told
 
 

@@ -35,13 +35,15 @@ def test_a_backend_needs_its_section_and_no_other(refusal: Refusal, game_text: s
 @pytest.mark.parametrize(
     ("waits", "told"),
     [
-        ({"a": ["a"]}, "agents wait for each other: a -> a; nobody could begin"),
-        ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; nobody could begin"),
-        ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; nobody"),
+        ({"a": ["a"]}, "agents wait for each other: a -> a; none could begin"),
+        ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; none could begin"),
+        ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; none"),
         ({"ann": ["bob", "ban"], "bob": []}, "there is no agent 'ban'; allowed: ann, bob (did you mean 'ann'?)"),
     ],
 )
-def test_waiting_in_a_circle_or_for_nobody_is_refused(talk_among: Talk, waits: dict[str, list[str]], told: str) -> None:
+def test_waiting_in_a_circle_or_for_an_unknown_agent_is_refused(
+    talk_among: Talk, waits: dict[str, list[str]], told: str
+) -> None:
     (line,) = talk_among(waits)
 
     assert line.startswith("trial.yaml:")

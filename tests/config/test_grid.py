@@ -1,4 +1,4 @@
-"""`_grid`: which experiments a file asks for, what they are called, and what is refused."""
+"""`_grid`: the experiments of a file, what they are called, and what is refused."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> N
 def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
     lay("_grid: {sweep: {seed: [1, 2]}}\n")
 
-    with pytest.raises(ConfigError, match="asks for 2 experiments"):
+    with pytest.raises(ConfigError, match="defines a grid of 2; this command takes a single experiment"):
         load_experiment(Path("trial.yaml"))
 
 
@@ -261,7 +261,7 @@ def test_values_in_words_are_on_one_line() -> None:
         ("_grid: {sweep: {seed.deep: [1]}}", "trial.yaml:10: _grid.sweep.seed.deep: seed is a single value"),
         ("_grid: {sweep: {seed..x: [1]}}", "_grid.sweep.seed..x: write the path as section.key"),
         ("_grid:\n  sweep:\n    seed:\n    - 1\n    - -1", "trial.yaml:14: seed: found -1; allowed: at least 0"),
-        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 stands there twice"),
+        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 is listed twice"),
         ("_grid: {sweep: {profile: [a]}}", "_grid.sweep.profile: cannot vary: a profile is chosen before"),
         ("_grid: {sweep: {experiment_metadata.experiment_name: [a]}}", "cannot vary: each combination is named"),
         ("_grid: {sweep: {experiment_metadata: [a]}}", "cannot vary: each combination is named"),
@@ -277,7 +277,7 @@ def test_values_in_words_are_on_one_line() -> None:
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{game.loby}'}}", "no value {game.loby} in the file"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{retry_config.max_retries}'}}", "written out"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: 'a{seed'}}", "holds a brace without its other half"),
-        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is no single"),
+        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is not a"),
         ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.experiment_name: x}}", "cannot vary"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{seed.x}'}}", "{seed.x}: seed is a single value"),
         (
