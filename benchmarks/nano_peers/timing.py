@@ -36,8 +36,8 @@ class Run:
     def decode_steps_s(self) -> Iterator[float]:
         """The times of steps in which every sequence generates a token and no prompt is computed.
 
-        An engine that computes prompts in pieces finishes the last prompt in the first step in which every sequence generates a
-        token. When the first sequences are finished, the others' steps are shorter.
+        An engine that computes prompts in pieces finishes the last prompt in the first step in which every sequence
+        generates a token. When the first sequences are finished, the others' steps are shorter.
         """
         everybody = len(self.said)
         for before, step in zip(self.steps, self.steps[1:], strict=False):

@@ -1,6 +1,6 @@
 """vLLM on the CPU, in the Python that has it: a program that answers each line of prompts with what they took.
 
-Run by `vllm.py` as `python -m benchmarks.nano_peers.vllm_child SETTING`. Between two lines it sleeps, so the one that asks
+Run by `vllm.py` as `python -m benchmarks.nano_peers.vllm_child SETTING`. Between two lines it sleeps, so the caller
 and this never compute at the same time.
 """
 

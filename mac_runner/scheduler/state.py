@@ -1,8 +1,8 @@
 """The RequestScheduler: which turn departs when, as a pure state machine.
 
 `handle(event)` is its only mutator and returns the actions to perform. It has no engines, prompts, tasks, disks,
-asyncio or clock: the caller passes the time. An event costs O(open turns of its conversation + log n). Its effects on the
-turn it names, and on the other turns of that conversation:
+asyncio or clock: the caller passes the time. An event costs O(open turns of its conversation + log n). Its effects on
+the turn it names, and on the other turns of that conversation:
 
     event           from          to                                              other turns
     --------------  ------------  ----------------------------------------------  -----------------------------------

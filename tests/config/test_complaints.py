@@ -42,7 +42,7 @@ AGENT = "  - {agent_id: player, role: player, model: folk}\n"
         ("model_definitions.folk.backend=gpt", "found the text \"gpt\"; allowed: one of 'scripted', 'vllm'"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_was_found_and_what_is_allowed(
+def test_a_wrong_value_is_reported_with_what_was_found_and_what_is_allowed(
     refusal: Refusal, game_text: str, override: str, told: str
 ) -> None:
     (line,) = refusal(game_text, overrides=[override])
@@ -54,7 +54,7 @@ def test_a_whole_number_is_taken_where_a_number_is_asked_for(load: Callable[...,
     load(game_text, overrides=["retry_config.backoff_s=2"])
 
 
-def test_all_problems_are_told_each_with_its_line(refusal: Refusal, game_text: str) -> None:
+def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_text: str) -> None:
     text = game_text.replace("experiment_name: trial", "experiment_nam: trial").replace(
         "conversations: 3", "conversations: 0"
     )
@@ -108,7 +108,7 @@ def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
         'profile: "a\\nb\\u2028c\\e[31m"',
     ],
 )
-def test_hostile_text_is_told_on_one_line_and_cannot_act_on_a_terminal(
+def test_hostile_text_is_printed_on_one_line_and_cannot_act_on_a_terminal(
     refusal: Refusal, game_text: str, text: str
 ) -> None:
     (line,) = refusal(game_text + text)

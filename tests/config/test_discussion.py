@@ -100,7 +100,7 @@ def test_a_discussion_needs_a_participant(refusal: Refusal) -> None:
     assert any("hold no agent with the role 'participant'" in message for message in messages)
 
 
-def test_bad_questions_are_told_by_their_own_file_and_line(load: Load) -> None:
+def test_bad_questions_are_reported_by_their_own_file_and_line(load: Load) -> None:
     Path("q.jsonl").write_text(f"{QUESTION}\n{QUESTION}\n")
 
     with pytest.raises(ConfigError, match=r"^q.jsonl:2: question_id 'q' is taken already at q.jsonl:1"):

@@ -79,7 +79,7 @@ def test_document_counts_the_depth_behind_an_alias() -> None:
         parse_document(f"a: &a {deep}\nb: {'[' * 20}*a{']' * 20}".encode(), "f")
 
 
-def test_document_tells_all_problems_at_once_up_to_a_bound() -> None:
+def test_document_reports_all_problems_together_up_to_a_bound() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_document(b"a: yes\nb: 012\na: !x 1", "f")
 

@@ -111,7 +111,7 @@ def test_axes_multiply(lay: Lay) -> None:
     assert len({combination.slug for combination in grid.combinations}) == 12
 
 
-def test_derive_fills_in_texts_and_keeps_the_kind_of_a_value_that_stands_alone(lay: Lay) -> None:
+def test_derive_fills_in_texts_and_keeps_the_type_of_a_single_placeholder(lay: Lay) -> None:
     grid = lay(
         "_grid:\n"
         "  sweep: {agent_definitions.player.temperature: [0.5], game.calendar.max_days: [4]}\n"
@@ -131,7 +131,7 @@ def test_a_key_that_only_a_default_fills_can_vary(lay: Lay) -> None:
     assert [one.settings_as(GameConfig).flags.sheriff for one in experiments(grid)] == ["binary", "typed"]
 
 
-def test_names_say_the_values_and_are_told_apart_by_the_identity(lay: Lay) -> None:
+def test_names_contain_the_values_and_differ_by_the_identity(lay: Lay) -> None:
     grid = lay("_grid: {sweep: {game.lobby: [classic-7, [Sheriff, Godfather]], seed: [1]}}\n")
     first, second = grid.combinations
 
@@ -152,7 +152,7 @@ def test_resolved_config_of_a_combination_gives_its_experiment_again(lay: Lay) -
         assert Experiment.model_validate(combination.loaded.resolved) == combination.loaded.experiment
 
 
-def test_names_leave_out_what_is_no_word(lay: Lay) -> None:
+def test_names_leave_out_values_that_are_not_words(lay: Lay) -> None:
     section = (
         "_grid: {sweep: {game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], game.seats: [null]}}\n"
     )
@@ -306,7 +306,7 @@ def test_too_many_combinations_are_refused_before_any_is_made(refused: Refused) 
     assert f"100 x 100 = 10,000 combinations; at most {GRID_COMBINATIONS_MAX:,}" in line
 
 
-def test_a_value_that_is_wrong_in_many_combinations_is_told_once(refused: Refused) -> None:
+def test_a_value_that_is_wrong_in_many_combinations_is_reported_once(refused: Refused) -> None:
     (line,) = refused("_grid: {sweep: {seed: [1, 2, 3], game.lobby: [classic-7], retry_config.max_retries: [99]}}\n")
 
     assert line.endswith("allowed: at most 20 (combination 1 of 3)")

@@ -92,7 +92,7 @@ def test_change_of_any_field_is_classed_as_the_field_is(subtests: pytest.Subtest
 
 
 def _nested(keys: list[str], value: str) -> JsonObject:
-    """A config in which only the value at `keys` stands; agents are a list and known by their id."""
+    """A config with only the value at `keys`; agents are a list and named by their id."""
     if keys[0] == "agent_definitions":
         return {"agent_definitions": [{"agent_id": "one", **_nested(keys[2:], value)}]}
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}

@@ -266,10 +266,10 @@ def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
 
 
 def _check_poison(recorder: StormyRecorder, engines: list[StormyEngine]) -> None:
-    """Nobody is called poison for what happened in company, and nothing is sent again once it has been.
+    """No turn is called poison for a death in company, and no poison is sent again.
 
     An engine may die of itself just when it has nothing but a suspect: that cannot be told from poison. A death while
-    the run is told to stop is nobody's.
+    the run stops counts against no turn.
     """
     deaths = [death for engine in engines for death in engine.deaths]
     alone = {request.split("/")[0] for death in deaths if len(death) == 1 for request in death}
