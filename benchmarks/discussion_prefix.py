@@ -16,7 +16,7 @@ from random import Random
 from benchmarks.machine import row
 from benchmarks.prefix_cache import PrefixMeter
 from mac_runner.config import Experiment, load_experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Reply, stable_hash
 

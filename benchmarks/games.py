@@ -19,11 +19,11 @@ from typing import NamedTuple
 from benchmarks.machine import row
 from mac_runner.config import load_experiment
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.environments.town_of_salem.game.victory import has_won
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.victory import has_won
+from mac_runner.intervals import wilson
 from mac_runner.plan import plan_tasks, request_seed
-from mac_runner.reports import wilson
 from mac_runner.types import JsonValue, Reply, Task
 
 EXPERIMENT = Path(__file__).parent.parent / "experiments" / "tos_100games.yaml"

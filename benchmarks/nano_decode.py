@@ -36,7 +36,7 @@ from benchmarks.nano_peers.roster import PEERS, contestants, reasons_to_leave_ou
 from benchmarks.nano_peers.setting import DTYPES, SIZES, TOKENS_PER_STEP, Setting, make_random_model
 from benchmarks.nano_peers.targets import targets
 from benchmarks.nano_peers.timing import CLOCKS
-from mac_runner.nano.linear import can_pack
+from mac_runner.nano.model import can_pack
 from mac_runner.types import JsonValue
 
 PREFIX_PEERS = ("transformers", "vllm")

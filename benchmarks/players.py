@@ -12,8 +12,8 @@ from random import Random
 from benchmarks.machine import row
 from mac_runner.config import load_experiment
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
+from mac_runner.intervals import wilson
 from mac_runner.plan import plan_tasks, request_seed
-from mac_runner.reports import wilson
 from mac_runner.types import JsonValue, Reply, Task
 
 EXPERIMENT = Path(__file__).parent.parent / "experiments" / "tos_100games.yaml"

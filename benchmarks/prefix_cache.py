@@ -17,8 +17,8 @@ from random import Random
 
 from benchmarks.machine import row
 from mac_runner.config import Experiment
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.building import build_environment
 from mac_runner.plan import plan_tasks
 from mac_runner.types import Prompt, Reply, stable_hash
 

@@ -23,12 +23,12 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.machine import row
-from mac_runner.backends.passing import PassingBackend
+from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.vllm.backend import VllmBackend
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, run_conversations
 from mac_runner.store import open_run

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from mac_runner.problems import Problem
+from mac_runner.results import ResultsSpec
 from mac_runner.section import Section
 from mac_runner.types import JsonObject
 
@@ -43,12 +44,21 @@ BACKENDS: Final[Mapping[str, str]] = {
 S = TypeVar("S", bound=Section)
 
 
+class Converter(NamedTuple):
+    """How the release files of a public benchmark become a file of questions, for `mac-run format`."""
+
+    files: str
+    """Which files it takes, in words."""
+    convert: Callable[[Mapping[str, bytes]], bytes]
+    """From the files by name. Raises ConfigError naming every bad line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec(Generic[S]):
     """A kind of conversation."""
 
     section: str
-    """The key of its section in an experiment file."""
+    """The key of its section in an experiment file, and the `kind` of its outcomes."""
     settings: type[S]
     """That section."""
     description: str
@@ -68,8 +78,10 @@ class EnvironmentSpec(Generic[S]):
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
     """Whether `material` comes from files that a run directory does not hold."""
-    converters: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = field(default_factory=dict)
-    """For `mac-run format`: by format, the conversion of a public benchmark's files to a question file."""
+    results: Callable[[], ResultsSpec] | None = None
+    """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
+    converters: Mapping[str, Converter] = field(default_factory=dict)
+    """By format, what `mac-run format` converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +114,12 @@ class BackendSpec(Generic[S]):
 def environment_specs() -> Mapping[str, EnvironmentSpec[Any]]:
     """Every environment by its name."""
     return {name: import_module(package).SPEC for name, package in ENVIRONMENTS.items()}
+
+
+@cache
+def results_specs() -> Mapping[str, ResultsSpec]:
+    """How outcomes are counted and shown, by their `kind`."""
+    return {spec.section: spec.results() for spec in environment_specs().values() if spec.results is not None}
 
 
 @cache

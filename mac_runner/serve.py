@@ -92,7 +92,7 @@ def main(
         raise click.UsageError("--open serves all, --api-key-env those with the key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
-        from mac_runner.nano.server.process import Address, UnguardedError, serve
+        from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
     except ModuleNotFoundError as error:
         raise _NotInstalledError(
             f"mac-serve needs {error.name}, not installed here; `pip install 'mac_runner[nano]'` installs it"

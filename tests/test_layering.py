@@ -22,6 +22,8 @@ GROUND = (
     "section",
     "problems",
     "latency",
+    "intervals",
+    "results",
     "registry",
     "__init__",
 )
@@ -42,6 +44,7 @@ MAY_IMPORT = {
     "reports": {"store"},
     "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
+    "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }
@@ -54,11 +57,9 @@ OPENER = {"files.py"}
 """Opens the files that are read by name, without waiting for what is no file."""
 SCHEMA = {"config/schema.py"}
 """A tool that writes the schema of experiment files; it touches no run."""
-ENGINES = {"backends/vllm/housing.py"}
+ENGINES = {"backends/vllm/process_logs.py"}
 """Writes the log of an engine's processes, and what starts them, to a temporary directory; touches no run."""
-MACHINE = {"store/machine.py"}
-"""Reads what the kernel says of processes and mounts; touches no run."""
-MODELS = {"nano/compiling.py", "nano/tokenizer.py"}
+MODELS = {"nano/checkpoint.py", "nano/cpu/compiler.py", "nano/tokenizer.py"}
 """What lies in a model's directory, and where compiled kernels are kept; else the island leaves disks to libraries."""
 STREAMS = {"cli/process.py"}
 """Opens nothing but /dev/null, in the place of a stream that is closed or that nobody takes."""
@@ -75,6 +76,7 @@ LIBRARIES = (
     "json_repair",
     "ollama",
     "msgspec",
+    "psutil",
     "pydantic",
     "rapidfuzz",
     "rich",
@@ -131,8 +133,9 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "httpx": {"backends"},
         "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
-        "msgspec": {"backends", "store"},
+        "msgspec": {"backends", "environments", "reports", "results", "store"},
         "ollama": {"backends"},
+        "psutil": {"store"},
         "pydantic": {"backends", "config", "environments", "latency", "nano", "section"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
@@ -151,10 +154,15 @@ def test_only_the_clock_reads_the_time() -> None:
 
 
 def test_only_the_redactor_quotes_a_server_with_a_key() -> None:
-    """`complaint` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
+    """`http_errors` keeps the original for verdicts beside the quotation; the engines of `vllm` have no key."""
     users = {name for name in _users_of({"clipped"}) if name.startswith("backends/")}
 
-    assert users == {"backends/complaint.py", "backends/redaction.py", "backends/vllm/telling.py"}
+    assert users == {
+        "backends/http_errors.py",
+        "backends/redaction.py",
+        "backends/vllm/arguments.py",
+        "backends/vllm/process_logs.py",
+    }
 
 
 def test_only_the_disk_opens_files() -> None:
@@ -170,7 +178,7 @@ def test_only_the_disk_opens_files() -> None:
         and (call.func.attr != "open" or any(isinstance(argument, ast.Constant) for argument in call.args))
     }
 
-    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MACHINE | MODELS | STREAMS
+    assert openers | by_method == DISK | OPENER | SCHEMA | ENGINES | MODELS | STREAMS
 
 
 def test_nothing_draws_from_the_generator_that_all_share() -> None:

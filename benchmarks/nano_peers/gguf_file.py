@@ -12,7 +12,7 @@ import gguf
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, read_model_config
-from mac_runner.nano.weights import read_state_dict
+from mac_runner.nano.checkpoint import read_state_dict
 
 
 def write_gguf(directory: Path, dtype: torch.dtype, file: Path) -> Path:

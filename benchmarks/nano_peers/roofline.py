@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.nano_peers.setting import Setting
 from benchmarks.nano_peers.timing import Clock
-from mac_runner.nano.weights import expected_shapes
+from mac_runner.nano.architecture import expected_shapes
 
 READ_BYTES = 1 << 29
 GEMM_SIZE = 2_048

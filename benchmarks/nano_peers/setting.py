@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from benchmarks.nano_peers.timing import CLOCKS, Clock, Prompts
 from mac_runner.nano.architecture import ModelConfig, read_model_config
-from mac_runner.nano.weights import SINGLE_FILE, read_state_dict
+from mac_runner.nano.checkpoint import SINGLE_FILE, read_state_dict
 from tests.nano.tiny_models import make_model
 
 SIZES: dict[str, dict[str, int]] = {

@@ -16,8 +16,8 @@ from torch.nn import functional
 from benchmarks.nano_peers.setting import TOKENS_PER_STEP, Setting
 from benchmarks.nano_peers.timing import Prompts, Run, Stopwatch
 from mac_runner.nano.architecture import ModelConfig, rope_frequencies
-from mac_runner.nano.linear import Linear
-from mac_runner.nano.weights import StateDict, read_state_dict
+from mac_runner.nano.checkpoint import StateDict, read_state_dict
+from mac_runner.nano.model import Linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

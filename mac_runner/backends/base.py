@@ -1,4 +1,4 @@
-"""The contract of an inference engine, and what one is built from."""
+"""The contract of a backend, and what one is built from."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Unsupported:
     settings: frozenset[str] = frozenset()
     """Fields of Sampling that it would ignore."""
     tokens: bool = False
-    """Whether it does not report token ids and log-probabilities."""
+    """Whether it lacks token ids and log-probabilities."""
     remedy: str = "leave it out"
     """What a user can do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRequest(Generic[S_co]):
-    """What a backend is built from."""
+    """All that a backend is built from."""
 
     name: str
     """The entry of `model_definitions`."""
@@ -46,7 +46,7 @@ class BackendRequest(Generic[S_co]):
     agents: Sequence[AgentDefinition]
     """All agents of the experiment."""
     policy_of: Callable[[str], Callable[[object, Random], str]]
-    """Finds a scripted player by its name. Raises ConfigError where there is none."""
+    """Finds a scripted player by its name. Raises ConfigError for an unknown name."""
     clock: Clock
     say: Callable[[str], None]
     """Takes a line for the user."""
@@ -54,7 +54,7 @@ class BackendRequest(Generic[S_co]):
     """Whether the engine may fetch a model that it does not have."""
 
     def refuse(self, unsupported: Unsupported) -> None:
-        """Raise ConfigError for what is asked of the backend and would be ignored by it."""
+        """Raise ConfigError for a setting in use that the backend would ignore."""
         if self.record_tokens and unsupported.tokens:
             raise ConfigError(
                 f"model_definitions.{self.name}.record_tokens: the backend {self.backend!r} does not report tokens; "
@@ -80,11 +80,11 @@ def _used(agent: AgentDefinition) -> frozenset[str]:
 
 
 class Backend(Protocol):
-    """One engine serving one entry of `model_definitions`.
+    """One engine, for one entry of `model_definitions`.
 
-    A backend answers or raises a BackendError; it never retries (the scheduler does), though a request that crossed the
-    hanging up of a kept connection may go over another one. A setting it cannot honour is never dropped but refused:
-    when the backend is built, or at `start` if only the engine can tell. `generate` may be cancelled at any await.
+    A backend answers or raises a BackendError. It never retries, the scheduler does; but it resends once on a new
+    connection if the peer closed the kept one. It never drops a setting that it cannot honour: it refuses it when it is
+    built, or at `start` if only the engine can say. `generate` may be cancelled at any await.
     """
 
     @property
@@ -94,14 +94,14 @@ class Backend(Protocol):
 
     @property
     def token_budget(self) -> int | None:
-        """How many tokens of all requests at once the engine's KV cache holds, to admit by; None: by capacity alone."""
+        """How many tokens of all requests the engine's KV cache holds, to admit by; None: admit by capacity alone."""
         ...
 
     @property
     def lookahead(self) -> int:
-        """How many requests more the engine is handed than it serves at once; known after `start`.
+        """How many requests beyond `capacity` the engine is given; known after `start`.
 
-        They wait inside, so that a request which ends is followed by the next one without a round trip to us.
+        They wait inside the engine, so that its next step can begin one without a round trip.
         """
         ...
 
@@ -112,11 +112,11 @@ class Backend(Protocol):
     async def generate(self, request: Request) -> Reply:
         """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError.
 
-        A prompt that does not fit the model's context is answered with FinishReason.OVERFLOW and no text: what to
-        leave out is for the environment to say. A reply whose reasoning was cut off keeps its open `<think>`.
+        A prompt that does not fit the model's context is answered with FinishReason.OVERFLOW and no text: the
+        environment decides what to leave out. A reply whose reasoning was cut off keeps its open `<think>`.
 
-        ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError; any other
-        error of plain Python counts as EngineDeadError and ends the run.
+        ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError. Any other error
+        of plain Python counts as EngineDeadError and ends the run.
         """
         ...
 
@@ -125,9 +125,43 @@ class Backend(Protocol):
         ...
 
 
-def lookahead_for(requests: int) -> int:
-    """The `lookahead` of an engine that serves so many requests at once and makes further ones wait.
+class PassingBackend:
+    """Passes everything on to `backend`: the base of a backend that adds one thing to any other."""
 
-    It is enough for those that end in one step, unless all are of one length.
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def capacity(self) -> int:
+        """The inner backend's."""
+        return self._backend.capacity
+
+    @property
+    def token_budget(self) -> int | None:
+        """The inner backend's."""
+        return self._backend.token_budget
+
+    @property
+    def lookahead(self) -> int:
+        """The inner backend's."""
+        return self._backend.lookahead
+
+    async def start(self) -> None:
+        """Start the inner backend."""
+        await self._backend.start()
+
+    async def generate(self, request: Request) -> Reply:
+        """The inner backend's reply."""
+        return await self._backend.generate(request)
+
+    async def close(self) -> None:
+        """Close the inner backend."""
+        await self._backend.close()
+
+
+def lookahead_for(requests: int) -> int:
+    """The `lookahead` of an engine that serves `requests` at once and queues further ones.
+
+    An eighth is enough for the requests that end in one step, unless all have one length.
     """
     return -(-requests // _SLOTS_PER_LOOKAHEAD)

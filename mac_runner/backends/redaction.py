@@ -1,4 +1,4 @@
-"""Redacts the key of a server in everything the server sends. Pure.
+"""The key of a server: read from the environment, and redacted in everything the server sends. Pure.
 
 A server or a proxy may repeat the key anywhere: in an error, a header, a page, a reply. Each text of a server that
 enters an error or a message for the user passes `Redactor.quoted`, which redacts first and cuts second. Verdicts go by
@@ -18,14 +18,23 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from mac_runner.backends.escapes import Layer, escapes_at_most, inside, layer_of, without_escapes
-from mac_runner.backends.foreign import clipped
-from mac_runner.errors import MacRunnerError
-from mac_runner.limits import ENGINE_ERROR_CHARS_MAX, REPLY_CHARS_MAX
+from mac_runner.backends.server_text import (
+    ENGINE_ERROR_CHARS_MAX,
+    Layer,
+    clipped,
+    escapes_at_most,
+    inside,
+    without_escapes,
+)
+from mac_runner.errors import ConfigError, MacRunnerError
+from mac_runner.limits import REPLY_CHARS_MAX
+
+KEY_CHARS_MAX: Final = 8_000
+"""Servers take 8 KiB for a line of a header, including "Authorization: Bearer "."""
 
 _REDACTED: Final = "***"
 _RUN_CHARS: Final = 5
@@ -50,6 +59,24 @@ _HEX_WORD: Final = re.compile(r"[0-9a-f]{9,}")
 _TO_BASE64: Final = str.maketrans("-_", "+/")
 _TO_BASE64_OF_URLS: Final = str.maketrans("+/", "-_")
 _TO_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+def key_in(environ: Mapping[str, str], variable: str) -> str | None:
+    """The key in `variable`, or None. Raises ConfigError, without quoting it, for a key that no header can carry."""
+    key = environ.get(variable, "").strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"the environment variable {variable} holds characters that no key has")
+    if len(key) > KEY_CHARS_MAX:
+        raise ConfigError(
+            f"the environment variable {variable} holds {len(key):,} characters, and a header carries a key of at most "
+            f"{KEY_CHARS_MAX:,}; set it to the key alone"
+        )
+    return key or None
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header that carries a key."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 class _Span(NamedTuple):
@@ -85,7 +112,7 @@ class Redactor:
             return text[:chars_max]
         searched = text[: chars_max + _AHEAD_CHARS]
         spans: list[_Span] = []
-        layer: Layer | None = layer_of(searched)
+        layer: Layer | None = Layer(searched, range(len(searched) + 1))
         for _ in range(_LEVELS_MAX + 1):
             if layer is None:
                 break
@@ -181,7 +208,7 @@ class _Repetition:
         self._in_lower = plain + _large_pieces(key.encode("ascii").hex())
         self._in_base64 = tuple({piece: None for encoded in encodings for piece in _large_pieces(encoded)})
         self._escapes_min = len(plain)
-        """An escape spoils at most one piece: with fewer escapes a whole key is found without undoing them."""
+        """An escape breaks at most one piece: with fewer escapes a whole key is found without undoing them."""
 
     def is_in(self, text: str) -> bool:
         """Whether a reply contains a long piece, or its escapes do."""

@@ -1,8 +1,8 @@
-"""Players that are programs, behind the same contract as an engine.
+"""The backend `scripted`: players that are programs, behind the contract of an engine.
 
-A policy is asked with the prompt's `view` and a generator seeded with the request's sampling seed, and answers in the
-models' own markup, so that everything but the engine is exercised. Sampling settings other than the seed mean nothing
-to a program. Token counts are estimates at 4 characters per token, and nothing is ever cached.
+A policy gets the prompt's `view` and a generator seeded with the request's sampling seed. It answers in the models' own
+markup, so that everything but the engine is exercised. A program ignores all other sampling settings. Token counts are
+estimates at 4 characters per token, and nothing is ever cached.
 """
 
 from __future__ import annotations

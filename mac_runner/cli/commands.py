@@ -238,18 +238,24 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(request))
 
 
-@cli.command(name="format")
+_FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
+
+
+@cli.command(
+    name="format",
+    help=f"""Turn the release files of a public benchmark into one file of questions.
+
+    FORMAT is {_FORMATS}.
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """,
+)
 @click.argument("name", metavar="FORMAT", type=click.Choice(list(results.formats())))
 @click.argument("files", metavar="FILE...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
 )
 def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
-    """Turn the release files of a public benchmark into one file of questions for discussions.
-
-    FORMAT is bbq (data/*.jsonl of BBQ) or discrim-eval (explicit.jsonl, implicit.jsonl).
-    Exit codes: 0 written, 2 bad input, 4 storage failed.
-    """
+    """Write a file of questions."""
     _end(lambda: results.format_questions(name, files, out))
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
-from mac_runner.registry import environment_specs
+from mac_runner.registry import Converter, environment_specs
 from mac_runner.reports import (
-    grid_standing_json,
-    standing_json,
-    tell_grid_standing,
-    tell_standing,
-    tell_transcript,
-    tell_turns,
+    grid_status_json,
+    grid_status_text,
+    status_json,
+    status_text,
+    transcript_text,
+    turns_text,
 )
 from mac_runner.store import (
     Disk,
@@ -28,7 +28,7 @@ from mac_runner.store import (
     read_run,
     read_standing,
 )
-from mac_runner.store.advice import repair_advice
+from mac_runner.store.identity import repair_advice
 from mac_runner.types import JsonObject
 
 
@@ -45,9 +45,9 @@ def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = Fals
         say(f"warning: {flaw}; {repair_advice(directory)}")
     if has_turns:
         answers = list(contents.answers(task_id))
-        text = tell_turns(in_wall_clock_order(transcript, answers), answers)
+        text = turns_text(in_wall_clock_order(transcript, answers), answers)
     else:
-        text = tell_transcript(transcript, seat=seat, has_truth=has_truth)
+        text = transcript_text(transcript, seat=seat, has_truth=has_truth)
     with report() as stream:
         stream.write(text)
     return Exit.OK
@@ -67,17 +67,17 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     """Print how far a run or a grid is. Takes no lock and changes nothing."""
     now = SystemClock().utc_now()
     if is_grid(directory):
-        found, tell = grid_standing_json(read_grid_standing(directory), now), tell_grid_standing
+        found, tell = grid_status_json(read_grid_standing(directory), now), grid_status_text
     else:
-        found, tell = standing_json(read_standing(directory), now), tell_standing
+        found, tell = status_json(read_standing(directory), now), status_text
     with report() as stream:
         stream.write(json.dumps(found, indent=2) + "\n" if as_json else tell(found))
     return Exit.OK
 
 
-def formats() -> Mapping[str, Callable[[Mapping[str, bytes]], bytes]]:
-    """Each benchmark format, with the function that turns its files into a question file."""
-    return {name: convert for spec in environment_specs().values() for name, convert in spec.converters.items()}
+def formats() -> Mapping[str, Converter]:
+    """Each benchmark format, with what turns its files into a question file."""
+    return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
 
 
 def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
@@ -86,7 +86,7 @@ def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
         raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
     if not out.parent.is_dir():
         raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
-    written = formats()[name]({str(file): read_material(file) for file in files})
+    written = formats()[name].convert({str(file): read_material(file) for file in files})
     Disk().write_atomic(out, [written])
     with report() as stream:
         lines = written.count(b"\n")

@@ -12,7 +12,7 @@ from pydantic import Field, create_model, model_validator
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
-from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
 
 
@@ -22,7 +22,7 @@ class RoleSpecificConfig(Section):
     speak_after_within_round: Annotated[Listed[Name], IDENTITY] = ()
     """The agents this one waits for in each round; it sees what they said in it."""
     visible_to: Annotated[Listed[Name] | None, IDENTITY] = None
-    """In a discussion, the only agents who read its words in later rounds; null: all that the routing lets read."""
+    """The only agents who read its words in later rounds; null: all that the routing lets read."""
 
 
 class AgentDefinition(Section):
@@ -33,7 +33,7 @@ class AgentDefinition(Section):
     role: Annotated[Text, IDENTITY]
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
-    """Who it is in a discussion: a noun such as `economist`, or a description in sentences."""
+    """Who it is: a noun such as `economist`, or a description in sentences."""
     demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
     """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
     if_as_human: Annotated[bool | None, IDENTITY] = None
@@ -124,6 +124,7 @@ else:
 
 
 DEFAULT_PROFILE: Final = "embedded"
+_ENVIRONMENT: Final = f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}."
 
 S = TypeVar("S", bound=Section)
 
@@ -140,8 +141,7 @@ class ExperimentMetadata(Section):
 class ConversationConfig(Section):
     """What is played, and how often."""
 
-    environment: Annotated[Name, IDENTITY]
-    """The kind of conversation: `town_of_salem`, `discussion`, `echo`."""
+    environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
     conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
     """How many conversations to run; a run can be extended by raising it."""
 

@@ -1,19 +1,21 @@
 """The contract between a kind of conversation and the rest of the runner.
 
 A Conversation is a deterministic state machine without I/O: no clock, no files, no asyncio, and no randomness
-but what it derives from its task's seed. Whoever feeds it the same replies to the same turns gets the same
-state, the same prompts and the same outcome, and that is what resume, verification and replay stand on. Turns that are
-open together may be answered in any order: the state after all of them may not depend on that order.
+but what it derives from its task's seed. The same replies to the same turns always lead to the same state, the same
+prompts and the same outcome; resume, verification and replay depend on it. Turns that are open together may be answered
+in any order: the state after all of them may not depend on that order. `mac_runner.testing.environments` checks this
+contract for any environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
 
+Key = TypeVar("Key")
 Policy = Callable[[object, Random], str]
 """A scripted player: from what its seat may lawfully know (`Prompt.view`) to a reply in the models' markup."""
 
@@ -84,3 +86,19 @@ class Environment(Protocol):
     def policy(self, name: str) -> Policy:
         """The scripted player called `name`. Raises ConfigError naming those there are."""
         ...
+
+
+def gated(order: Iterable[Key], waits_for: Mapping[Key, Collection[Key]]) -> list[Key]:
+    """The order of a round under `speak_after_within_round`: each key moved behind those in `order` it waits for.
+
+    Raises ValueError when some wait for each other; the config refuses that before a run.
+    """
+    waiting, ready = list(order), list[Key]()
+    while waiting:
+        held_up = set(waiting)
+        free = next((key for key in waiting if held_up.isdisjoint(waits_for.get(key, ()))), None)
+        if free is None:
+            raise ValueError(f"these wait for each other: {waiting}")
+        waiting.remove(free)
+        ready.append(free)
+    return ready

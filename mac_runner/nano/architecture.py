@@ -1,20 +1,29 @@
-"""What a model's `config.json` says about its shape, for the architectures that are known here.
+"""The shape of a model: what its `config.json` says, and the tensors that a model of this shape has.
 
 Llama 3, Qwen2 (and 2.5) and Qwen3 are one architecture with switches: biases on the projections, norms on queries and
 keys, a sliding window in some layers, and how rotary positions are scaled. The switches are here; `model.py` reads
-them.
+them. Every state dict is checked against the expected tensors, so weights of another model are refused before
+anything of the old ones is touched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mac_runner.nano.errors import ModelError, ModelNotFoundError, UnknownArchitectureError
-from mac_runner.nano.tokenizer import read_json
+import torch
+
+from mac_runner.nano.checkpoint import Settings, StateDict, read_settings
+from mac_runner.nano.errors import (
+    MissingTensorError,
+    ModelError,
+    ModelNotFoundError,
+    UnexpectedTensorError,
+    UnknownArchitectureError,
+    WrongShapeError,
+)
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -55,23 +64,25 @@ class ModelConfig:
     mlp_bias: bool
     qk_norm: bool
     windows: tuple[int | None, ...]
-    """For each layer how many tokens back it sees; None for all."""
+    """For each layer how many tokens it sees; None for all."""
     dtype: str
     eos_token_ids: frozenset[int]
 
 
 def read_model_config(directory: Path) -> ModelConfig:
-    """The shape of the model in a directory."""
+    """The shape of the model in a directory. Raises ModelError."""
     if not (directory / "config.json").is_file():
         raise ModelNotFoundError(f"{directory} holds no model: there is no config.json")
-    raw = _Raw(read_json(directory / "config.json"), directory / "config.json")
+    raw = read_settings(directory / "config.json")
     architecture = next(iter(raw.texts("architectures")), "none named")
     if architecture not in ARCHITECTURES:
         raise UnknownArchitectureError(f"{raw.path}: architecture {architecture}; known are {', '.join(ARCHITECTURES)}")
+    # The rotary settings are one object in newer files, and spread over two keys in older ones.
+    rope = raw.section("rope_parameters", "rope_scaling")
     num_heads, hidden_size = raw.integer("num_attention_heads"), raw.integer("hidden_size")
     num_layers = raw.integer("num_hidden_layers")
     attention_bias = raw.flag("attention_bias", False)
-    generation = _Raw(read_json(directory / "generation_config.json"), directory / "generation_config.json")
+    generation = read_settings(directory / "generation_config.json")
     if (activation := raw.get("hidden_act", "silu")) != "silu":
         raise UnknownArchitectureError(f"{raw.path}: activation {activation!r}; known is silu")
     config = ModelConfig(
@@ -85,8 +96,8 @@ def read_model_config(directory: Path) -> ModelConfig:
         head_dim=raw.integer("head_dim", hidden_size // num_heads),
         max_model_len=raw.integer("max_position_embeddings"),
         rms_norm_eps=raw.number("rms_norm_eps", 1e-6),
-        rope_theta=raw.rope().positive("rope_theta", raw.positive("rope_theta", 10_000.0)),
-        rope_scaling=_rope_scaling(raw.rope(), raw.integer("max_position_embeddings")),
+        rope_theta=rope.positive("rope_theta", raw.positive("rope_theta", 10_000.0)),
+        rope_scaling=_rope_scaling(rope, raw.integer("max_position_embeddings")),
         tie_word_embeddings=raw.flag("tie_word_embeddings", False),
         qkv_bias=True if architecture == "Qwen2ForCausalLM" else attention_bias,
         output_bias=False if architecture == "Qwen2ForCausalLM" else attention_bias,
@@ -106,7 +117,7 @@ def read_model_config(directory: Path) -> ModelConfig:
 
 
 def rope_frequencies(config: ModelConfig) -> tuple[list[float], float]:
-    """The angle per position of each pair of a head's numbers, and what cosine and sine are multiplied by."""
+    """The angle per position of each pair of a head's numbers, and the factor of cosine and sine."""
     scaling, dim = config.rope_scaling, config.head_dim
     plain = [config.rope_theta ** (-2.0 * index / dim) for index in range(dim // 2)]
     match scaling.kind:
@@ -121,7 +132,7 @@ def rope_frequencies(config: ModelConfig) -> tuple[list[float], float]:
 
 
 def _llama3(frequency: float, scaling: RopeScaling) -> float:
-    """Long waves are stretched, short ones left alone, those in between partly."""
+    """Stretch long waves, leave short ones, and stretch those in between partly."""
     turns = scaling.original_max_len * frequency / (2 * math.pi)
     if turns < scaling.low_freq_factor:
         return frequency / scaling.factor
@@ -132,7 +143,7 @@ def _llama3(frequency: float, scaling: RopeScaling) -> float:
 
 
 def _yarn(plain: list[float], config: ModelConfig) -> list[float]:
-    """A ramp over the pairs: those before it turn often enough to be left alone, those behind it are stretched."""
+    """Stretch the pairs behind a ramp; those before it turn often enough to stay as they are."""
     scaling, dim = config.rope_scaling, config.head_dim
 
     def pair(num_turns: float) -> float:
@@ -148,7 +159,7 @@ def _yarn(plain: list[float], config: ModelConfig) -> list[float]:
     ]
 
 
-def _rope_scaling(rope: _Raw, max_model_len: int) -> RopeScaling:
+def _rope_scaling(rope: Settings, max_model_len: int) -> RopeScaling:
     kind = rope.get("rope_type", rope.get("type", "default"))
     factor = rope.positive("factor", 1.0)
     if kind not in ("default", "linear", "llama3", "yarn"):
@@ -168,7 +179,7 @@ def _rope_scaling(rope: _Raw, max_model_len: int) -> RopeScaling:
     )
 
 
-def _windows(raw: _Raw, num_layers: int) -> tuple[int | None, ...]:
+def _windows(raw: Settings, num_layers: int) -> tuple[int | None, ...]:
     if not raw.flag("use_sliding_window", False) or raw.get("sliding_window", None) is None:
         return (None,) * num_layers
     window = raw.integer("sliding_window")
@@ -181,50 +192,76 @@ def _windows(raw: _Raw, num_layers: int) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """A JSON object, read with an eye on its types."""
+EMBEDDINGS = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+_IGNORED_SUFFIX = ".rotary_emb.inv_freq"
+"""Old checkpoints keep the rotary frequencies, which follow from the configuration."""
 
-    content: Mapping[str, object]
-    path: Path
 
-    def get(self, name: str, default: object) -> object:
-        value = self.content.get(name)
-        return default if value is None else value
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of such a model, by name."""
+    hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_heads * dim, config.num_kv_heads * dim
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDINGS: (config.vocab_size, hidden)}
+    for index in range(config.num_layers):
+        layer = f"model.layers.{index}"
+        shapes[f"{layer}.input_layernorm.weight"] = (hidden,)
+        shapes[f"{layer}.post_attention_layernorm.weight"] = (hidden,)
+        for name, size in (("q", queries), ("k", keys), ("v", keys)):
+            shapes[f"{layer}.self_attn.{name}_proj.weight"] = (size, hidden)
+            if config.qkv_bias:
+                shapes[f"{layer}.self_attn.{name}_proj.bias"] = (size,)
+        shapes[f"{layer}.self_attn.o_proj.weight"] = (hidden, queries)
+        if config.output_bias:
+            shapes[f"{layer}.self_attn.o_proj.bias"] = (hidden,)
+        if config.qk_norm:
+            shapes[f"{layer}.self_attn.q_norm.weight"] = (dim,)
+            shapes[f"{layer}.self_attn.k_norm.weight"] = (dim,)
+        for name, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
+            shapes[f"{layer}.mlp.{name}_proj.weight"] = shape
+            if config.mlp_bias:
+                shapes[f"{layer}.mlp.{name}_proj.bias"] = shape[:1]
+    shapes["model.norm.weight"] = (hidden,)
+    if not config.tie_word_embeddings:
+        shapes[HEAD] = (config.vocab_size, hidden)
+    return shapes
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ModelError(f"{self.path}: {name} is {value!r}, and should be a whole number above 0")
-        return value
 
-    def number(self, name: str, default: float) -> float:
-        value = self.get(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ModelError(f"{self.path}: {name} is {value!r}, and should be a number")
-        return float(value)
+def check_state_dict(state_dict: StateDict, config: ModelConfig) -> None:
+    """Raise ModelError unless these are exactly the weights of a model of this shape.
 
-    def positive(self, name: str, default: float) -> float:
-        value = self.number(name, default)
-        if not 0.0 < value < math.inf:
-            raise ModelError(f"{self.path}: {name} is {value!r}, and should be a finite number above 0")
-        return value
+    MissingTensorError, WrongShapeError, UnexpectedTensorError, or ModelError itself for what is not a tensor of
+    floating-point numbers. A tied model may name its output layer, if that equals its embeddings.
+    """
+    shapes = expected_shapes(config)
+    for name, shape in shapes.items():
+        if name not in state_dict:
+            raise MissingTensorError(f"tensor {name} of shape {list(shape)} is missing")
+        _require_numbers(name, state_dict[name])
+        if tuple(state_dict[name].shape) != shape:
+            raise WrongShapeError(f"tensor {name} has shape {list(state_dict[name].shape)}, expected {list(shape)}")
+    for name in state_dict:
+        if name == HEAD and config.tie_word_embeddings:
+            _require_tied(state_dict)
+        elif name not in shapes and not name.endswith(_IGNORED_SUFFIX):
+            raise UnexpectedTensorError(f"tensor {name} has no place in this {config.architecture}")
 
-    def flag(self, name: str, default: bool) -> bool:
-        return bool(self.get(name, default))
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.get(name, ())
-        return tuple(str(each) for each in value) if isinstance(value, list | tuple) else ()
+def _require_numbers(name: str, tensor: object) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise ModelError(f"tensor {name} is of type {type(tensor).__name__}, expected a torch.Tensor")
+    if not tensor.is_floating_point():
+        raise ModelError(f"tensor {name} is of {tensor.dtype}, expected floating-point numbers")
+    if tensor.is_meta:
+        raise ModelError(f"tensor {name} is on the device 'meta' and holds no numbers: load it first")
 
-    def token_ids(self, name: str) -> frozenset[int]:
-        value = self.get(name, [])
-        return frozenset(each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int))
 
-    def rope(self) -> _Raw:
-        """The rotary settings: one object in newer files, spread over two keys in older ones."""
-        for name in ("rope_parameters", "rope_scaling"):
-            value = self.content.get(name)
-            if isinstance(value, dict):
-                return _Raw(value, self.path)
-        return _Raw({}, self.path)
+def _require_tied(state_dict: StateDict) -> None:
+    """Refuse an output layer that differs from the embeddings; many trainers name one that is equal."""
+    embeddings, head = state_dict[EMBEDDINGS], state_dict[HEAD]
+    _require_numbers(HEAD, head)
+    if head is not embeddings and not torch.equal(head.to(embeddings), embeddings):
+        raise UnexpectedTensorError(
+            f"tensor {HEAD} is not {EMBEDDINGS}, and the model's embeddings are tied: leave it out, or set "
+            "tie_word_embeddings to false in its config.json"
+        )

@@ -1,8 +1,8 @@
-"""The engine for many callers at once: one thread takes the steps, any number of tasks submit, stream and cancel.
+"""The engine for many callers: one thread takes the steps, any number of tasks submit, stream and cancel.
 
-Everything that touches the engine happens in its thread, between two steps, in the order in which it was asked for.
-What a step has brought is handed to the event loop in one go. If a step fails the engine is given up: everybody who
-waits is told why, and so is everybody who comes later.
+Everything that touches the engine happens in its thread, between two steps, in the order of the calls. The results of
+a step go to the event loop together. If a step fails, the engine is given up: all waiting calls and all later calls
+raise the reason.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
-from mac_runner.nano.engine import EngineState, InferenceEngine, PauseMode
+from mac_runner.nano.engine import EngineState, EngineStats, InferenceEngine, PauseMode, Prompt
 from mac_runner.nano.errors import EngineStoppedError
-from mac_runner.nano.intake import Prompt
-from mac_runner.nano.outputs import Delta, EngineStats, TrainingSample
 from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.weights import StateDict
+from mac_runner.nano.sequence import Delta, TrainingSample
 
 Result = TypeVar("Result")
 
 
 class RequestStream:
-    """What becomes of one request, as it comes: iterate over it; it ends with the last sample.
+    """The deltas of one request, as they come: iterate over it; it ends with the last sample.
 
-    An error of the request is raised where the next piece would have come.
+    An error of the request is raised in place of the next delta.
     """
 
     def __init__(self, num_samples: int, cancel: Callable[[RequestStream], None]) -> None:
         self.request_id = -1
         self._cancel = cancel
         self._num_open = num_samples
-        self._num_coming = num_samples  # Of the engine's thread.
+        self._num_coming = num_samples  # Used in the engine's thread.
         self._arrived = asyncio.Queue[Delta | EngineStoppedError]()
 
     def __aiter__(self) -> AsyncIterator[Delta]:
@@ -58,11 +57,11 @@ class RequestStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether the next piece is here already."""
+        """Whether the next delta is here already."""
         return not self._arrived.empty()
 
     def cancel(self) -> None:
-        """End the request if it has not ended; nothing more comes of it."""
+        """End the request if it has not ended; it yields nothing more."""
         if self._num_open:
             self._num_open = 0
             self._cancel(self)
@@ -73,7 +72,7 @@ class RequestStream:
         return self._num_coming == 0
 
     def push(self, arrived: Delta | EngineStoppedError) -> None:
-        """Add what has come; called in the event loop."""
+        """Add a delta or the end; called in the event loop."""
         self._arrived.put_nowait(arrived)
 
 
@@ -83,8 +82,8 @@ class AsyncEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self._mailbox = SimpleQueue[Callable[[], None]]()
-        self._streams = dict[int, RequestStream]()  # Of the engine's thread, like the next.
-        self._draining = list[asyncio.Future[None]]()  # Whom to tell when it has paused.
+        self._streams = dict[int, RequestStream]()  # Used in the engine's thread, like the next.
+        self._draining = list[asyncio.Future[None]]()  # To answer when it has paused.
         self._engine: InferenceEngine | None = None
         self._thread: Thread | None = None
         self._stopped: EngineStoppedError | None = EngineStoppedError("the engine was not started")
@@ -130,12 +129,12 @@ class AsyncEngine:
     async def submit(
         self, prompt: Prompt, params: SamplingParams, num_samples: int = 1, *, stream: bool = True
     ) -> RequestStream:
-        """Queue a request; what is wrong with it is raised here. Without `stream` only finished samples come."""
+        """Queue a request. Raises RequestError for a wrong one. Without `stream` only finished samples come."""
         if self._stopped is not None:
             raise self._stopped
         handle = RequestStream(num_samples, self._cancel)
         prepare = partial(self.engine.prepare_request, prompt, params, num_samples, stream=stream)
-        # Neither steps nor the event loop may wait until a text is tokenised or a schema is compiled.
+        # Encoding a text or compiling a schema must hold up neither the steps nor the event loop.
         takes_long = isinstance(prompt, str) or params.is_constrained
         prepared = await self._loop.run_in_executor(self._preparer, prepare) if takes_long else None
 
@@ -151,7 +150,7 @@ class AsyncEngine:
             raise
 
     async def generate(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> list[TrainingSample]:
-        """Complete a prompt, so many times; cancelled with its task."""
+        """Complete a prompt, `num_samples` times; cancelled with its task."""
         handle = await self.submit(prompt, params, num_samples, stream=False)
         try:
             samples = [delta.sample async for delta in handle if delta.sample is not None]
@@ -160,7 +159,7 @@ class AsyncEngine:
         return sorted(samples, key=lambda sample: sample.sample_index)
 
     async def stream(self, prompt: Prompt, params: SamplingParams, num_samples: int = 1) -> AsyncIterator[Delta]:
-        """Complete a prompt piece by piece; cancelled when the iteration is closed."""
+        """Complete a prompt delta by delta; cancelled when the iteration is closed."""
         handle = await self.submit(prompt, params, num_samples)
         try:
             async for delta in handle:
@@ -169,7 +168,7 @@ class AsyncEngine:
             handle.cancel()
 
     async def update_weights(self, state_dict: StateDict, version: int | None = None) -> int:
-        """Compute with these weights, from between two steps on; the version they have then. See `InferenceEngine`."""
+        """Compute with these weights from the next step on; their version. See `InferenceEngine`."""
         prepared = await self._loop.run_in_executor(self._builder, self.engine.prepare_weights, state_dict)
         await self._ask(lambda: self.engine.install_weights(prepared, version))
         return await self.get_weight_version()
@@ -183,7 +182,7 @@ class AsyncEngine:
         await self._ask(lambda: self.engine.flush_cache())
 
     async def pause(self, mode: PauseMode = "keep") -> None:
-        """Stop between two steps: after ending all requests, after finishing those that run, or as it is."""
+        """Stop between two steps. See `InferenceEngine`."""
         paused: asyncio.Future[None] = self._loop.create_future()
 
         def begin() -> None:
@@ -196,11 +195,11 @@ class AsyncEngine:
         await paused
 
     async def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         await self._ask(lambda: self.engine.resume())
 
     async def sleep(self, *, drop_weights: bool = False) -> None:
-        """Give memory back; nothing may be running."""
+        """Give memory back. Nothing may be running."""
         await self._ask(lambda: self.engine.sleep(drop_weights=drop_weights))
 
     async def wake(self) -> None:
@@ -208,7 +207,7 @@ class AsyncEngine:
         await self._ask(lambda: self.engine.wake())
 
     async def stats(self) -> EngineStats:
-        """How busy it is."""
+        """How busy the engine is, and what it has done."""
         return await self._ask(lambda: self.engine.stats())
 
     def _cancel(self, handle: RequestStream) -> None:
@@ -220,7 +219,7 @@ class AsyncEngine:
             self._mailbox.put(abort)
 
     async def _ask(self, action: Callable[[], Result]) -> Result:
-        """Have something done in the engine's thread."""
+        """Run an action in the engine's thread; its result."""
         if self._stopped is not None:
             raise self._stopped
         answer: asyncio.Future[Result] = self._loop.create_future()
@@ -235,10 +234,10 @@ class AsyncEngine:
             if self._is_stepping():
                 try:
                     self._deliver(self.engine.step_deltas())
-                except Exception as error:  # noqa: BLE001  A bug or the machine's: told to everybody who asks.
+                except Exception as error:  # noqa: BLE001  A bug or the machine's: every caller gets it.
                     self._give_up(error)
             if self._draining and self.engine.state is not EngineState.DRAINING:
-                self._tell_paused()
+                self._answer_paused()
 
     def _is_stepping(self) -> bool:
         if self._is_closing or self._failure is not None or self._engine is None or not self._engine.has_pending():
@@ -246,7 +245,7 @@ class AsyncEngine:
         return self._engine.state in (EngineState.RUNNING, EngineState.DRAINING)
 
     def _perform_commands(self) -> None:
-        """Do all that was asked for; wait for something to do if there is no step to take."""
+        """Run all commands; wait for one if there is no step to take."""
         if not self._is_stepping():
             self._mailbox.get()()
         while not self._is_closing:
@@ -262,7 +261,7 @@ class AsyncEngine:
             return
         try:
             result = action()
-        except Exception as error:  # noqa: BLE001  It is the caller's.
+        except Exception as error:  # noqa: BLE001  The caller gets it.
             self._post(_refuse, answer, error)
         else:
             self._post(_answer, answer, result)
@@ -286,27 +285,29 @@ class AsyncEngine:
         for handle in self._streams.values():
             self._post(handle.push, reason)
         self._streams.clear()
-        self._tell_paused()
+        self._answer_paused()
 
-    def _tell_paused(self) -> None:
+    def _answer_paused(self) -> None:
         for paused in self._draining:
             self._post(_answer, paused, None)
         self._draining.clear()
 
     def _deliver(self, deltas: list[Delta]) -> None:
-        news = [(handle, delta) for delta in deltas if (handle := self._streams.get(delta.request_id)) is not None]
-        for handle, delta in news:
+        deliveries = [
+            (handle, delta) for delta in deltas if (handle := self._streams.get(delta.request_id)) is not None
+        ]
+        for handle, delta in deliveries:
             if handle.is_last(delta):
                 del self._streams[handle.request_id]
-        if news:
-            self._post(_push_all, news)
+        if deliveries:
+            self._post(_push_all, deliveries)
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
-        """Have something done in the event loop."""
+        """Call a function in the event loop."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            # The loop was closed before the engine was shut down, so nobody is left who could ask for anything.
+            # The loop was closed before the engine was shut down, so no caller is left.
             self._is_closing = True
 
 
@@ -320,6 +321,6 @@ def _refuse(answer: asyncio.Future[Result], error: Exception) -> None:
         answer.set_exception(error)
 
 
-def _push_all(news: list[tuple[RequestStream, Delta]]) -> None:
-    for handle, delta in news:
+def _push_all(deliveries: list[tuple[RequestStream, Delta]]) -> None:
+    for handle, delta in deliveries:
         handle.push(delta)

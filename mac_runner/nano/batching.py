@@ -1,7 +1,7 @@
 """Continuous batching: the requests under way, and one step of all of them.
 
-A step is: schedule, make room, compute, choose tokens, see who is finished. Requests join and leave between steps.
-What is wrong with one request ends that one; the others do not notice.
+A step is: schedule, make room, compute, choose tokens, end what is finished. Requests join and leave between steps. An
+error of one request ends that one; the others do not notice.
 """
 
 from __future__ import annotations
@@ -10,46 +10,37 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ordered
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from mac_runner.nano.attention import ForwardBatch, Piece, make_batch
+from mac_runner.nano.cache import KVCache
 from mac_runner.nano.config import SchedulerConfig
 from mac_runner.nano.errors import NonFiniteLogitsError, RequestError
-from mac_runner.nano.forward_batch import ForwardBatch, Piece, make_batch
-from mac_runner.nano.kv_cache import KVCache
-from mac_runner.nano.outputs import Delta, FinishReason, SchedulerOutput
 from mac_runner.nano.sampler import Choice, Row, choose
-from mac_runner.nano.scheduler import schedule
-from mac_runner.nano.sequence import Sequence
+from mac_runner.nano.scheduler import SchedulerOutput, schedule
+from mac_runner.nano.sequence import Delta, FinishReason, Sequence
 from mac_runner.nano.tokenizer import Tokenizer
 
 Forward = Callable[[ForwardBatch], torch.Tensor]
 
 
+@dataclass(slots=True)
 class Counters:
-    """What has been done since the engine began."""
+    """What the engine has done since it began."""
 
-    __slots__ = ("cached_prompt_tokens", "completion_tokens", "preemptions", "prompt_tokens", "steps")
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.prompt_tokens = 0
-        self.cached_prompt_tokens = 0
-        self.completion_tokens = 0
-        self.preemptions = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    completion_tokens: int = 0
+    preemptions: int = 0
 
 
 class ContinuousBatch:
-    """Sequences that wait and sequences that run, each in order of precedence."""
+    """The waiting and the running sequences, each in order of precedence."""
 
-    def __init__(
-        self,
-        cache: KVCache,
-        config: SchedulerConfig,
-        forward: Forward,
-        tokenizer: Tokenizer | None,
-    ) -> None:
+    def __init__(self, cache: KVCache, config: SchedulerConfig, forward: Forward, tokenizer: Tokenizer | None) -> None:
         self.cache = cache
         self.counters = Counters()
         self.waiting = OrderedDict[int, Sequence]()
@@ -59,11 +50,11 @@ class ContinuousBatch:
         self._tokenizer = tokenizer
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """Let sequences wait for their turn."""
+        """Add sequences behind those that wait."""
         self.waiting.update((sequence.seq_id, sequence) for sequence in sequences)
 
     def step(self, version: int, *, admits: bool = True) -> list[Delta]:
-        """Compute some tokens of some sequences; `version` is that of the weights it is done with."""
+        """Compute some tokens of some sequences, with weights of this version."""
         plan = schedule(self.waiting.values() if admits else (), list(self.running.values()), self.cache, self._config)
         if not plan.work:
             return []
@@ -74,7 +65,7 @@ class ContinuousBatch:
         return self._advance(plan, logits, version)
 
     def abort(self, request_id: int | None, version: int) -> list[Delta]:
-        """End a request, or all of them, with what they have."""
+        """End a request, or all of them, with the tokens they have."""
         ended = [
             sequence
             for group in (self.running, self.waiting)
@@ -111,22 +102,22 @@ class ContinuousBatch:
             yield Piece(sequence.tokens, sequence.num_computed_tokens, num_tokens, self.cache.block_ids(seq_id))
 
     def _advance(self, plan: SchedulerOutput, logits: torch.Tensor, version: int) -> list[Delta]:
-        """Choose a token for whoever caught up, then take note of all that was computed.
+        """Choose a token for each sequence that is fully computed, then record what was computed.
 
-        In this order: a step that is interrupted while tokens are chosen has changed nothing, and can be taken again.
+        In this order, a step that is interrupted while tokens are chosen has changed nothing, and can be repeated.
         """
         work = [(self.running[seq_id], num_tokens) for seq_id, num_tokens in plan.work]
-        caught_up = [sequence for sequence, num_tokens in work if sequence.num_uncomputed_tokens == num_tokens]
-        choices = _choose(caught_up, logits)
+        computed = [sequence for sequence, num_tokens in work if sequence.num_uncomputed_tokens == num_tokens]
+        choices = _choose(computed, logits)
         for sequence, num_tokens in work:
             sequence.num_computed_tokens += num_tokens
         self._register(plan)
         self.counters.completion_tokens += sum(isinstance(choice, Choice) for choice in choices)
-        deltas = (self._give(sequence, choice, version) for sequence, choice in zip(caught_up, choices, strict=True))
+        deltas = (self._give(sequence, choice, version) for sequence, choice in zip(computed, choices, strict=True))
         return [delta for delta in deltas if delta is not None]
 
     def _register(self, plan: SchedulerOutput) -> None:
-        """Let others find what was computed."""
+        """Make the computed blocks findable."""
         if not self._config.prefix_caching:
             return
         for seq_id, _ in plan.work:
@@ -134,7 +125,7 @@ class ContinuousBatch:
             self.cache.register(seq_id, sequence.tokens, sequence.num_computed_tokens)
 
     def _give(self, sequence: Sequence, choice: Choice | RequestError, version: int) -> Delta | None:
-        """Add a token to a sequence, or end it with what is wrong; what there is to tell about it."""
+        """Add a token to a sequence, or end it with its error; the delta for the caller, if there is one."""
         try:
             if isinstance(choice, RequestError):
                 raise choice
@@ -167,7 +158,7 @@ class ContinuousBatch:
         choice: Choice | None = None,
         error: RequestError | None = None,
     ) -> Delta:
-        """Take a sequence out, and tell what it has come to."""
+        """Take a sequence out; its last delta, with the sample."""
         if self.running.pop(sequence.seq_id, None) is not None:
             self.cache.release(sequence.seq_id)
         self.waiting.pop(sequence.seq_id, None)
@@ -177,18 +168,18 @@ class ContinuousBatch:
         return replace(_delta(sequence, choice, text), sample=sample)
 
     def _text(self, sequence: Sequence, reason: FinishReason) -> str | None:
-        """All the text of a finished completion."""
+        """The whole text of a finished completion."""
         if sequence.stopping.stream is not None:
             return sequence.stopping.shown
         if self._tokenizer is None:
             return None
-        said = sequence.tokens[sequence.num_prompt_tokens :]
-        is_ended_by_token = reason == "stop" and sequence.stopping.is_final(said[-1])
-        return self._tokenizer.decode(said[:-1] if is_ended_by_token else said)
+        completion = sequence.tokens[sequence.num_prompt_tokens :]
+        is_ended_by_token = reason == "stop" and sequence.stopping.is_final(completion[-1])
+        return self._tokenizer.decode(completion[:-1] if is_ended_by_token else completion)
 
 
 def _choose(sequences: Ordered[Sequence], logits: torch.Tensor) -> list[Choice | RequestError]:
-    """The next token of each sequence, to which a row of `logits` belongs; or why it can have none."""
+    """The next token of each sequence from its row of `logits`; or the error that prevents it."""
     found = [_row_or_error(sequence, logits.shape[-1]) for sequence in sequences]
     rows = {index: row for index, row in enumerate(found) if isinstance(row, Row)}
     if len(rows) < len(found):
@@ -205,13 +196,13 @@ def _row_or_error(sequence: Sequence, vocab_size: int) -> Row | RequestError:
 
 
 def _row(sequence: Sequence, vocab_size: int) -> Row:
-    """How a sequence's next token is chosen. Whoever takes the likeliest draws no number."""
+    """How a sequence's next token is chosen. A greedy one draws no number."""
     params = sequence.params
     return Row(
         params=params,
         uniform=0.0 if params.is_greedy else sequence.draw(),
         prompt=sequence.tokens[: sequence.num_prompt_tokens] if params.repetition_penalty != 1.0 else (),
-        said=sequence.said,
+        generated=sequence.generated,
         allowed=sequence.constraint.allowed(vocab_size) if sequence.constraint is not None else None,
     )
 

@@ -1,20 +1,40 @@
-"""What an engine is told once, when it is made. Frozen, and checked as it is built."""
+"""The settings of an engine, given once when it is made. Frozen, and checked as they are built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from numbers import Integral, Real
 from typing import Literal
 
-from mac_runner.nano.checks import is_number, is_whole
 from mac_runner.nano.errors import ConfigError
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an int or an integer of numpy's; a boolean is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, NaN included; a boolean is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def are_texts(value: object) -> bool:
+    """Whether a value is a tuple of texts, none of them empty."""
+    return isinstance(value, tuple) and all(isinstance(each, str) and each != "" for each in value)
+
+
+def are_token_ids(value: object) -> bool:
+    """Whether a value is a frozenset of whole numbers."""
+    return isinstance(value, frozenset) and all(map(is_whole, value))
+
 
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
 THREADS_MAX = 512
-"""Of one process. More are a slip, for no machine has as many cores, and each takes memory of its own."""
-
+"""For one process. More is a mistake: no machine has as many cores, and each thread takes memory."""
 _COUNTS: dict[str, float] = {
     "block_size": inf,
     "max_batch_size": inf,
@@ -26,7 +46,7 @@ _COUNTS: dict[str, float] = {
     "num_threads": THREADS_MAX,
     "tensor_parallel_size": RANKS_MAX,
 }
-"""What counts something, and the most it may be."""
+"""The settings that count something, and the most they may be."""
 _OPTIONAL = ("max_model_len", "num_blocks", "num_threads")
 _KNOWN = {
     "cache_type": ("paged", "radix"),
@@ -40,7 +60,7 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """What `schedule()` has to respect."""
+    """The part of the settings that `schedule()` reads."""
 
     max_batch_size: int
     max_tokens_per_batch: int
@@ -51,19 +71,18 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Everything about one engine.
+    """All settings of one engine. Raises ConfigError, which names the setting.
 
-    `max_tokens_per_batch` bounds what a step computes; one that is full of running requests still has room for a token
-    of a prompt, whatever it says. `max_model_len` is the longest context; None, or more than the model's own, is the
-    model's own.
+    `max_tokens_per_batch` bounds the tokens of a step. A step that is full of running requests still has room for one
+    token of a prompt. `max_model_len` is the longest context; None, or more than the model's own, is the model's own.
 
-    `admission` says what is done for requests whose length is not known beforehand: `reserve` admits a request when the
-    KV cache holds all it may need, `preempt` admits more and, when the cache is full, starts the latest anew. `dtype`
-    "auto" is the checkpoint's, or float32 on a CPU that has no instructions for it. `attention` "auto" is that of
-    compiled kernels on a CPU, which give a request the same bits whatever else runs, and torch's elsewhere.
+    `admission`: `reserve` admits a request when the KV cache holds all that it may need. `preempt` admits more; when
+    the cache is full, the latest requests start again. `dtype` "auto" is the checkpoint's, or float32 on a CPU without
+    instructions for it. `attention` "auto" is compiled kernels on a CPU, which give a request the same bits whatever
+    else runs, and torch elsewhere.
 
     `tensor_parallel_size` processes share the work of each step. They gather through shared `memory` on a CPU that can,
-    otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each of them.
+    otherwise over `torch` (torch.distributed: gloo on a CPU, NCCL on GPUs). `num_threads` is for each process.
     """
 
     model_path: str
@@ -104,11 +123,11 @@ class EngineConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """The most that one step computes."""
+        """The most tokens that one step computes."""
         return max(self.max_tokens_per_batch, self.max_batch_size + 1)
 
     def scheduling(self) -> SchedulerConfig:
-        """What of this concerns `schedule()`."""
+        """The settings that `schedule()` reads."""
         return SchedulerConfig(
             max_batch_size=self.max_batch_size,
             max_tokens_per_batch=self.tokens_per_step,

@@ -1,6 +1,6 @@
-"""Replies that must follow a schema or be one of a list, with the grammars of `llguidance`.
+"""Replies that must follow a schema or be one of a list, by the grammars of `llguidance`.
 
-The library is loaded when the first such request comes. It reads the tokenizer's definition itself.
+The library is loaded with the first such request. It reads the tokenizer's definition itself.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 GRAMMARS_MAX = 128
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
-"""Between the parts of a JSON text: nothing, a space, or a line break or two and an indent, as llama.cpp has it.
+"""Between the parts of a JSON text: nothing, a space, or one or two line breaks and an indent, as in llama.cpp.
 
-Without a bound a model that has lost its way says whitespace until it may say no more. A schema that names a pattern
-of its own, in `x-guidance`, is followed.
+Without a bound, a confused model writes whitespace until its tokens are used up. A pattern that a schema names in its
+`x-guidance` has precedence.
 """
 _BOUNDED_FROM = (1, 8)
-"""The release of llguidance from which on a pattern is not matched again and again; before it there are no blanks."""
+"""From this release on llguidance does not repeat the pattern; with older ones a JSON text has no blanks."""
 
 _Wanted = tuple[str | None, tuple[str, ...]]
 """A schema, or choices."""
@@ -38,10 +38,10 @@ _BITS = torch.arange(8, dtype=torch.uint8)
 
 
 class Constraint:
-    """What one completion may still say.
+    """The tokens that one completion may still add.
 
-    Every method raises ConstraintError when the grammar has broken down, as one does that grows beyond the library's
-    limits while it is followed: what the library answers then is that the text may end anywhere.
+    Every method raises ConstraintError when the grammar has broken down: it has grown beyond the library's limits while
+    it was followed. The library itself then only reports that the text may end anywhere.
     """
 
     def __init__(self, matcher: LLMatcher, grammar: Grammar) -> None:
@@ -54,11 +54,11 @@ class Constraint:
         self._require_sound()
         bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8)
         known = ((bits.unsqueeze(1) >> _BITS) & 1).flatten()[:vocab_size].bool()
-        # A model may have rows beyond its tokenizer's last token, and those are never said.
+        # A model may have rows beyond its tokenizer's last token; those are never allowed.
         return torch.nn.functional.pad(known, (0, vocab_size - known.numel()))
 
     def accept(self, token_id: int) -> None:
-        """Go on behind this token."""
+        """Add a token."""
         is_accepted = self._matcher.consume_token(token_id)
         self._require_sound()
         if not is_accepted:
@@ -66,7 +66,7 @@ class Constraint:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing may follow any more."""
+        """Whether no token may follow."""
         self._require_sound()
         return bool(self._matcher.is_stopped())
 
@@ -78,9 +78,9 @@ class Constraint:
 
 
 class Grammar:
-    """What the completions of one request may say, ready to be followed by any number of them.
+    """A compiled grammar for any number of completions.
 
-    They share what is compiled, so when it breaks down for one of them it `is_broken` for all.
+    They share what is compiled. So when it breaks down for one completion, it `is_broken` for all.
     """
 
     def __init__(self, matcher: LLMatcher) -> None:
@@ -88,12 +88,12 @@ class Grammar:
         self.is_broken = False
 
     def constraint(self) -> Constraint:
-        """A completion's own place in it, at the beginning. It costs microseconds, for what was compiled is shared."""
+        """A completion's own place at the beginning. It costs microseconds, because the compiled part is shared."""
         return Constraint(self._matcher.deep_copy(), self)
 
 
 class GrammarCompiler:
-    """Makes grammars for one tokenizer, and keeps the GRAMMARS_MAX last used. Any thread may ask for one."""
+    """Compiles grammars for one tokenizer, and keeps the GRAMMARS_MAX last used. Any thread may call it."""
 
     def __init__(self, tokenizer: Tokenizer | None, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
@@ -104,12 +104,12 @@ class GrammarCompiler:
     def compile(self, params: SamplingParams) -> Grammar | None:
         """The grammar these settings ask for; None if they ask for none. Raises ConstraintError.
 
-        One that has broken down is made anew.
+        A grammar that has broken down is compiled again.
         """
         if not params.is_constrained:
             return None
         wanted = params.json_schema, params.choices
-        # Two that want the same at once may both make it; neither waits for what another wants.
+        # Two threads that want the same may both compile it; neither waits for another's grammar.
         grammar = self._found(wanted) or self._compile(*wanted)
         with self._looking:
             self._compiled[wanted] = grammar
@@ -139,7 +139,7 @@ class GrammarCompiler:
 
     @cached_property
     def _known(self) -> LLTokenizer:
-        """The tokenizer as the library has it."""
+        """The tokenizer in the library's form."""
         if self._tokenizer is None:
             raise ConstraintError("choices and schemas are about text, and this model has no tokenizer.json")
         from llguidance import LLTokenizer
@@ -148,7 +148,7 @@ class GrammarCompiler:
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
-    """As one terminal, which is an automaton; as many rules they would all be open at once where they begin alike."""
+    """One terminal, which is an automaton; as rules, all choices that begin alike would be open at once."""
     return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(text) for text in choices)
 
 
@@ -157,12 +157,12 @@ def _schema_grammar(schema: str, matcher: type[LLMatcher]) -> str:
         json.loads(schema)
         return str(matcher.grammar_from_json_schema(schema, _blanks()))
     except ValueError as error:
-        raise ConstraintError(f"json_schema is no JSON schema: {error}") from error
+        raise ConstraintError(f"json_schema is not a JSON schema: {error}") from error
 
 
 @cache
 def knows_bounds() -> bool:
-    """Whether the library can bound blanks; otherwise a JSON text is written without any."""
+    """Whether the library can bound blanks; otherwise a JSON text has none."""
     release = tuple(int(part) for part in version("llguidance").split(".")[:2])
     return release >= _BOUNDED_FROM
 

@@ -1,20 +1,20 @@
-"""Everything the engine refuses, one class for each reason.
+"""The errors of nano, one class for each reason.
 
     NanoError
-    ├── ConfigError           a setting that cannot be: mend it and start again
-    ├── ModelError            what lies in the model's directory, or a state dict, is not what was expected
-    │   ├── ModelNotFoundError         no model there
-    │   ├── UnknownArchitectureError   a model of a kind that is not known here
-    │   ├── MissingTensorError         a weight that the model needs is not there
+    ├── ConfigError           a setting is wrong: correct it and start again
+    ├── ModelError            a model's files or a state dict are not what was expected
+    │   ├── ModelNotFoundError         no model at the path
+    │   ├── UnknownArchitectureError   a model of an unknown kind
+    │   ├── MissingTensorError         a weight that the model needs is missing
     │   ├── UnexpectedTensorError      a weight that the model has no place for
     │   └── WrongShapeError            a weight of another size
     ├── RequestError          this request cannot be served; all others are
-    │   ├── InvalidRequestError        empty, token ids out of range, settings that contradict each other
+    │   ├── InvalidRequestError        empty, token ids out of range, contradictory settings
     │   ├── PromptTooLongError         it does not fit the model's window or the KV cache
-    │   ├── ConstraintError       a schema or choice list that cannot be followed
+    │   ├── ConstraintError       a schema or choice list that nothing can follow
     │   ├── NonFiniteLogitsError       the model computed NaN or an infinity for it
     │   └── QueueFullError             too many requests are waiting: come again later
-    └── EngineStoppedError    the engine was shut down, or has died of the error it names
+    └── EngineStoppedError    the engine was shut down, or died of the error it names
         └── RankFailedError            one of its processes failed or died, and all were ended
 
 Each message says what happened, to what, and what to do.
@@ -24,11 +24,11 @@ from __future__ import annotations
 
 
 class NanoError(Exception):
-    """The root: whatever the engine raises on purpose."""
+    """The root of all errors that nano raises on purpose."""
 
 
 class ConfigError(NanoError):
-    """A setting that cannot be."""
+    """A setting is wrong."""
 
 
 class ModelError(NanoError):
@@ -36,23 +36,23 @@ class ModelError(NanoError):
 
 
 class ModelNotFoundError(ModelError):
-    """There is no model at the path."""
+    """The path holds no model."""
 
 
 class UnknownArchitectureError(ModelError):
-    """A model of a kind that is not known here."""
+    """The model is of an unknown kind."""
 
 
 class MissingTensorError(ModelError):
-    """A weight that the model needs is not there."""
+    """A weight that the model needs is missing."""
 
 
 class UnexpectedTensorError(ModelError):
-    """A weight that the model has no place for."""
+    """The model has no place for a weight."""
 
 
 class WrongShapeError(ModelError):
-    """A weight of another size than the model's."""
+    """A weight has another size than the model's."""
 
 
 class RequestError(NanoError):
@@ -80,8 +80,8 @@ class QueueFullError(RequestError):
 
 
 class EngineStoppedError(NanoError):
-    """The engine serves nobody any more."""
+    """The engine serves no more requests."""
 
 
 class RankFailedError(EngineStoppedError):
-    """One of the processes of an engine has failed or died, and all were ended. Its notes have that one's traceback."""
+    """One process of an engine failed or died, and all were ended. The notes hold its traceback."""

@@ -1,100 +1,44 @@
-"""A model and its KV memory on one device: what a batch is computed with.
+"""A model and its KV memory on one device, and the weights that come next.
 
-It knows nothing of sequences and decides nothing. The weights are replaced as a whole, between two batches.
+A runner computes batches. It knows no sequences and decides nothing. Weights are replaced as a whole, between two
+batches: `WeightSync` checks them when they are handed over, builds the new model beside the steps, and installs it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
-from mac_runner.nano.architecture import ModelConfig
-from mac_runner.nano.attention import KVStore, bytes_per_token, make_kv_store
+from mac_runner.nano.architecture import ModelConfig, check_state_dict
+from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token, make_kv_store
+from mac_runner.nano.cache import blocks_for
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.errors import ConfigError, EngineStoppedError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.kv_cache import blocks_for
-from mac_runner.nano.linear import can_pack
-from mac_runner.nano.model import Model, build_model, model_forward
-from mac_runner.nano.parallel.group import ALONE, Group
-from mac_runner.nano.parallel.shard import WHOLE, Shard
-from mac_runner.nano.weights import StateDict
+from mac_runner.nano.model import Model, build_model, can_pack, model_forward
+from mac_runner.nano.parallel.group import ALONE, WHOLE, Group, Shard
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ADDRESSES = 1 << 47
-"""The bytes that a process can tell apart; libraries count in numbers that more would overflow."""
+"""The bytes that a process can address; libraries count in numbers that more would overflow."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Prepared:
-    """A model that is ready to be put in; `ticket` is what other ranks know their parts by."""
+    """A model that is ready to be installed; other ranks keep their parts of it under `ticket`."""
 
     model: Model
     ticket: int = 0
 
 
-class Runner(Protocol):
-    """What an engine asks of whatever computes its batches: one process, or several."""
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest context, in tokens."""
-        ...
-
-    @property
-    def num_blocks(self) -> int:
-        """The blocks of its KV memory."""
-        ...
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether there is a model in memory."""
-        ...
-
-    @property
-    def has_store(self) -> bool:
-        """Whether there is KV memory."""
-        ...
-
-    def build(self, state_dict: StateDict) -> Prepared:
-        """A model of other weights, ready to be put in; may run while batches are computed."""
-        ...
-
-    def replace(self, prepared: Prepared) -> None:
-        """Compute with this model from now on."""
-        ...
-
-    def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """The logits of the rows that were asked for, in float32."""
-        ...
-
-    def drop_store(self) -> None:
-        """Give the KV memory back."""
-        ...
-
-    def drop_weights(self) -> None:
-        """Give the weights' memory back."""
-        ...
-
-    def restore_store(self) -> None:
-        """Take KV memory again, empty."""
-        ...
-
-    def check(self) -> None:
-        """Raises EngineStoppedError when it has died of something."""
-        ...
-
-    def close(self) -> None:
-        """Give everything back; may be called twice."""
-        ...
-
-
 class ModelRunner:
-    """Computes batches, or its part of them, on one device. It is given weights, then KV memory."""
+    """Computes batches, or its shard of them, on one device. It is given weights first, then KV memory."""
 
     def __init__(self, config: EngineConfig, model_config: ModelConfig, shard: Shard = WHOLE) -> None:
+        self.shard = shard
         self.group: Group = ALONE
         self.device = _device(config, shard)
         self.dtype = _dtype(config, model_config, self.device)
@@ -103,14 +47,13 @@ class ModelRunner:
         self._config = config
         self._model_config = model_config
         self._is_compiled = self.device.type == "cpu" and config.attention != "torch"
-        self._shard = shard
         self._model: Model | None = None
         self._store: KVStore | None = None
 
     def build(self, state_dict: StateDict) -> Prepared:
-        """A model of other weights, ready to be put in; may run while batches are computed."""
+        """A model of other weights, ready to be installed; may run while batches are computed."""
         return Prepared(
-            build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len, self._shard)
+            build_model(state_dict, self._model_config, self.dtype, self.device, self.max_model_len, self.shard)
         )
 
     def replace(self, prepared: Prepared) -> None:
@@ -118,7 +61,7 @@ class ModelRunner:
         self._model = prepared.model
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """The logits of the rows that were asked for, in float32."""
+        """The logits [logit rows, vocabulary] of a batch, in float32."""
         if self._model is None or self._store is None:
             raise EngineStoppedError("the engine is asleep: wake it up first")
         with torch.inference_mode():
@@ -126,12 +69,12 @@ class ModelRunner:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there is a model in memory."""
+        """Whether a model is in memory."""
         return self._model is not None
 
     @property
     def has_store(self) -> bool:
-        """Whether there is KV memory."""
+        """Whether KV memory is there."""
         return self._store is not None
 
     def drop_store(self) -> None:
@@ -148,7 +91,7 @@ class ModelRunner:
             self.open_store(self.num_blocks)
 
     def open_store(self, num_blocks: int) -> None:
-        """Take KV memory of so many blocks, empty. Raises ConfigError where there is not as much."""
+        """Take KV memory of so many blocks, empty. Raises ConfigError where the machine does not have it."""
         self.num_blocks = num_blocks
         num_bytes = num_blocks * self._block_bytes()
         try:
@@ -163,7 +106,7 @@ class ModelRunner:
         if num_bytes >= _ADDRESSES:
             raise MemoryError("no process has as many addresses")
         return make_kv_store(
-            self._shard.local(self._model_config),
+            self.shard.local(self._model_config),
             num_blocks,
             self._config.block_size,
             self.dtype,
@@ -172,20 +115,20 @@ class ModelRunner:
         )
 
     def _block_bytes(self) -> int:
-        """What a block takes here."""
-        return bytes_per_token(self._shard.local(self._model_config), self.dtype) * self._config.block_size
+        """The size of one block on this rank."""
+        return bytes_per_token(self.shard.local(self._model_config), self.dtype) * self._config.block_size
 
     def count_blocks(self) -> int:
-        """How many blocks were asked for, or there is memory for beside the weights. Raises ConfigError for none."""
+        """The blocks that are asked for, or that fit in memory beside the weights. Raises ConfigError for none."""
         if self._config.num_blocks is not None:
             return self._config.num_blocks
         # On a CPU the ranks share one memory.
-        budget = self._config.kv_cache_bytes // self._shard.size
+        budget = self._config.kv_cache_bytes // self.shard.size
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             budget = int(free - total * (1.0 - self._config.gpu_memory_utilization))
         per_block = self._block_bytes()
-        # More than the most requests at once can fill would never be touched.
+        # The most requests at once cannot fill more than this.
         most = self._config.max_batch_size * blocks_for(self.max_model_len, self._config.block_size)
         count = min(budget // per_block, most)
         if count < 1:
@@ -193,12 +136,70 @@ class ModelRunner:
         return count
 
     def check(self) -> None:
-        """It has not died, or nobody could ask."""
+        """Raise EngineStoppedError if it has died; one that runs in this process has not."""
 
     def close(self) -> None:
         """Give everything back; may be called twice."""
-        self.drop_store()
-        self.drop_weights()
+        self._store = self._model = None
+
+
+class WeightSync:
+    """The weights that a runner computes with, and those that come next.
+
+    `on_install` is called with each new version.
+    """
+
+    def __init__(self, runner: ModelRunner, model_config: ModelConfig, on_install: Callable[[int], None]) -> None:
+        self.version = 0
+        self._on_install = on_install
+        self._runner = runner
+        self._model_config = model_config
+        self._coming: Future[Prepared] | None = None
+        self._coming_version: int | None = None
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")  # Its thread starts when needed.
+
+    def update(self, state_dict: StateDict, version: int | None) -> None:
+        """Install these weights now."""
+        self.poll(wait=True)
+        self._require_newer(version)
+        self.install(self.prepare(state_dict), version)
+
+    def begin(self, state_dict: StateDict, version: int | None) -> None:
+        """Build a model of these weights; the first `poll` after that installs it. Until then they must not change."""
+        self.poll(wait=True)
+        self._require_newer(version)
+        check_state_dict(state_dict, self._model_config)
+        self._coming = self._builder.submit(self._runner.build, state_dict)
+        self._coming_version = version
+
+    def poll(self, *, wait: bool = False) -> bool:
+        """Install what has become ready; whether anything was."""
+        if self._coming is None or not (wait or self._coming.done()):
+            return False
+        coming, self._coming = self._coming, None
+        self.install(coming.result(), self._coming_version)
+        return True
+
+    def close(self) -> None:
+        """Wait for the thread, and forget what it made."""
+        self._coming = None
+        self._builder.shutdown()
+
+    def prepare(self, state_dict: StateDict) -> Prepared:
+        """A model of these weights, checked; another thread may call it beside the steps."""
+        check_state_dict(state_dict, self._model_config)
+        return self._runner.build(state_dict)
+
+    def install(self, prepared: Prepared, version: int | None) -> None:
+        """Compute with a prepared model from now on. Raises ConfigError for a version that is not newer."""
+        self._require_newer(version)
+        self._runner.replace(prepared)
+        self.version = self.version + 1 if version is None else version
+        self._on_install(self.version)
+
+    def _require_newer(self, version: int | None) -> None:
+        if version is not None and version <= self.version:
+            raise ConfigError(f"weights of version {version}: the engine has {self.version}, and versions only grow")
 
 
 def _device(config: EngineConfig, shard: Shard) -> torch.device:

@@ -1,8 +1,7 @@
 """From logits to tokens.
 
-A request draws one uniform number a token and takes the first token whose cumulative probability exceeds it. So a
-token depends on the request's own numbers and logits and on nothing beside it, and a draw costs no noise for the
-whole vocabulary.
+A request draws one uniform number for each token, and takes the first token whose cumulative probability exceeds it. So
+a token depends only on the request's own numbers and logits. A draw needs no noise for the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mac_runner.nano.outputs import TokenLogprob
-from mac_runner.nano.row_kernels import argmax_and_logsumexp
+from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp
 from mac_runner.nano.sampling_params import SamplingParams
+from mac_runner.nano.sequence import TokenLogprob
 
 _LIKELY = 1024
-"""So many of the likeliest tokens nearly always hold what `top_p` keeps; all are sorted only if they do not."""
+"""This many of the likeliest tokens nearly always hold what `top_p` keeps; otherwise all are sorted."""
 _LIMITS = torch.finfo(torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How the token of one row of logits is chosen. `uniform` is in [0, 1)."""
+    """How the token of one row of logits is chosen. `uniform` is in [0, 1), `generated` counts the reply's tokens."""
 
     params: SamplingParams
     uniform: float = 0.0
     prompt: Sequence[int] = ()
-    said: Mapping[int, int] = field(default_factory=dict)
+    generated: Mapping[int, int] = field(default_factory=dict)
     allowed: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A chosen token. Where the logits, as they are or adjusted, were no numbers `logprob` is none either."""
+    """A chosen token. Where logits, original or adjusted, are not finite, `logprob` is not finite either."""
 
     token_id: int
     logprob: float
@@ -47,9 +46,8 @@ def sample_with_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A token for each row of `logits` [rows, vocabulary], and its log-probability at temperature 1.
 
-    A row whose temperature is 0 takes its likeliest token; of one whose logits hold NaN or an infinity above them the
-    log-probability is not finite either. Without `uniforms`, numbers in [0, 1), torch's own
-    generator draws them.
+    A row with temperature 0 takes its likeliest token. Where logits hold NaN or plus infinity, the log-probability is
+    not finite either. `uniforms` [rows] are in [0, 1); without them torch's own generator draws them.
     """
     logits = logits.float()
     if uniforms is None:
@@ -62,17 +60,17 @@ def sample_with_logprobs(
 
 
 def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
-    """The next token of each row. Log-probabilities are those of `logits` as they are."""
+    """The next token of each row of `logits` [rows, vocabulary]. Log-probabilities are of the logits as they are."""
     adjusted = _adjust(logits, rows)
     temperatures = torch.tensor([row.params.temperature for row in rows], device=logits.device)
     uniforms = torch.tensor([row.uniform for row in rows], dtype=torch.float64, device=logits.device)
     tokens, normalizers = argmax_and_logsumexp(logits)
     if adjusted is not logits:
         tokens = adjusted.argmax(-1)
-        # The largest is NaN if any is, and minus infinity if nothing may be said.
+        # The largest is NaN if any is, and minus infinity if no token is allowed.
         is_sound = adjusted.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).isfinite()
         normalizers = normalizers.masked_fill(~is_sound, math.nan)
-    # Rows that cut nothing off are drawn together, those that do one by one.
+    # Rows without filters are drawn together, the others one by one.
     plain = [i for i, row in enumerate(rows) if not row.params.is_greedy and not row.params.has_filters]
     if plain:
         tokens[plain] = _draw(_scaled(adjusted[plain], temperatures[plain]), uniforms[plain])
@@ -87,9 +85,9 @@ def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice]:
 
 
 def _scaled(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-    """Logits [..., vocabulary] over temperatures [...] above 0, the largest of each row being 0.
+    """Logits [..., vocabulary] over temperatures [...] above 0; the largest of each row is 0.
 
-    So the likeliest stays a number however small the temperature is, and the others lose to it, if only to infinity.
+    So the likeliest stays finite however small the temperature is; the others may become minus infinity.
     """
     usable = temperatures.float().clamp(min=_LIMITS.tiny, max=_LIMITS.max)
     return (logits - logits.amax(-1, keepdim=True)) / usable.unsqueeze(-1)
@@ -98,19 +96,19 @@ def _scaled(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Each row's first token whose cumulative probability exceeds the row's number.
 
-    The sum is kept in float64, where a large vocabulary does not wear off the unlikely tokens, and where a number below
-    1 times the sum is below the sum, so that the token found is a possible one.
+    The sum is in float64. There a large vocabulary does not lose unlikely tokens, and a number below 1 times the sum is
+    below the sum, so the token found is a possible one.
     """
     cumulative = torch.softmax(logits, -1).cumsum(-1, dtype=torch.float64)
     below = uniforms.to(cumulative) * cumulative[..., -1]
-    # Of logits that are no numbers nothing can be drawn; any token does, for the request is about to fail.
+    # From logits that are not finite nothing can be drawn; any token will do, because the request will fail.
     return torch.searchsorted(cumulative, below.unsqueeze(-1), right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def _draw_filtered(scaled: torch.Tensor, row: Row) -> torch.Tensor:
-    """Draw from what `min_p`, `top_k` and `top_p` leave over, which is the likeliest token at least."""
+    """Draw from the tokens that `min_p`, `top_k` and `top_p` keep; the likeliest is always kept."""
     params = row.params
-    # Where nothing was cut off before, the mass of which `top_p` is a share is that of all tokens.
+    # `top_p` is a share of the mass of all tokens, unless `top_k` or `min_p` has cut some off.
     mass = scaled.logsumexp(-1) if params.top_k == 0 and params.min_p == 0.0 else None
     values, ids = scaled.topk(min(params.top_k or _LIKELY, len(scaled)))
     if params.top_k == 0 and not _holds_all(values, mass, params):
@@ -125,14 +123,14 @@ def _draw_filtered(scaled: torch.Tensor, row: Row) -> torch.Tensor:
 
 
 def _holds_all(values: torch.Tensor, mass: torch.Tensor | None, params: SamplingParams) -> bool:
-    """Whether no token behind these, the likeliest, could be kept."""
+    """Whether no other token than these, the likeliest, could be kept."""
     if params.min_p > 0.0:
         return bool(values[-1] < values[0] + math.log(params.min_p))
     return bool((values - mass).double().exp().sum() >= params.top_p)
 
 
 def _adjust(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
-    """The logits after penalties and constraints; those given are left as they are."""
+    """A copy of the logits with penalties and constraints; the logits themselves if there are none."""
     changed = [i for i, row in enumerate(rows) if row.params.has_penalties or row.allowed is not None]
     if not changed:
         return logits
@@ -147,16 +145,16 @@ def _adjust(logits: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
 
 
 def _penalize(logits: torch.Tensor, row: Row) -> None:
-    """Make tokens less likely, in place: by a factor if they occurred at all, by a sum if the completion said them."""
+    """Make tokens less likely, in place: by a factor if they occurred, by a sum if the completion has them."""
     params = row.params
-    if params.repetition_penalty != 1.0 and (seen := sorted({*row.prompt, *row.said})):
+    if params.repetition_penalty != 1.0 and (seen := sorted({*row.prompt, *row.generated})):
         ids = torch.tensor(seen, device=logits.device)
         found = logits[ids]
         factor = params.repetition_penalty
         logits[ids] = torch.where(found > 0, found / factor, found * factor)
-    if row.said:
-        ids = torch.tensor(list(row.said), device=logits.device)
-        counts = torch.tensor(list(row.said.values()), dtype=logits.dtype, device=logits.device)
+    if row.generated:
+        ids = torch.tensor(list(row.generated), device=logits.device)
+        counts = torch.tensor(list(row.generated.values()), dtype=logits.dtype, device=logits.device)
         logits[ids] -= params.presence_penalty + params.frequency_penalty * counts
 
 

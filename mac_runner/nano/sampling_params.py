@@ -1,4 +1,8 @@
-"""What is asked of one request: how tokens are chosen, and when to stop. Frozen, and checked as it is built."""
+"""The settings of one request: how tokens are chosen, and when to stop. Frozen, and checked as they are built.
+
+`recommended_sampling` reads the settings that a model's makers recommend, from its `generation_config.json`. Servers
+begin from these where a request leaves a setting open. `InferenceEngine` itself does not look at them.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any
 
-from mac_runner.nano.checks import are_texts, are_token_ids, is_number, is_whole
-from mac_runner.nano.errors import InvalidRequestError
+from mac_runner.nano.checkpoint import read_settings
+from mac_runner.nano.config import are_texts, are_token_ids, is_number, is_whole
+from mac_runner.nano.errors import InvalidRequestError, ModelError
 
 LOGPROBS_MAX = 100
 STOPS_MAX = 64
 CHOICES_MAX = 10_000
 FACTOR_MAX = 100
-"""And one over it: the bounds of `repetition_penalty`. Beyond them logits leave what float32 tells apart."""
+"""`repetition_penalty` lies between 1 / FACTOR_MAX and this. Beyond it logits exceed the precision of float32."""
 PENALTY_MAX = 100
 _TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
     "stop": ((list,), tuple),
     "choices": ((list,), tuple),
     "stop_token_ids": ((list, tuple, set), frozenset),
 }
-"""What is taken for another kind, and what that is."""
+"""The kinds that are converted, and the kind that a field holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +37,12 @@ class SamplingParams:
     """How one request's tokens are chosen.
 
     Applied in this order: penalties, the constraint, temperature, `min_p`, `top_k`, `top_p`. A temperature of 0 takes
-    the likeliest token. `seed` makes the request's choices its own, whatever else runs; without it they follow from
-    the engine's seed and the order of requests. `top_logprobs` asks for that many likeliest tokens beside the one
-    chosen. `choices` and `json_schema` constrain what may be said; at most one of them.
+    the likeliest token. With a `seed` the choices do not depend on other requests; without it they follow from the
+    engine's seed and the order of requests. `top_logprobs` is how many of the likeliest tokens to return beside the
+    chosen one. `choices` and `json_schema` constrain the reply; at most one of them.
 
-    Lists are taken for tuples and sets, and a schema as a dict; the fields hold tuples, a frozenset, and the schema's
-    text. Raises InvalidRequestError, which names the setting.
+    Lists are accepted for tuples and sets, and a dict for a schema; the fields hold tuples, a frozenset, and the
+    schema's text. Raises InvalidRequestError, which names the setting.
     """
 
     temperature: float = 1.0
@@ -85,10 +91,10 @@ class SamplingParams:
         self._require(not (self.choices and self.json_schema), "json_schema", "cannot be had together with choices")
 
     def _normalize(self) -> None:
-        """Lists become what the fields hold, and a schema its text; what is of no such kind is left to be refused."""
+        """Convert lists and a schema to what the fields hold; leave other kinds to be refused."""
         for name, (kinds, held_as) in _TAKEN.items():
             if isinstance(given := getattr(self, name), kinds):
-                with suppress(TypeError):  # Of what cannot be in a set.
+                with suppress(TypeError):  # An item that no set can hold.
                     object.__setattr__(self, name, held_as(given))
         schema: Any = self.json_schema
         if isinstance(schema, Mapping):
@@ -100,17 +106,17 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
+        """Whether the likeliest token is always chosen."""
         return self.temperature == 0.0
 
     @property
     def has_penalties(self) -> bool:
-        """Whether what was said before changes what may be said next."""
+        """Whether earlier tokens change the logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @property
     def has_filters(self) -> bool:
-        """Whether unlikely tokens are cut off before one is drawn."""
+        """Whether unlikely tokens are cut off before a draw."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     @property
@@ -124,3 +130,24 @@ def _dumped(schema: Mapping[str, object]) -> str:
         return json.dumps(schema)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error
+
+
+GENERATION_FILE = "generation_config.json"
+
+
+def recommended_sampling(directory: Path, base: SamplingParams | None = None) -> SamplingParams:
+    """`base` with what the model in `directory` recommends. Raises ModelError for settings that are wrong."""
+    base, recommended = base or SamplingParams(), read_settings(directory / GENERATION_FILE)
+    top_k = recommended.get("top_k", base.top_k)
+    if not isinstance(top_k, int) or isinstance(top_k, bool):
+        raise ModelError(f"{recommended.path}: top_k is {top_k!r}, and should be a whole number")
+    try:
+        return SamplingParams(
+            temperature=recommended.number("temperature", base.temperature),
+            top_p=recommended.number("top_p", base.top_p),
+            min_p=recommended.number("min_p", base.min_p),
+            repetition_penalty=recommended.number("repetition_penalty", base.repetition_penalty),
+            top_k=max(top_k, 0),
+        )
+    except InvalidRequestError as error:
+        raise ModelError(f"{recommended.path} recommends a wrong setting: {error}") from error

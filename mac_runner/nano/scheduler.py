@@ -1,8 +1,8 @@
-"""What the next step computes: a pure function of who waits, who runs and what the cache has.
+"""What the next step computes: a pure function of the waiting and running sequences and the cache.
 
-There is one rule. Of each sequence `num_computed_tokens` chases `num_tokens`, under one budget of tokens for the
-step; those that run come first, and of those the ones that lack a single token. Prompts in pieces, prefixes found in
-the cache and sequences that start anew all follow from it.
+There is one rule. Each step computes the tokens that have no KV yet, running sequences first, up to a token budget. Of
+the running ones, those that lack a single token come first. Long prompts in pieces, prefixes found in the cache and
+preempted sequences all follow from this rule.
 """
 
 from __future__ import annotations
@@ -10,18 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from mac_runner.nano.cache import KVCache, blocks_for
 from mac_runner.nano.config import SchedulerConfig
-from mac_runner.nano.kv_cache import CacheView, blocks_for
-from mac_runner.nano.outputs import SchedulerOutput, Work
+
+
+class Work(NamedTuple):
+    """The number of tokens of a sequence that a step computes."""
+
+    seq_id: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOutput:
+    """The decision for one step."""
+
+    work: tuple[Work, ...] = ()
+    admitted_seqs: tuple[int, ...] = ()
+    preempted_seqs: tuple[int, ...] = ()
+    prefill_seqs: tuple[int, ...] = ()
+    decode_seqs: tuple[int, ...] = ()
+
 
 PASSED_OVER_MAX = 16
-"""How many that wait for what others compute are looked at in a step; it bounds the step's cost."""
+"""Sequences that wait for another's KV and are looked at in a step; it bounds the step's cost."""
 
 
 class Schedulable(Protocol):
-    """What is asked of a sequence; nothing of it is changed."""
+    """What `schedule` reads of a sequence."""
 
     @property
     def seq_id(self) -> int:
@@ -35,26 +53,26 @@ class Schedulable(Protocol):
 
     @property
     def num_tokens_max(self) -> int:
-        """How long it may become."""
+        """The longest it may become."""
         ...
 
     @property
     def num_computed_tokens(self) -> int:
-        """Those whose KV is in the cache."""
+        """The number of tokens whose KV is in the cache."""
         ...
 
 
 def schedule(
-    waiting: Iterable[Schedulable], running: Ordered[Schedulable], cache: CacheView, config: SchedulerConfig
+    waiting: Iterable[Schedulable], running: Ordered[Schedulable], cache: KVCache, config: SchedulerConfig
 ) -> SchedulerOutput:
     """Decide what to run in this step.
 
-    Both are in the order of precedence; nothing is changed. Who is admitted acquires a table with room for all it may
-    become (`reserve`) or for what it is now (`preempt`). Who is preempted lets go of its table, to wait in front of
-    all others.
+    Both are in order of precedence; nothing is changed. The caller gives each admitted sequence a table with room for
+    all it may become (`reserve`) or for what it is now (`preempt`). It takes the tables of preempted sequences back,
+    and puts them before all others that wait.
     """
     step = _Step(cache=cache, config=config, budget=config.max_tokens_per_batch, available=cache.num_available)
-    # A copy that victims are taken from, from its end.
+    # A copy; victims are taken from its end.
     remaining = list(running)
     for index, sequence in enumerate(running):
         if index < len(remaining) and len(sequence.tokens) - sequence.num_computed_tokens == 1:
@@ -62,14 +80,14 @@ def schedule(
     for sequence in remaining:
         if len(sequence.tokens) - sequence.num_computed_tokens > 1:
             step.prefill(sequence, sequence.num_computed_tokens)
-    # Whoever had to make room would be back at once and throw out the next.
+    # A preempted sequence would otherwise return at once and preempt the next.
     if not step.preempted:
         _admit(step, waiting, remaining)
     return step.output()
 
 
 def _admit(step: _Step, waiting: Iterable[Schedulable], running: Ordered[Schedulable]) -> None:
-    """Let in, in order, those for whom there are a seat, tokens and blocks."""
+    """Admit sequences in order while there are seats, tokens and blocks."""
     seats = step.config.max_batch_size - len(running)
     busy = [sequence for sequence in running if len(sequence.tokens) - sequence.num_computed_tokens > 1]
     passed_over = 0
@@ -93,7 +111,7 @@ def _admit(step: _Step, waiting: Iterable[Schedulable], running: Ordered[Schedul
 
 
 def _is_underway(sequence: Schedulable, num_found: int, busy: Ordered[Schedulable], block_size: int) -> bool:
-    """Whether somebody is just computing the block that this one would begin with: then it waits, and finds it."""
+    """Whether another sequence is computing this one's next block: then it waits, and finds the block."""
     end = num_found + block_size
     if end >= len(sequence.tokens):
         return False
@@ -103,9 +121,9 @@ def _is_underway(sequence: Schedulable, num_found: int, busy: Ordered[Schedulabl
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """A decision in the making."""
+    """The decision while it is made."""
 
-    cache: CacheView
+    cache: KVCache
     config: SchedulerConfig
     budget: int
     available: int
@@ -115,11 +133,11 @@ class _Step:
     preempted: list[int] = field(default_factory=list)
 
     def has_budget(self) -> bool:
-        """Whether a piece of a prompt could be computed still."""
+        """Whether a piece of a prompt could still be computed."""
         return self.budget > 0
 
     def decode(self, sequence: Schedulable, remaining: list[Schedulable]) -> None:
-        """Compute one token, at the cost of the latest sequences if there is no block for it."""
+        """Compute one token; if there is no block for it, preempt the latest sequences."""
         if self.budget == 0:
             return
         num_blocks = blocks_for(len(sequence.tokens), self.config.block_size)

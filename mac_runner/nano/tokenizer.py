@@ -15,42 +15,43 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
+from mac_runner.nano.checkpoint import read_json
 from mac_runner.nano.errors import InvalidRequestError, ModelError
 
 Variables = Mapping[str, object]
 NO_VARIABLES: Variables = MappingProxyType({})
 REPLACEMENT = "\ufffd"
 _NORMALIZED_CHARS_MAX = 4
-"""Of how many characters a normaliser makes one: NFC composes a Greek letter of itself and three marks."""
+"""The most characters that a normaliser joins: NFC composes a Greek letter and three marks."""
 _CHARACTER_TOKENS_MAX = 8
-"""What does not make a character after so many tokens never will; a character has at most four bytes."""
+"""Tokens that are not a character after this many never will be; a character has at most four bytes."""
 
 
 class Tokenizer:
     """A model's tokenizer."""
 
     reserved_variables: ClassVar = frozenset({"messages", "self"})
-    """Names that mean something of their own in every chat template, so that no variable can have them."""
+    """Names that every chat template defines itself, so no variable can have them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.definition = _read_text(directory / "tokenizer.json")
         try:
             self._fast = FastTokenizer.from_str(self.definition)
-        except Exception as error:  # The library raises nothing more particular.
-            raise ModelError(f"{directory / 'tokenizer.json'} is no tokenizer that can be read: {error}") from error
+        except Exception as error:  # The library raises nothing more specific.
+            raise ModelError(f"{directory / 'tokenizer.json'} is not a readable tokenizer: {error}") from error
         self._settings = read_json(directory / "tokenizer_config.json")
         self.chat_template = _read_template(directory, self._settings)
-        """How to write messages, as Jinja; a base model often has none."""
-        self._template: Template | None = None  # Compiled when it is first used: a broken one hurts nobody else.
+        """The Jinja template of messages; a base model often has none."""
+        self._template: Template | None = None  # Compiled at first use: a broken one affects only its users.
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are, added ones included."""
+        """The number of tokens, added ones included."""
         return int(self._fast.get_vocab_size(with_added_tokens=True))
 
     def chars_max(self, num_tokens: int) -> int | None:
-        """No longer text has so few tokens; None where one token may stand for a text of any length."""
+        """The longest text of so many tokens, in characters; None where one token may encode a text of any length."""
         return None if self._longest_chars is None else num_tokens * self._longest_chars * _NORMALIZED_CHARS_MAX
 
     @cached_property
@@ -60,26 +61,26 @@ class Tokenizer:
         return max(map(len, self._fast.get_vocab())) if is_whole else None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The tokens of a text. Raises InvalidRequestError where it has no UTF-8: it holds half of a surrogate pair."""
+        """The tokens of a text. Raises InvalidRequestError for half of a surrogate pair, which UTF-8 cannot encode."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidRequestError(f"a text that is no Unicode has no tokens: {error}") from error
+            raise InvalidRequestError(f"a text that is not Unicode has no tokens: {error}") from error
         return list(self._fast.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of some tokens. A character that is not complete comes out as U+FFFD."""
+        """The text of some tokens. An incomplete character becomes U+FFFD."""
         return str(self._fast.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def token_id(self, token: str) -> int | None:
-        """The number of a token given as its text."""
+        """The id of a token with this text; None if the tokenizer has none."""
         found = self._fast.token_to_id(token)
         return None if found is None else int(found)
 
     def chat_text(self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /) -> str:
-        """A conversation as the model was trained to see it, ready for its answer. Raises InvalidRequestError.
+        """A conversation in the model's format, ready for its answer. Raises InvalidRequestError.
 
-        `variables` are what else the template is given, under any names but the reserved ones.
+        `variables` are further values for the template, under any names but the reserved ones.
         """
         if self.chat_template is None:
             raise InvalidRequestError(f"{self.directory} has no chat template: send a prompt instead of messages")
@@ -103,7 +104,7 @@ class Tokenizer:
     def encode_chat(
         self, messages: Sequence[Mapping[str, object]], variables: Variables = NO_VARIABLES, /
     ) -> list[int]:
-        """The tokens of `chat_text`, which holds all special tokens itself."""
+        """The tokens of `chat_text`, which contains all special tokens itself."""
         return self.encode(self.chat_text(messages, variables), add_special_tokens=False)
 
 
@@ -111,8 +112,7 @@ class TextStream:
     """The text of a growing list of tokens, piece by piece.
 
     Some tokens end in the middle of a character, and some tokenizers write a token differently at the start of a
-    text. So a few tokens are decoded again with every new one, and a piece is kept back while it ends in half a
-    character.
+    text. So a few tokens are decoded again with every new one. A piece is held back while it ends in half a character.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -121,20 +121,20 @@ class TextStream:
         self._num_given = 0
 
     def push(self, token_id: int) -> str:
-        """The text this token completes; often none."""
+        """The text this token completes; often empty."""
         self._tokens.append(token_id)
         before = self._tokenizer.decode(self._tokens[: self._num_given])
         text = self._tokenizer.decode(self._tokens)
         is_half = text.endswith(REPLACEMENT) and len(self._tokens) - self._num_given < _CHARACTER_TOKENS_MAX
         if is_half or len(text) <= len(before):
             return ""
-        # What was given out stays as context for what follows; what stood before that is done with.
+        # The last piece stays as context for the next; everything before it can go.
         del self._tokens[: self._num_given]
         self._num_given = len(self._tokens)
         return text[len(before) :]
 
     def finish(self) -> str:
-        """The text of what was kept back."""
+        """The text that was held back."""
         before = self._tokenizer.decode(self._tokens[: self._num_given])
         text = self._tokenizer.decode(self._tokens)
         self._num_given = len(self._tokens)
@@ -142,7 +142,7 @@ class TextStream:
 
 
 def load_tokenizer(directory: Path) -> Tokenizer | None:
-    """The tokenizer of a model's directory, if there is one: an engine that is fed with token ids needs none."""
+    """The tokenizer of a model's directory, if it has one: an engine that gets token ids needs none."""
     return Tokenizer(directory) if (directory / "tokenizer.json").is_file() else None
 
 
@@ -150,20 +150,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except ValueError as error:
-        raise ModelError(f"{path} is no text in UTF-8: {error}") from error
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """The object in a JSON file; empty if there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} holds no JSON object")
-    return content
+        raise ModelError(f"{path} is not a text in UTF-8: {error}") from error
 
 
 def _read_template(directory: Path, settings: Mapping[str, object]) -> str | None:
@@ -171,14 +158,14 @@ def _read_template(directory: Path, settings: Mapping[str, object]) -> str | Non
         return _read_text(file)
     template = settings.get("chat_template")
     if isinstance(template, list):
-        # Several templates by name; the one for talking is called `default`.
+        # Several templates by name; the one for chat is called `default`.
         named = {entry["name"]: entry["template"] for entry in template if isinstance(entry, dict)}
         template = named.get("default")
     return template if isinstance(template, str) else None
 
 
 def _special_tokens(settings: Mapping[str, object]) -> dict[str, str]:
-    """`bos_token` and its like, which templates write out."""
+    """The texts of `bos_token` and others, which templates write out."""
     found = {}
     for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
         value = settings.get(name)
@@ -189,10 +176,10 @@ def _special_tokens(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _sandbox() -> ImmutableSandboxedEnvironment:
-    """Where templates run: they come with a model from anywhere, and must neither reach out nor change their input.
+    """The sandbox of templates: they come with a model from anywhere, so they must not reach out or change their input.
 
-    Nor are they told what day it is, which would make a prompt another one every day: pass `date_string` for that.
-    For the same reason nothing in them is random.
+    They do not see the date, which would change a prompt every day: pass `date_string` for that. For the same reason
+    nothing in them is random.
     """
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = _to_json

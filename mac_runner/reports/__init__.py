@@ -1,54 +1,49 @@
-"""What a run found out, read from its run directory and never from a running scheduler: the summary and its tables.
-
-Likewise what a grid of runs found out: one table over all of them."""
+"""What a run or a grid found out, read from its run directory: summary, tables, status, transcripts as text."""
 
 from __future__ import annotations
 
-from mac_runner.reports.exports import PARQUET_HINT, csv_bytes, has_parquet, parquet_bytes
-from mac_runner.reports.grid import GridRow, GridTable, grid_table
-from mac_runner.reports.grid_standing import grid_standing_json, tell_grid_standing
-from mac_runner.reports.grid_summary import summarise_grid
-from mac_runner.reports.grid_text import render_grid, write_grid
-from mac_runner.reports.intervals import Interval, wilson
-from mac_runner.reports.standing import standing_json, tell_standing
-from mac_runner.reports.summary import summarise
-from mac_runner.reports.tables import (
+from mac_runner.reports.exports import (
+    PARQUET_HINT,
     TextTable,
     cell_discrepancies,
+    csv_bytes,
     csv_table,
     expected_csv,
     expected_parquet,
+    has_parquet,
+    parquet_bytes,
     parquet_table,
 )
-from mac_runner.reports.telling import tell_transcript, tell_turns
-from mac_runner.reports.text import render_summary, write_summary
+from mac_runner.reports.grid import GridRow, GridTable, grid_table, summarise_grid
+from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.summary import summarise
+from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary
+from mac_runner.reports.transcript import transcript_text, turns_text
 
 __all__ = [
     "PARQUET_HINT",
     "GridRow",
     "GridTable",
-    "Interval",
     "TextTable",
     "cell_discrepancies",
     "csv_bytes",
     "csv_table",
     "expected_csv",
     "expected_parquet",
-    "grid_standing_json",
+    "grid_status_json",
+    "grid_status_text",
     "grid_table",
     "has_parquet",
     "parquet_bytes",
     "parquet_table",
     "render_grid",
     "render_summary",
-    "standing_json",
+    "status_json",
+    "status_text",
     "summarise",
     "summarise_grid",
-    "tell_grid_standing",
-    "tell_standing",
-    "tell_transcript",
-    "tell_turns",
-    "wilson",
+    "transcript_text",
+    "turns_text",
     "write_grid",
     "write_summary",
 ]

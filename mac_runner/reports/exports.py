@@ -1,23 +1,26 @@
-"""A table as bytes: CSV for every program, Parquet for those that keep types.
+"""The files of a grid's table: CSV for every program, Parquet for those that keep types; written and read back.
 
-In CSV a text that a spreadsheet would take for a formula is written with an apostrophe before it, as spreadsheets
-themselves do for text; everything else stands as it is. Parquet needs pyarrow, which is heavy and therefore optional.
+In CSV a text that a spreadsheet would take for a formula has an apostrophe before it, as spreadsheets write text.
+Parquet needs pyarrow, which is heavy and therefore optional.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import zip_longest
+from typing import NamedTuple
 
-from mac_runner.reports.grid import Cell, Column, GridTable
+from mac_runner.reports.grid import Cell, GridTable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
 
 
 def csv_bytes(table: GridTable) -> bytes:
-    """The table as CSV in UTF-8 as RFC 4180 has it, with a line of names; a text that holds a line end is quoted."""
+    """The table as CSV (RFC 4180) in UTF-8, with a line of names; a text with a line end is quoted."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(_safe(column.name) for column in table.columns)
@@ -41,7 +44,7 @@ def parquet_bytes(table: GridTable) -> bytes:
         "number": pyarrow.float64(),
         "truth": pyarrow.bool_(),
     }
-    names, columns = arrow_cells(table)
+    names, columns = _arrow_cells(table)
     kinds = [types[column.kind] for column in table.columns]
     arrays = [pyarrow.array(cells, type=kind) for cells, kind in zip(columns, kinds, strict=True)]
     out = io.BytesIO()
@@ -49,9 +52,10 @@ def parquet_bytes(table: GridTable) -> bytes:
     return out.getvalue()
 
 
-def arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
+def _arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
     """The names of the columns, and the cells of each, as Parquet holds them."""
-    return [_utf8(column.name) for column in table.columns], [_arrow_cells(column) for column in table.columns]
+    cells = [[_utf8(cell) if isinstance(cell, str) else cell for cell in column.cells] for column in table.columns]
+    return [_utf8(column.name) for column in table.columns], cells
 
 
 def _csv_cell(cell: Cell) -> str:
@@ -70,10 +74,77 @@ def _safe(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _arrow_cells(column: Column) -> list[Cell]:
-    return [_utf8(cell) if isinstance(cell, str) else cell for cell in column.cells]
-
-
 def _utf8(text: str) -> str:
     """The text as UTF-8 can hold it: half a surrogate pair is written out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+TextTable = list[list[str]]
+"""A line of names, then the rows."""
+
+
+class CellDiscrepancy(NamedTuple):
+    """One cell that is not what it should be; None for a cell of a missing line or column."""
+
+    line: int
+    column: str
+    found: str | None
+    expected: str | None
+
+    def __str__(self) -> str:
+        found, expected = ("missing" if cell is None else f"{cell!r:.80}" for cell in (self.found, self.expected))
+        return f"line {self.line}, column {self.column}: is {found}, expected {expected}"
+
+
+def csv_table(data: bytes) -> TextTable:
+    """What a CSV file holds. Raises ValueError for anything else."""
+    try:
+        return [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)]
+    except csv.Error as fault:
+        raise ValueError(str(fault)) from fault
+
+
+def expected_csv(table: GridTable) -> TextTable:
+    """What the CSV file of a table holds."""
+    return csv_table(csv_bytes(table))
+
+
+def parquet_table(data: bytes) -> TextTable:
+    """What a Parquet file holds, every cell with its type. Raises ValueError for anything else."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        found = pyarrow.parquet.read_table(io.BytesIO(data))
+        columns = [[repr(cell) for cell in found.column(name).to_pylist()] for name in found.column_names]
+    except (pyarrow.ArrowException, OSError, KeyError) as fault:
+        raise ValueError(str(fault)) from fault
+    return [list(found.column_names), *map(list, zip(*columns, strict=True))]
+
+
+def expected_parquet(table: GridTable) -> TextTable:
+    """What the Parquet file of a table holds."""
+    names, columns = _arrow_cells(table)
+    return [names, *map(list, zip(*([repr(cell) for cell in cells] for cells in columns), strict=True))]
+
+
+def cell_discrepancies(found: TextTable, expected: TextTable) -> Iterator[CellDiscrepancy]:
+    """Every cell in which two tables differ, by the columns of the one expected; lines count from 1."""
+    names = expected[0] if expected else []
+    here = found[0] if found else []
+    for name in here:
+        if name not in names:
+            yield CellDiscrepancy(1, name, name, None)
+    for name in names:
+        if name not in here:
+            yield CellDiscrepancy(1, name, None, name)
+    shared = [name for name in names if name in here]
+    for line, (row, other) in enumerate(zip_longest(found[1:], expected[1:]), start=2):
+        for name in shared:
+            one, two = _cell(row, here.index(name)), _cell(other, names.index(name))
+            if one != two:
+                yield CellDiscrepancy(line, name, one, two)
+
+
+def _cell(row: Sequence[str] | None, place: int) -> str | None:
+    return None if row is None or place >= len(row) else row[place]

@@ -1,8 +1,9 @@
-"""One table over a grid: a row for each combination, what it differs in, and what came of it.
+"""The results of a grid: its table, a row for each combination, and its summary (pure).
 
-Pure. Every row has the same columns, each of one type: text, whole numbers, numbers, or truth values. A rate comes with
-the number of cases that it was counted on and the ends of its interval. What depends on time stands in no column, so
-that the table of a grid that was killed and resumed is that of one that was not.
+Every row has the same columns, each of one type: text, whole numbers, numbers, or truth values. A rate comes with the
+number of its cases and the ends of its interval. No column depends on time: the table of a grid that was killed and
+resumed is that of one that was not. In the summary the counts of the combinations are added up. What the engines did is
+known for the whole grid only, because they served all combinations together.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
+from mac_runner.registry import results_specs
+from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
+from mac_runner.results import Figure, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
+
+ROWS_SHOWN_MAX: Final = 200
+"""How many combinations are printed; the files of a grid hold all of them."""
 
 Kind: TypeAlias = Literal["text", "integer", "number", "truth"]
 Cell: TypeAlias = bool | int | float | str | None
 
-_COUNTS = (("conversations", "planned"), ("conversations", "finished"), ("conversations", "failed"))
+_CONVERSATIONS = ("planned", "finished", "failed")
 _SUMS = ("turns", "corrections", "defaults")
-_TOLD = ("biased", "counter")
 _TOKENS = ("prompt", "completion")
 
 
@@ -31,16 +37,6 @@ class GridRow:
     values: Mapping[str, JsonValue]
     session: int
     summary: JsonObject | None
-
-
-class Figure(NamedTuple):
-    """A rate (of 1) or a score on `n` cases, with both ends of its interval."""
-
-    n: int
-    value: float | None
-    lo: float | None
-    hi: float | None
-    unit: Literal["rate", "score"] = "rate"
 
 
 class Column(NamedTuple):
@@ -75,47 +71,24 @@ def grid_table(rows: Sequence[GridRow]) -> GridTable:
 
 
 def figures_of(summary: JsonObject) -> dict[str, Figure]:
-    """The headline figures of a run: of games, how often each faction won; of discussions, who was right, how often all
-    agreed, and the bias scores, each with its interval."""
-    wins, discussions = _object(summary, "wins"), _object(summary, "discussions")
-    accuracy, bias = _object(discussions, "accuracy"), _object(discussions, "bias")
-    found = {f"wins.{name}": _object(_object(wins, "by_faction"), name) for name in _object(wins, "by_faction")}
-    found |= {f"accuracy.{kind}": _object(accuracy, kind) for kind in accuracy}
-    found["consensus"] = _object(discussions, "consensus")
-    for kind in bias:
-        contexts = _object(_object(bias, kind), "all")
-        found |= {f"bias.{kind}.{context}": _object(contexts, context) for context in contexts}
-    # Answers that it cannot be known count in the ambiguous score, and are no case of the disambiguated one.
-    cases = {name: _TOLD if name.endswith(".disambiguated") else ("n",) for name in found}
-    figures = {name: _figure(record, cases=cases[name]) for name, record in found.items()}
-    return {name: figure for name, figure in figures.items() if figure is not None}
-
-
-def _figure(record: JsonObject, *, cases: tuple[str, ...] = ("n",)) -> Figure | None:
-    """A figure on as many cases as `cases` count together."""
-    counts = [_integer(record.get(name)) for name in cases]
-    n = None if None in counts else sum(count or 0 for count in counts)
-    interval = record.get("interval")
-    if n is None:
-        return None
-    lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
-    unit: Literal["rate", "score"] = "score" if "score" in record else "rate"
-    return Figure(n, _float(record.get(unit)), _float(lo), _float(hi), unit)
+    """The figures that the environments find in the summary of a run."""
+    return {name: figure for spec in results_specs().values() for name, figure in spec.figures(summary).items()}
 
 
 def _counts(summaries: Sequence[JsonObject]) -> Iterator[Column]:
-    for section, key in _COUNTS:
-        yield Column(key, "integer", tuple(_integer(_object(summary, section).get(key)) for summary in summaries))
+    for key in _CONVERSATIONS:
+        cells = tuple(integer(section(summary, "conversations").get(key)) for summary in summaries)
+        yield Column(key, "integer", cells)
     for key in _SUMS:
-        yield Column(key, "integer", tuple(_integer(summary.get(key)) for summary in summaries))
+        yield Column(key, "integer", tuple(integer(summary.get(key)) for summary in summaries))
     for key in _TOKENS:
-        cells = tuple(_integer(_counted(summary).get(key)) for summary in summaries)
+        cells = tuple(integer(_counted(summary).get(key)) for summary in summaries)
         yield Column(f"{key}_tokens", "integer", cells)
 
 
 def _counted(summary: JsonObject) -> JsonObject:
-    """The tokens of a combination; none that nobody counted."""
-    tokens = _object(summary, "tokens")
+    """The tokens of a combination; empty where no engine counted them."""
+    tokens = section(summary, "tokens")
     uncounted = tokens.get("uncounted_turns")
     return {} if uncounted and uncounted == summary.get("turns") else tokens
 
@@ -136,11 +109,11 @@ def figure_names(rows: Iterable[Mapping[str, Figure]]) -> dict[str, str]:
 
 
 def _column(name: str, values: Iterable[JsonValue]) -> Column:
-    """A column of whatever stands there: of the narrowest kind that holds all of it."""
+    """A column of the narrowest kind that holds all the values."""
     present = [*values]
     kinds = {_kind(value) for value in present if value is not None}
     if kinds == {"integer", "number"}:
-        return Column(name, "number", tuple(_float(value) for value in present))
+        return Column(name, "number", tuple(number(value) for value in present))
     if len(kinds) == 1 and kinds != {"text"}:
         return Column(
             name, kinds.pop(), tuple(value if isinstance(value, bool | int | float) else None for value in present)
@@ -164,14 +137,74 @@ def _text(value: JsonValue) -> str | None:
     return value if isinstance(value, str | None) else json.dumps(value, ensure_ascii=False)
 
 
-def _object(source: JsonObject, key: str) -> JsonObject:
-    value = source.get(key)
-    return value if isinstance(value, dict) else {}
+def summarise_grid(
+    *,
+    name: str,
+    profile: str,
+    rows: Sequence[GridRow],
+    complete: int,
+    left_out: Sequence[str],
+    accounting: JsonObject,
+) -> JsonObject:
+    """Sum up the combinations that are asked for.
+
+    `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, and the account of each
+    engine under `models`. `left_out` are earlier combinations; they stay in the directory and do not count here.
+    """
+    summaries = [row.summary for row in rows if row.summary is not None]
+    sessions = accounting.get("sessions")
+    began = sessions if isinstance(sessions, dict) else {}
+    return {
+        "format": SUMMARY_FORMAT,
+        "grid": name,
+        "profile": profile,
+        "combinations": {"asked": len(rows), "begun": len(summaries), "complete": complete},
+        "conversations": _added(summaries, "conversations", _CONVERSATIONS),
+        **{key: sum(integer(summary.get(key)) or 0 for summary in summaries) for key in _SUMS},
+        "tokens": _tokens(summaries),
+        "sessions": len(began),
+        **times_of(accounting),
+        "models": models_of(accounting.get("models")),
+        "parts": [*_parts(rows, began)],
+        "left_out": [*left_out],
+        "results": [_result(row) for row in rows],
+    }
 
 
-def _integer(value: JsonValue) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _parts(rows: Sequence[GridRow], began: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Which combinations came with which session."""
+    by_session: dict[int, list[JsonValue]] = {}
+    for row in rows:
+        by_session.setdefault(row.session, []).append(row.slug)
+    return [
+        {"session": session, "started_at": began.get(str(session)), "combinations": by_session[session]}
+        for session in sorted(by_session)
+    ]
 
 
-def _float(value: JsonValue) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _result(row: GridRow) -> JsonObject:
+    result: JsonObject = {"combination": row.slug, "values": dict(row.values), "session": row.session}
+    if row.summary is None:
+        return {**result, "conversations": None}
+    figures: JsonObject = {
+        name: {"n": figure.n, figure.unit: figure.value, "interval": [figure.lo, figure.hi]}
+        for name, figure in figures_of(row.summary).items()
+    }
+    return {
+        **result,
+        "sessions": row.summary.get("sessions"),
+        "conversations": row.summary.get("conversations"),
+        "figures": figures,
+    }
+
+
+def _added(summaries: Sequence[JsonObject], key: str, names: Sequence[str]) -> JsonObject:
+    """The counts under `key` added up."""
+    return {name: sum(integer(section(summary, key).get(name)) or 0 for summary in summaries) for name in names}
+
+
+def _tokens(summaries: Sequence[JsonObject]) -> JsonObject:
+    tokens = _added(summaries, "tokens", _TOKENS)
+    tokens["timing"] = _added([section(summary, "tokens") for summary in summaries], "timing", ("cached",))
+    uncounted = _added(summaries, "tokens", ("uncounted_turns",))
+    return {**tokens, **uncounted} if uncounted["uncounted_turns"] else tokens

@@ -8,15 +8,20 @@ of roles, models, reasons, agents and categories, not of conversations.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
-from mac_runner.reports.discussions import DiscussionCounter
+from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
-from mac_runner.reports.parts import parts_of
-from mac_runner.reports.rows import GameResult, IndexRow, parse_row
-from mac_runner.reports.wins import WinCounter
+from mac_runner.reports.rows import IndexRow, parse_row
+from mac_runner.results import Results, number
 from mac_runner.types import JsonObject, JsonValue, TokenCount
+
+SUMMARY_FORMAT: Final = 2
+"""One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all."""
+STRETCHES_MAX: Final = 8
+"""How many stretches of indexes are named of each part."""
 
 
 def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
@@ -30,11 +35,11 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     totals = _Totals()
     for row in rows:
         totals.add(parse_row(row))
-    played_s = _number(accounting, "played_s")
+    played_s = number(accounting.get("played_s"))
     untimed = accounting.get("untimed")
     untimed = untimed if isinstance(untimed, dict) else {}
-    timed_turns = totals.turns - (_number(untimed, "turns") or 0)
-    timed_conversations = totals.finished + totals.failed - (_number(untimed, "conversations") or 0)
+    timed_turns = totals.turns - (number(untimed.get("turns")) or 0)
+    timed_conversations = totals.finished + totals.failed - (number(untimed.get("conversations")) or 0)
     summary: JsonObject = {
         "format": SUMMARY_FORMAT,
         "experiment_name": experiment_name,
@@ -51,50 +56,16 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "conversations_per_s": _ratio(timed_conversations, played_s),
         "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
-        "parts": parts_of(accounting),
+        "parts": _parts(accounting),
     }
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
     if "repeated" in accounting:
         summary["repeated"] = accounting["repeated"]
-    if totals.games.n:
-        summary["games"] = totals.games.report()
-        summary["wins"] = totals.wins.report()
-    if totals.discussions.n:
-        summary["discussions"] = totals.discussions.report()
+    for kind in results_specs():
+        if kind in totals.results:
+            summary |= totals.results[kind].report()
     return summary
-
-
-SUMMARY_FORMAT = 2
-"""One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all."""
-
-
-@dataclass(slots=True)
-class _Games:
-    """How the games ended."""
-
-    n: int = 0
-    draws: int = 0
-    capped: int = 0
-    days: int = 0
-    days_max: int = 0
-
-    def add(self, game: GameResult) -> None:
-        self.n += 1
-        self.draws += game.ending == "draw"
-        self.capped += game.ending == "capped"
-        self.days += game.days
-        self.days_max = max(self.days_max, game.days)
-
-    def report(self) -> JsonObject:
-        return {
-            "n": self.n,
-            "won": self.n - self.draws - self.capped,
-            "draws": self.draws,
-            "capped": self.capped,
-            "days_mean": _ratio(self.days, self.n),
-            "days_max": self.days_max,
-        }
 
 
 @dataclass(slots=True)
@@ -108,8 +79,8 @@ class _Retried:
     def add(self, row: IndexRow) -> None:
         if row.failed_attempts:
             self.conversations += 1
-            self.finished += row.failure is None
-            self.failed_attempts += row.failed_attempts
+            self.finished += row.reason is None
+            self.failed_attempts += len(row.failed_attempts)
 
     def report(self) -> JsonObject:
         return {
@@ -132,31 +103,33 @@ class _Totals:
     defaults: int = 0
     unusable: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     tokens: TokenCount = field(default_factory=TokenCount)
-    games: _Games = field(default_factory=_Games)
-    wins: WinCounter = field(default_factory=WinCounter)
     failures: FailureCounter = field(default_factory=FailureCounter)
     retried: _Retried = field(default_factory=_Retried)
-    discussions: DiscussionCounter = field(default_factory=DiscussionCounter)
+    results: dict[str, Results] = field(default_factory=dict)
 
     def add(self, row: IndexRow) -> None:
-        if row.failure is None:
+        if row.reason is None:
             self.finished += 1
+            self._add_outcome(row)
         else:
             self.failed += 1
-        self.turns += row.turns
+        self.turns += row.counts.turns
         self.uncounted_turns += row.uncounted_turns
-        self.corrections += row.corrections
-        self.defaults += row.defaults
-        for name, causes in row.unusable.items():
+        self.corrections += row.counts.corrections
+        self.defaults += row.counts.defaults
+        for name, causes in row.counts.unusable.items():
             self.unusable[name].update(causes)
         self.tokens += row.tokens
         self.failures.add(row)
         self.retried.add(row)
-        if row.game is not None:
-            self.games.add(row.game)
-            self.wins.add(row.game)
-        if row.discussion is not None:
-            self.discussions.add(row.discussion)
+
+    def _add_outcome(self, row: IndexRow) -> None:
+        kind = row.outcome.get("kind") if isinstance(row.outcome, dict) else None
+        spec = results_specs().get(str(kind))
+        if kind is not None and spec is not None:
+            if kind not in self.results:
+                self.results[kind] = spec.counter()
+            self.results[kind].add(row.outcome, f"the index row of {row.task_id!r}, outcome")
 
 
 def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:
@@ -184,7 +157,7 @@ def is_silent(account: JsonValue) -> bool:
 
 def times_of(accounting: JsonObject) -> JsonObject:
     """How long all sessions were at work, and how much of that was play: the rest they waited for engines to start."""
-    times = {key: _number(accounting, key) for key in ("wall_s", "played_s")}
+    times = {key: number(accounting.get(key)) for key in ("wall_s", "played_s")}
     return {key: None if time is None else round(time, 3) for key, time in times.items()}
 
 
@@ -198,18 +171,31 @@ def models_of(models: JsonValue) -> JsonObject:
 
 
 def _model(account: JsonObject) -> JsonObject:
-    available_slot_s = _number(account, "available_slot_s")
+    available_slot_s = number(account.get("available_slot_s"))
     return {
         "capacity": account.get("capacity"),
-        "slots_mean": _ratio(available_slot_s, _number(account, "played_s")),
-        "slot_utilisation": _ratio(_number(account, "busy_slot_s"), available_slot_s),
+        "slots_mean": _ratio(available_slot_s, number(account.get("played_s"))),
+        "slot_utilisation": _ratio(number(account.get("busy_slot_s")), available_slot_s),
         "requests": account.get("requests"),
     }
 
 
-def _number(source: JsonObject, key: str) -> float | None:
-    value = source.get(key)
-    return float(value) if isinstance(value, int | float) else None
+def _parts(accounting: JsonObject) -> list[JsonValue]:
+    """The sessions that ended conversations: when each began, and what it ended."""
+    parts = accounting.get("parts")
+    found = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return [{**part, "indexes": ", ".join(_stretches(part.get("indexes")))} for part in found]
+
+
+def _stretches(indexes: JsonValue) -> Iterator[str]:
+    """`0-31`, `40`, `41-99 by 2`, and how many more there are."""
+    stretches = indexes if isinstance(indexes, list) else []
+    for stretch in stretches[:STRETCHES_MAX]:
+        if isinstance(stretch, list):
+            first, last, step = stretch
+            yield f"{first}" if first == last else f"{first}-{last}" if step == 1 else f"{first}-{last} by {step}"
+    if (hidden := len(stretches) - STRETCHES_MAX) > 0:
+        yield f"and {hidden} more stretches"
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -1,84 +1,300 @@
-"""A table of a grid read back from its file, to be compared with the one expected."""
+"""The summary of a run or a grid as tables for a terminal.
+
+Drawn from `summary.json`, so a table can be printed again from a run directory at any time. Names and reasons are shown
+through `printable` and never read as markup. A file or a pipe gets plain characters only.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-from typing import NamedTuple
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import StringIO
+from typing import Final, TextIO
 
-from mac_runner.reports.exports import arrow_cells, csv_bytes
-from mac_runner.reports.grid import GridTable
+from rich import box
+from rich.console import Console, OverflowMethod, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
 
-TextTable = list[list[str]]
-"""A line of names, then the rows."""
+from mac_runner.printable import printable
+from mac_runner.registry import results_specs
+from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, figure_names, figures_of
+from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, percent_text, section
+from mac_runner.types import JsonObject, JsonValue
 
-
-class CellDiscrepancy(NamedTuple):
-    """One cell that is not what it should be; of a line or a column that is missing the cells are None."""
-
-    line: int
-    column: str
-    found: str | None
-    expected: str | None
-
-    def __str__(self) -> str:
-        def told(text: str | None) -> str:
-            return "missing" if text is None else f"{text!r:.80}"
-
-        return f"line {self.line}, column {self.column}: is {told(self.found)}, expected {told(self.expected)}"
+NOT_COUNTED: Final = "not counted by the engine"
+PARTS_MAX: Final = 12
+"""How many sessions are printed with their part of the result."""
+_WIDTH_DEFAULT: Final = 100
+_WIDTH_MAX: Final = 4_000
+_WAIT_S_MIN: Final = 0.1
+_ENGINE_HEADS: Final = ("capacity", "slots", "slots used", "requests")
 
 
-def csv_table(data: bytes) -> TextTable:
-    """What a CSV file holds. Raises ValueError when it is none."""
+def write_summary(summary: JsonObject, stream: TextIO) -> None:
+    """Print the tables of a run on `stream`, in colour and to its width where it is a terminal."""
+    _write(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+
+
+def write_grid(summary: JsonObject, rows: Sequence[GridRow], stream: TextIO) -> None:
+    """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
+    _write(lambda width, has_style: render_grid(summary, rows, width=width, has_style=has_style), stream)
+
+
+def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
+    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    parts: list[Table | str] = [part for spec in results_specs().values() for part in spec.tables(summary)]
+    parts += [*_unusable(summary), *_engines(summary, "models", "model"), *_failures(summary), *_parts(summary)]
+    return _drawn((_overview(summary), *map(_renderable, parts)), width=width, has_style=has_style)
+
+
+def render_grid(
+    summary: JsonObject, rows: Sequence[GridRow], *, width: int | None = None, has_style: bool = False
+) -> str:
+    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    # Its table may be wider than any screen, so figures fold there too.
+    table = _renderable(_grid_table(summary, rows), is_folded=True)
+    notes = _renderable("\n".join(_grid_notes(summary, rows)))
+    engines = map(_renderable, _engines(summary, "engines, over all combinations", "engine"))
+    return _drawn((table, notes, *engines), width=_WIDTH_MAX if width is None else width, has_style=has_style)
+
+
+def _write(render: Callable[[int | None, bool], str], stream: TextIO) -> None:
+    """Print what `render` makes for the width of `stream`, None where it has none, with or without colour."""
+    is_terminal = stream.isatty()
+    width = _terminal_width(stream) if is_terminal else None
+    stream.write(render(width, is_terminal and "NO_COLOR" not in os.environ))
+    stream.flush()
+
+
+def _terminal_width(stream: TextIO) -> int:
     try:
-        return [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True)]
-    except csv.Error as fault:
-        raise ValueError(str(fault)) from fault
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH_DEFAULT
+    except (OSError, ValueError):
+        return _WIDTH_DEFAULT
 
 
-def expected_csv(table: GridTable) -> TextTable:
-    """What the CSV file of a table holds."""
-    return csv_table(csv_bytes(table))
+def _drawn(parts: Iterable[RenderableType], *, width: int, has_style: bool) -> str:
+    """The parts one below the other."""
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=has_style,
+        color_system="standard" if has_style else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    for part in parts:
+        console.print(part)
+        console.print()
+    # Cells are padded to their column; the blanks at the ends of lines are of no use.
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().split("\n")) + "\n"
 
 
-def parquet_table(data: bytes) -> TextTable:
-    """What a Parquet file holds, every cell with its type. Raises ValueError when it is none."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        found = pyarrow.parquet.read_table(io.BytesIO(data))
-        columns = [[repr(cell) for cell in found.column(name).to_pylist()] for name in found.column_names]
-    except (pyarrow.ArrowException, OSError, KeyError) as fault:
-        raise ValueError(str(fault)) from fault
-    return [list(found.column_names), *map(list, zip(*columns, strict=True))]
-
-
-def expected_parquet(table: GridTable) -> TextTable:
-    """What the Parquet file of a table holds."""
-    names, columns = arrow_cells(table)
-    return [names, *map(list, zip(*([repr(cell) for cell in cells] for cells in columns), strict=True))]
+def _renderable(part: Table | str, *, is_folded: bool = False) -> RenderableType:
+    if isinstance(part, str):
+        return Text("\n".join(map(printable, part.split("\n"))))
+    table = _rich_table(part.title)
+    for name in part.words:
+        table.add_column(Text(printable(name)), overflow="fold")
+    overflow: OverflowMethod = "fold" if is_folded else "ellipsis"
+    for name in part.numbers:
+        table.add_column(Text(printable(name)), justify="right", overflow=overflow, no_wrap=not is_folded)
+    for row in part.rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
-def cell_discrepancies(found: TextTable, expected: TextTable) -> Iterator[CellDiscrepancy]:
-    """Every cell in which two tables differ, by the columns of the one expected; lines count from 1."""
-    names = expected[0] if expected else []
-    here = found[0] if found else []
-    for name in here:
-        if name not in names:
-            yield CellDiscrepancy(1, name, name, None)
-    for name in names:
-        if name not in here:
-            yield CellDiscrepancy(1, name, None, name)
-    shared = [name for name in names if name in here]
-    for line, (row, other) in enumerate(zip_longest(found[1:], expected[1:]), start=2):
-        for name in shared:
-            one, two = _cell(row, here.index(name)), _cell(other, names.index(name))
-            if one != two:
-                yield CellDiscrepancy(line, name, one, two)
+def _rich_table(title: str) -> RichTable:
+    shown = Text(printable(title), style="bold")
+    return RichTable(title=shown, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
-def _cell(row: Sequence[str] | None, place: int) -> str | None:
-    return None if row is None or place >= len(row) else row[place]
+def _overview(summary: JsonObject) -> RenderableType:
+    table = _rich_table(str(summary.get("experiment_name")))
+    table.show_header = False
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in _overview_lines(summary):
+        table.add_row(Text(printable(name)), Text(printable(value)))
+    return table
+
+
+def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
+    conversations = section(summary, "conversations")
+    planned = count_text(conversations.get("planned"))
+    yield "conversations", f"{_listed(conversations, ('finished', 'failed'))}, of {planned} planned"
+    for spec in results_specs().values():
+        yield from spec.lines(summary)
+    yield "turns", f"{count_text(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}"
+    yield "tokens", _tokens(section(summary, "tokens"), summary.get("turns"))
+    yield from _times(summary)
+    if retried := section(summary, "retried"):
+        counts = f"{count_text(retried.get('conversations'))}: {_listed(retried, ('finished', 'failed'))}"
+        yield "tried again", f"{counts}; {count_text(retried.get('failed_attempts'))} failed attempts before"
+    if repeated := section(summary, "repeated"):
+        completion = count_text(section(repeated, "tokens").get("completion"))
+        cost = f"{_listed(repeated, ('conversations', 'replies'))}, {completion} completion tokens"
+        yield "done twice", f"{cost}: another process was at work here"
+
+
+def _listed(source: JsonObject, keys: Iterable[str]) -> str:
+    """`3 finished, 1 failed`."""
+    return ", ".join(f"{count_text(source.get(key))} {key}" for key in keys)
+
+
+def _tokens(tokens: JsonObject, turns: JsonValue) -> str:
+    """What was counted, and whose tokens were not."""
+    uncounted, models = tokens.get("uncounted_turns"), tokens.get("uncounted_models")
+    if isinstance(uncounted, int) and uncounted == turns:
+        return NOT_COUNTED
+    cached = section(tokens, "timing").get("cached")
+    counted = _listed({**tokens, "cached": cached}, ("prompt", "cached", "completion"))
+    if isinstance(models, list):
+        return f"{counted}; {', '.join(map(str, models))}: {NOT_COUNTED}"
+    return f"{counted}; {uncounted:,} turns were not counted" if isinstance(uncounted, int) else counted
+
+
+def _times(summary: JsonObject) -> Iterator[tuple[str, str]]:
+    """How long it took, and how fast it went while it was played."""
+    wall_s, played_s, merged = (summary.get(key) for key in ("wall_s", "played_s", "merged_runs"))
+    over = f", added up over {merged} merged runs" if isinstance(merged, int) and merged else ""
+    waited = ""
+    if isinstance(wall_s, int | float) and isinstance(played_s, int | float) and wall_s - played_s >= _WAIT_S_MIN:
+        waited = f", {decimal_text(wall_s - played_s)} s of it waiting for engines"
+    yield "wall time", f"{decimal_text(wall_s)} s{over}{waited}"
+    conversations, turns = (decimal_text(summary.get(f"{each}_per_s")) for each in ("conversations", "turns"))
+    yield "played", f"{decimal_text(played_s)} s; {conversations} conversations/s, {turns} turns/s"
+
+
+def _unusable(summary: JsonObject) -> Iterator[Table]:
+    """The replies that could not be used, and why, where there were any."""
+    if unusable := section(summary, "unusable"):
+        rows = [
+            (name, cause.replace("_", " "), count_text(count))
+            for name in unusable
+            for cause, count in section(unusable, name).items()
+        ]
+        yield Table("unusable replies", ("agent", "cause"), ("count",), rows)
+
+
+def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table]:
+    """What each engine did. The slots are a mean, and what is used is a part of them, not of the capacity."""
+    if models := section(summary, "models"):
+        yield Table(title, (head,), _ENGINE_HEADS, [_engine(name, section(models, name)) for name in models])
+
+
+def _engine(name: str, model: JsonObject) -> tuple[str, ...]:
+    slots = model.get("slots_mean")
+    mean = f"{slots:,.1f}" if isinstance(slots, int | float) else UNKNOWN
+    used = percent_text(model.get("slot_utilisation"))
+    return (name, count_text(model.get("capacity")), mean, used, count_text(model.get("requests")))
+
+
+def _failures(summary: JsonObject) -> Iterator[Table]:
+    if failures := _objects(summary, "failures"):
+        rows = [
+            (str(failure.get("reason")), _names(failure.get("task_ids")), count_text(failure.get("count")))
+            for failure in failures
+        ]
+        yield Table("failures", ("reason", "first tasks"), ("count",), rows)
+
+
+def _names(task_ids: JsonValue) -> str:
+    return ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
+
+
+def _parts(summary: JsonObject) -> Iterator[Table | str]:
+    """Which part came when, where there are several."""
+    parts = _objects(summary, "parts")
+    if len(parts) < 2:
+        return
+    shown = parts[-PARTS_MAX:]
+    runs = ("run",) if any("run" in part for part in shown) else ()
+    rows = [
+        (
+            str(part.get("started_at")),
+            *(str(part.get(key, UNKNOWN)) for key in runs),
+            str(part.get("indexes")),
+            *(count_text(part.get(key)) for key in ("finished", "failed")),
+        )
+        for part in shown
+    ]
+    yield Table("parts", ("began", *runs, "conversations"), ("finished", "failed"), rows)
+    if len(parts) > len(shown):
+        yield f"and {len(parts) - len(shown)} earlier sessions: summary.json has them all."
+
+
+def _objects(source: JsonObject, key: str) -> list[JsonObject]:
+    value = source.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:
+    """One row per combination: its values and the figures that there is room for."""
+    shown = rows[:ROWS_SHOWN_MAX]
+    figures = [_headlines(row.summary) for row in shown]
+    values = list(dict.fromkeys(name for row in shown for name in row.values))
+    units = figure_names(figures)
+    # Where all figures of each row are on equally many cases, one column says how many.
+    is_alike = bool(units) and all(len({figure.n for figure in found.values()}) <= 1 for found in figures)
+    lines = []
+    for row, found in zip(shown, figures, strict=True):
+        cells = [_value(row.values[name]) if name in row.values else UNKNOWN for name in values]
+        n = next((f"{figure.n:,}" for figure in found.values()), UNKNOWN)
+        cells += [*_ended(row.summary), *((n,) if is_alike else ())]
+        lines.append((*cells, *(_figure(found.get(name), has_n=not is_alike) for name in units)))
+    heads = [f"{name} %" if unit == "rate" else name for name, unit in units.items()]
+    numbers = ("ended", "failed", *(("n",) if is_alike else ()), *heads)
+    return Table(f"grid {summary.get('grid')}", (*_short(values),), numbers, lines)
+
+
+def _headlines(summary: JsonObject | None) -> dict[str, Figure]:
+    figures = {} if summary is None else figures_of(summary)
+    return {name: figure for name, figure in figures.items() if figure.is_headline}
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """The last part of each dotted path, or all of it where two end alike."""
+    ends = [name.rsplit(".", 1)[-1] for name in names]
+    return [end if ends.count(end) == 1 else name for end, name in zip(ends, names, strict=True)]
+
+
+def _value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _ended(summary: JsonObject | None) -> tuple[str, str]:
+    conversations = section(summary or {}, "conversations")
+    if not conversations:
+        return UNKNOWN, UNKNOWN
+    finished, failed = conversations.get("finished"), conversations.get("failed")
+    ended = finished + failed if isinstance(finished, int) and isinstance(failed, int) else None
+    return f"{count_text(ended)}/{count_text(conversations.get('planned'))}", count_text(failed)
+
+
+def _figure(figure: Figure | None, *, has_n: bool) -> str:
+    """A rate in percent, `41.0 (31.9–50.8)`, or a score as it is, `0.12 (-0.03 to 0.27)`."""
+    if figure is None or figure.value is None or figure.lo is None or figure.hi is None:
+        return UNKNOWN
+    scale, digits = (100, 1) if figure.unit == "rate" else (1, 2)
+    value, lo, hi = (f"{scale * end:.{digits}f}" for end in (figure.value, figure.lo, figure.hi))
+    interval = f"{value} ({lo}–{hi})" if not lo.startswith("-") else f"{value} ({lo} to {hi})"
+    return f"{interval}, n {figure.n:,}" if has_n else interval
+
+
+def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
+    yield "Figures with their 95% interval, each on n cases."
+    if len(rows) > ROWS_SHOWN_MAX:
+        yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
+    parts = _objects(summary, "parts")
+    for part in parts if len(parts) > 1 else ():
+        combinations = part.get("combinations")
+        count = len(combinations) if isinstance(combinations, list) else 0
+        yield f"{count} combinations came with session {part.get('session')}, {part.get('started_at')}."
+    left_out = summary.get("left_out")
+    if isinstance(left_out, list) and left_out:
+        yield f"{len(left_out)} combinations of earlier are not asked for any more and stay as they are."

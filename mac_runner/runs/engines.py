@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 from mac_runner import descriptors
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
-from mac_runner.backends.passing import PassingBackend
+from mac_runner.backends.base import PassingBackend
+from mac_runner.backends.factory import build_backend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key

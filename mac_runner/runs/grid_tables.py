@@ -37,8 +37,7 @@ from mac_runner.store import (
     has_run,
     read_run,
 )
-from mac_runner.store.summary_check import compared, read_json, sessions_of, with_planned_of
-from mac_runner.store.verify import check_log
+from mac_runner.store.verify import check_log, compared, read_json, sessions_of, with_planned_of
 from mac_runner.types import JsonObject, JsonValue
 
 _REMEDY = "the grid's own command writes it anew"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.recorded import (

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.limits import SPACE_TRANSCRIPT_BYTES_MIN
 from mac_runner.reports import GridRow
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import (
@@ -39,6 +38,7 @@ from mac_runner.store import (
     read_run,
     write_tables,
 )
+from mac_runner.store.space import TRANSCRIPT_BYTES_MIN
 from mac_runner.types import JsonObject
 
 COLLECTION_OBJECTS: Final = 5_000
@@ -135,8 +135,7 @@ class Player:
         concurrency: int | None,
     ) -> Results:
         needs = [
-            Need(surveys[setup.slug].left, max(SPACE_TRANSCRIPT_BYTES_MIN, setup.transcript_bytes_min))
-            for setup in pending
+            Need(surveys[setup.slug].left, max(TRANSCRIPT_BYTES_MIN, setup.transcript_bytes_min)) for setup in pending
         ]
         progress = Progress(
             planned=sum(found.planned for found in surveys.values()),

@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mac_runner.config import Loaded, recorded
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.building import build_environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan
 from mac_runner.registry import environment_specs
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
-from mac_runner.store.layout import config_path
+from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
 from mac_runner.types import JsonObject
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
-    path = config_path(contents.layout.directory)
+    path = contents.layout.directory / CONFIG
     conversation = contents.resolved.get("conversation_config")
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in environment_specs():
@@ -52,8 +52,8 @@ def recorded_setup(
 ) -> Setup:
     """The run as recorded: everything ever planned in it, or the tasks with the ids `only`.
 
-    Where an experiment reads questions from files, `material` gives the question of a task; by default its transcript
-    does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
+    Where the tasks of an experiment take their material from files, `material` gives that of a task; by default its
+    transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
     # What was planned once stays planned, even if the last command asked for fewer.

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed
+from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.building import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
-from mac_runner.registry import backend_specs
+from mac_runner.registry import backend_specs, environment_specs
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
@@ -89,7 +89,8 @@ class Setup:
     def _plan(self) -> Plan:
         if (material := self.material) is None:
             return plan_of(self.experiment, self.lineup)
-        plan = plan_of(self.experiment.model_copy(update={"discussion": None}), self.lineup)
+        section = environment_specs()[self.experiment.conversation_config.environment].section
+        plan = plan_of(self.experiment.model_copy(update={section: None}), self.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
     def restoration(self, environment: Environment) -> Restoration:

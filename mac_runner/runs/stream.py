@@ -23,7 +23,7 @@ from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.store import GridRun, Run, merge_accounting, open_run
-from mac_runner.store.closing import Closing
+from mac_runner.store.session import Closing
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 _CLOSERS: Final = 4

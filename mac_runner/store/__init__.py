@@ -1,29 +1,51 @@
 """The run directory: the only room that writes.
 
-Two promises. *Acknowledged is permanent*: a conversation counts as done only after its transcript and then its note
+Two promises. *Acknowledged is permanent*: a conversation counts as done only after its transcript and then its record
 in the journal are on the disk. *Work may repeat, results may not*: one canonical transcript per task, whatever happens.
 
-`open_run` begins or resumes a run, `survey` looks without touching, `read_run` reads for reports, `verify_run` checks,
-`merge_runs` makes one run directory of several, `read_standing` tells how one stands.
+`open_run` begins or continues a run, `survey` looks without touching, `read_run` reads for reports, `verify_run`
+checks, `merge_runs` makes one run directory of several, `read_standing` says how far a run is. `open_grid`, `read_grid`
+and `read_grid_standing` do the same for a grid.
+
+From the bottom up: `layout` and `records` (paths and lines), `machine`, `disk` and `lock`; `transcripts`, `journal` and
+`manifest` (the files); `run_state` (what the journal says); `session` behind `writer` (what is written, and when);
+`recovery` and `retry` (how a session begins); `run`, `reader`, `verify`, `merge` and `grid` (what others call).
 """
 
 from __future__ import annotations
 
 from mac_runner.store.disk import Disk, System
-from mac_runner.store.findings import Finding, FindingKind, VerifyReport
-from mac_runner.store.grid import GridEntry, GridRecord, grid_entries, is_grid, read_grid
-from mac_runner.store.grid_run import GridRun, grid_accounting, open_grid, write_tables
-from mac_runner.store.grid_standing import GridStanding, read_grid_standing
+from mac_runner.store.event_check import Finding, FindingKind
+from mac_runner.store.grid import (
+    GridEntry,
+    GridRecord,
+    GridRun,
+    GridStanding,
+    grid_accounting,
+    grid_entries,
+    is_grid,
+    open_grid,
+    read_grid,
+    read_grid_standing,
+    write_tables,
+)
 from mac_runner.store.manifest import Counts
-from mac_runner.store.merging import Merged, merge_runs
-from mac_runner.store.reader import RunContents, has_run, read_run
+from mac_runner.store.merge import Merged, merge_runs
+from mac_runner.store.reader import (
+    RunContents,
+    Standing,
+    Survey,
+    has_run,
+    is_complete,
+    read_run,
+    read_standing,
+    survey,
+)
+from mac_runner.store.records import encode_for_reading
 from mac_runner.store.recovery import Repairs, is_sound
 from mac_runner.store.run import Run, open_run
-from mac_runner.store.session import encode_for_reading
-from mac_runner.store.sessions import merge_accounting
+from mac_runner.store.run_state import SessionStanding, merge_accounting
 from mac_runner.store.space import Need
-from mac_runner.store.standing import SessionStanding, Standing, read_standing
-from mac_runner.store.survey import Survey, is_complete, survey
 from mac_runner.store.transcripts import (
     build_transcript,
     in_wall_clock_order,
@@ -33,7 +55,7 @@ from mac_runner.store.transcripts import (
     task_of,
     without_timing,
 )
-from mac_runner.store.verify import verify_run
+from mac_runner.store.verify import VerifyReport, verify_run
 
 __all__ = [
     "Counts",

@@ -1,14 +1,13 @@
 """The disk: the only file of the package that writes.
 
-Two layers. `System` is the operating system, one method per call, raising OSError: a test replaces it by a disk
-that fills up, or by one that forgets what was never synced. `Disk` composes these calls into the few things the store
-does, each with its durability rule, and turns an OSError into a StoreError in one place, `_naming`.
+Three layers. `System` is the operating system, one method per call, raising OSError: a test replaces it by a disk that
+fills up, or by one that forgets what was never synced. `Disk` composes these calls into what the store does, each with
+its durability rule, and turns every OSError into a StoreError (`_naming`). `TrialDisk` can undo what a start has done.
 
-Rules kept here. A replaced or published file is whole: it is written under a temporary name beside its place,
-synced, and only then takes its name; then the directory is synced too, or the name itself could be lost. A result is
-published by `os.link`, which fails where the name is taken, so the first publication wins; caches are replaced. A
-short write is carried on. Nothing is retried after a failure: a kernel may drop the data of a failed fsync and report
-success the next time.
+The rules. A replaced or published file is whole: it is written under a temporary name beside its place, synced, and
+then takes its name; then the directory is synced, or the name could be lost. A result is published by `os.link`, which
+fails where the name is taken, so the first publication wins; caches are replaced. A short write is continued. Nothing
+is retried after a failure: a kernel may drop the data of a failed fsync and report success the next time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Free(NamedTuple):
-    """What a filesystem has left; `files` is None where it does not count them."""
+    """Free space of a filesystem; `files` (inodes) is None where it does not count them."""
 
     size_bytes: int
     files: int | None
@@ -51,26 +50,26 @@ class Free(NamedTuple):
 
 
 class System:
-    """The calls of the operating system the store is made of; each raises OSError."""
+    """The calls to the operating system; each raises OSError."""
 
     def create(self, path: Path) -> int:
-        """Open a new file for writing; FileExistsError when the name is taken, even by a link."""
+        """Open a new file for writing. Raises FileExistsError when the name is taken, even by a link."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
 
     def open_append(self, path: Path) -> int:
-        """Open a file for appending, created where missing; a symbolic link, or whatever is no file, is refused."""
+        """Open a regular file for appending, created if missing; anything else, also a link, is refused."""
         return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
 
     def open_read(self, path: Path) -> int:
-        """Open a file for reading; a symbolic link, or whatever is no file, is refused."""
+        """Open a regular file for reading; anything else, also a link, is refused."""
         return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
 
     def read(self, descriptor: int, size_bytes: int) -> bytes:
-        """The next bytes, none at the end."""
+        """The next bytes; none at the end."""
         return os.read(descriptor, size_bytes)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write some of `data`; how many bytes it took."""
+        """Write some of `data`; returns how many bytes."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -82,11 +81,11 @@ class System:
         os.close(descriptor)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; FileExistsError when it is taken."""
+        """Give a file a second name. Raises FileExistsError when it is taken."""
         os.link(source, target, follow_symlinks=False)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename, taking the place of `target`."""
+        """Rename; a file at `target` is replaced."""
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
@@ -94,7 +93,7 @@ class System:
         path.unlink()
 
     def last_byte(self, path: Path) -> bytes:
-        """The last byte of a file, none when it is empty."""
+        """The last byte of a file; none when it is empty."""
         with os.fdopen(self.open_read(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             return file.read(1)
@@ -152,11 +151,11 @@ class System:
         )
 
     def token(self) -> str:
-        """A text no other writer uses for its temporary names, on whatever host; it tells whose it is."""
+        """A text for temporary names that no other writer on any host uses; it names its writer."""
         return f"{_MACHINE.identity}-{os.getpid()}-{secrets.token_hex(6)}"
 
     def is_in_use(self, token: str) -> bool:
-        """Whether the writer of a temporary name is another process of this machine, and at work."""
+        """Whether the writer of a temporary name is another live process of this machine."""
         match = _TOKEN.fullmatch(token)
         if match is None or match[1] != _MACHINE.identity or int(match[2]) == os.getpid():
             return False
@@ -172,16 +171,16 @@ class OpenFile:
 
 
 class Disk:
-    """What the store does to the disk. Every method raises StoreError naming the operation, the path and the cause."""
+    """What the store does to the disk. Every method raises StoreError naming operation, path and cause."""
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System() if system is None else system
         self.pulse = 0
-        """Grows whenever something has got done: a disk on which it stands still for long hangs."""
+        """Grows with each completed operation: a disk hangs when it stays the same for long."""
 
     @property
     def system(self) -> System:
-        """What it is made of."""
+        """The calls it is made of."""
         return self._system
 
     def exists(self, path: Path) -> bool:
@@ -203,7 +202,7 @@ class Disk:
             return []
 
     def check_regular(self, path: Path) -> None:
-        """Refuse what stands at `path` unless it is a file, or nothing."""
+        """Raise UnusablePathError unless `path` is a regular file or free."""
         with _naming("use", path):
             if self._system.exists(path):
                 self._system.close(self._system.open_read(path))
@@ -214,7 +213,7 @@ class Disk:
             return self._system.is_file(path)
 
     def sizes(self, directory: Path) -> dict[str, int | None]:
-        """The size of each regular file in a directory, None for anything else; nothing when it does not exist."""
+        """The size of each regular file in a directory, None for anything else; empty when it does not exist."""
         with _naming("list", directory):
             return self._system.sizes(directory) if self._system.is_directory(directory) else {}
 
@@ -238,7 +237,7 @@ class Disk:
                 self._system.close(descriptor)
 
     def ends_line(self, path: Path) -> bool:
-        """Whether what is appended begins a line of its own."""
+        """Whether what is appended next begins a line."""
         with _naming("read", path):
             return not self._system.exists(path) or self._system.last_byte(path) in {b"", b"\n"}
 
@@ -250,7 +249,7 @@ class Disk:
         return b"".join(self.chunks(path))
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents, durably; one that is there is fine."""
+        """Make a directory and its parents, durably; an existing one is fine."""
         with _naming("make the directory", path):
             if self._system.is_directory(path):
                 return
@@ -259,7 +258,7 @@ class Disk:
             try:
                 self._system.make_directory(path)
             except FileExistsError:
-                # Somebody who was let in by a broken lock was quicker; a file of this name is another matter.
+                # A process that a broken lock let in was quicker. A file of this name is an error.
                 if not self._system.is_directory(path):
                     raise
             self._system.fsync_directory(path.parent)
@@ -293,12 +292,12 @@ class Disk:
             return OpenFile(path=path, descriptor=descriptor)
 
     def open_append(self, path: Path) -> OpenFile:
-        """A file to append to, created where missing; its name is not made durable."""
+        """A file to append to, created if missing; its name is not made durable."""
         with _naming("open", path):
             return OpenFile(path=path, descriptor=self._system.open_append(path))
 
     def append(self, file: OpenFile, data: bytes) -> None:
-        """Write all of `data` at the end; it is durable only after `sync`."""
+        """Write all of `data` at the end; durable only after `sync`."""
         with _naming("write", file.path):
             self._write(file.descriptor, data)
 
@@ -314,7 +313,7 @@ class Disk:
             self._system.close(file.descriptor)
 
     def write_atomic(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """Put a file in the place of `path`, durably: a reader or a crash sees the old one or the new one, whole."""
+        """Replace the file at `path`, durably: a reader or a crash sees the old or the new one, whole."""
         temporary = self._write_temporary(path, pieces)
         with _naming("replace", path):
             try:
@@ -325,7 +324,7 @@ class Disk:
             self._system.fsync_directory(path.parent)
 
     def publish_once(self, path: Path, data: bytes) -> bool:
-        """Give a durable file the name `path` unless it is taken; whether it took it.
+        """Write a durable file at `path` unless the name is taken; returns whether it was free.
 
         The name itself is durable only after `sync_directory`, which one call does for many files.
         """
@@ -344,7 +343,7 @@ class Disk:
             self._system.fsync_directory(source.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a name; one that is gone is fine."""
+        """Remove a name, if it is there."""
         with _naming("remove", path):
             self._unlink(path)
 
@@ -354,9 +353,9 @@ class Disk:
             self._system.remove_directory(path)
 
     def sweep(self, directory: Path) -> int:
-        """Remove the temporary files that a killed process left behind; how many there were.
+        """Remove the temporary files of killed processes; returns how many there were.
 
-        Those of a process that is at work are left, which happens where a lock was granted twice.
+        Those of a live process stay: a broken lock may have let it in.
         """
         found = [name for name in self.names(directory) if name.startswith(TEMPORARY_PREFIX)]
         strays = [directory / name for name in found if self.is_stray(directory / name)]
@@ -365,20 +364,20 @@ class Disk:
         return len(strays)
 
     def is_stray(self, path: Path) -> bool:
-        """Whether nobody needs a temporary file any more."""
+        """Whether no process needs a temporary file any more."""
         return not self._system.is_in_use(path.name.removeprefix(TEMPORARY_PREFIX))
 
     def keep(self, path: Path) -> Path | None:
-        """Give a file a second, temporary name beside its own, so that it stays when its own is given to another.
+        """Give a file a second, temporary name, so that it survives when its own name is reused.
 
-        Returns None where nothing stands at `path`.
+        Returns None when there is nothing at `path`.
         """
         kept = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
         with _naming("keep", path):
             for _ in range(_KEEP_ATTEMPTS):
                 if not self._system.exists(path):
                     return None
-                # Linux finds no file to link while a process that a broken lock let in gives the name to another one.
+                # Linux finds no file to link while a process that a broken lock let in replaces it.
                 with suppress(FileNotFoundError):
                     try:
                         self._system.link(path, kept)
@@ -391,7 +390,7 @@ class Disk:
 
     def _unlink(self, path: Path) -> None:
         if self._system.exists(path):
-            # Somebody who was let in by a broken lock may clear away the same things.
+            # A process that a broken lock let in may remove the same file.
             with suppress(FileNotFoundError):
                 self._system.unlink(path)
 
@@ -412,7 +411,7 @@ class Disk:
         return temporary
 
     def _discard(self, temporary: Path) -> None:
-        """Remove a temporary file that nobody will use; one that cannot be removed is swept some other time."""
+        """Remove an unused temporary file; if that fails, a later sweep removes it."""
         with suppress(OSError):
             self._system.unlink(temporary)
 
@@ -433,22 +432,141 @@ class Disk:
         except OSError as fault:
             if fault.errno not in _NO_HARD_LINKS:
                 raise
-            # A filesystem without hard links. The lock on the run directory leaves us its only writer, so
-            # looking first is as good as an exclusive claim; here alone the store depends on the lock.
+            # A filesystem without hard links. The lock makes this process the only writer, so looking first is as
+            # good as an exclusive claim. Only here does the store depend on the lock.
             if self._system.exists(path):
                 return False
             self._system.replace(temporary, path)
         return True
 
 
+class TrialDisk(Disk):
+    """A disk that can undo what a start has done.
+
+    A start that is refused (no room, no engine, a setting that an engine refuses) leaves a run directory as it found
+    it. Until `settle`, a file that is replaced is kept under a temporary name, and new names are noted. `withdraw`
+    undoes the steps, last one first, so the directory is at every moment one that a killed start could have left, which
+    the next start copes with. A kill leaves temporary files, which the next start removes.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk.system)
+        self._steps: list[Callable[[], None]] | None = []
+        self._kept: set[Path] = set()
+
+    def settle(self) -> None:
+        """Keep what was done."""
+        self._steps = None
+        for kept in self._kept:
+            with suppress(StoreError):
+                super().remove(kept)
+        self._kept.clear()
+
+    def withdraw(self) -> None:
+        """Undo all steps, as far as the disk allows.
+
+        A step that cannot be undone stays, and so do those before it, which it may rest on.
+        """
+        steps, self._steps = self._steps or [], None
+        with suppress(StoreError):
+            for step in reversed(steps):
+                step()
+        self._kept.clear()
+
+    @property
+    def step(self) -> int:
+        """How many steps have been noted."""
+        return len(self._steps or ())
+
+    def note_created(self, path: Path, *, at: int | None = None) -> None:
+        """Note a new file as the last step, or as an earlier one, which is then undone later."""
+        if self._steps is not None:
+            self._steps.insert(len(self._steps) if at is None else at, lambda: self._remove_durably(path))
+
+    # A call may fail half done. So each step is noted first; undoing a step that never happened is harmless.
+
+    def make_directory(self, path: Path) -> None:
+        """As `Disk`; each new directory is noted."""
+        if self._steps is not None and not self.exists(path):
+            self.make_directory(path.parent)
+            self._steps.append(lambda: self._remove_durably(path))
+        super().make_directory(path)
+
+    def create(self, path: Path) -> OpenFile | None:
+        """As `Disk`; noted."""
+        self._note_if_new(path)
+        return super().create(path)
+
+    def open_append(self, path: Path) -> OpenFile:
+        """As `Disk`; a new file is noted. What is appended to an old one is not undone."""
+        self._note_if_new(path)
+        return super().open_append(path)
+
+    def write_atomic(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """As `Disk`; the old file is kept."""
+        self._keep(path)
+        super().write_atomic(path, pieces)
+
+    def publish_once(self, path: Path, data: bytes) -> bool:
+        """As `Disk`; a new name is noted."""
+        self._note_if_new(path)
+        return super().publish_once(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As `Disk`, to a free name; noted."""
+        if self._steps is not None:
+            self._steps.append(lambda: None if self.exists(source) else Disk.rename(self, target, source))
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """As `Disk`; the file is kept."""
+        if not path.name.startswith(TEMPORARY_PREFIX) and self.exists(path):
+            self._keep(path)
+        super().remove(path)
+
+    def is_stray(self, path: Path) -> bool:
+        """As `Disk`; what is kept here is still needed."""
+        return path not in self._kept and super().is_stray(path)
+
+    def _note_if_new(self, path: Path) -> None:
+        if self._steps is not None and not self.exists(path):
+            self.note_created(path)
+
+    def _keep(self, path: Path) -> None:
+        """Keep the file at `path` until `settle`, or note that there is none."""
+        if self._steps is None:
+            return
+        kept = self.keep(path)
+        if kept is None:
+            self.note_created(path)
+            return
+        self._kept.add(kept)
+        self._steps.append(lambda: self._put_back(kept, path))
+
+    def _remove_durably(self, path: Path) -> None:
+        """Undo a new name durably, so that a power cut cannot undo an older step first."""
+        if not self.exists(path):
+            return
+        if self.is_directory(path):
+            self.remove_directory(path)
+        else:
+            Disk.remove(self, path)
+        self.sync_directory(path.parent)
+
+    def _put_back(self, kept: Path, path: Path) -> None:
+        Disk.rename(self, kept, path)
+        # A rename between two names of one file does nothing: then the name was never reused.
+        Disk.remove(self, kept)
+
+
 def is_full(failure: StoreError) -> bool:
-    """Whether a write failed for want of room."""
+    """Whether a write failed because the disk is full."""
     return isinstance(failure.__cause__, OSError) and failure.__cause__.errno in _FULL
 
 
 @contextmanager
 def _naming(operation: str, path: Path) -> Iterator[None]:
-    """Turn an OSError into a StoreError: the one place where that happens."""
+    """Turn an OSError into a StoreError that names operation, path and advice."""
     try:
         yield
     except IrregularFileError as fault:
@@ -464,7 +582,7 @@ def _naming(operation: str, path: Path) -> Iterator[None]:
 
 
 def _check_place(directory: Path) -> None:
-    """Refuse a place where no directory is, and none can be made, because something else stands there."""
+    """Raise UnusablePathError when something else is in the place of a directory."""
     if (what := obstacle(directory)) is not None:
         raise UnusablePathError(f"cannot use {directory} as a directory: {what}; choose another place with --out")
 

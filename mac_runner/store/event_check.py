@@ -1,9 +1,9 @@
-"""Whether `events.jsonl` is a log of events, and agrees with the journal where both tell of the same thing.
+"""The check of `events.jsonl`: whether it is a log of events, and agrees with the journal.
 
-An event is written behind what it tells of, and is not synced. So after a kill or a power cut events may be missing, a
-line may be cut short, and a stretch may read as zeros: that is legal. What is there must be an event of a known kind. A
-reply it tells of must be in the journal or in a transcript, and the journal must have each ending and each attempt that
-was tried again. Times, addresses and retries are known to the log alone.
+An event is written after what it describes, and is not synced. So after a kill or a power cut events may be missing, a
+line may be cut short, and a part may read as zeros: that is legal. What is there must be an event of a known kind. Its
+reply must be in the journal or in a transcript; each ending and each retried attempt must be in the journal. Times,
+addresses and retries are known to the log alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -19,13 +20,9 @@ import msgspec
 from mac_runner.errors import RunDirectoryError, StoreError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.eventlog import EVENTS
-from mac_runner.store.findings import Finding, FindingKind
-from mac_runner.store.frames import lines
 from mac_runner.store.layout import Layout
-from mac_runner.store.publishing import read_published
-from mac_runner.store.records import entry, number, recorded_from_json
-from mac_runner.store.transcripts import replies_of
+from mac_runner.store.records import EVENTS, entry, lines, recorded_from_json
+from mac_runner.store.transcripts import read_published, replies_of
 from mac_runner.types import JsonObject, JsonValue, RecordedReply
 
 _HEAD = b'{"time":"'
@@ -33,6 +30,33 @@ _LITERAL_CHARS_MAX = len("\\u001")
 _quick = msgspec.json.Decoder().decode
 
 Claim = tuple[JsonValue, ...]
+
+
+class FindingKind(StrEnum):
+    """What can be wrong."""
+
+    LOST = "lost"
+    DUPLICATED = "duplicated"
+    UNEXPECTED = "unexpected"
+    DAMAGED = "damaged"
+    MISMATCHED = "mismatched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, in words; `task_id` is the task it is about, if it is about one."""
+
+    kind: FindingKind
+    text: str
+    task_id: str | None = None
+
+
+class _Event(msgspec.Struct):
+    """What every event has."""
+
+    time: str
+    elapsed_s: float
+    event: str
 
 
 class _Place(NamedTuple):
@@ -45,7 +69,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Claims:
-    """What a log says that the journal says too, by the digest of it; memory follows the number of replies."""
+    """What the log says that the journal must say too, by its hash; memory follows the number of replies."""
 
     places: dict[int, int] = field(default_factory=dict)
     repeated: set[JsonValue] = field(default_factory=set)
@@ -58,15 +82,15 @@ class _Claims:
 
 
 def event_findings(disk: Disk, layout: Layout, *, is_journal_whole: bool) -> Iterator[Finding]:
-    """What is wrong with the event log of a run, or of a grid, which has no conversations of its own.
+    """The findings on the event log of a run, or of a grid, which has no conversations of its own.
 
-    Where frames of the journal are damaged, `is_journal_whole` is false, and what they may have told is not missed.
+    Where frames of the journal are damaged, `is_journal_whole` is false, and what they may have held is not missed.
     """
     claims = _Claims()
     yield from _line_findings(disk, layout, claims)
     if not claims.places:
         return
-    # Read behind the log: of a run under way it then tells of everything that the log does.
+    # Read after the log: of a run under way it then has everything that the log has.
     for claim in _facts(disk, layout):
         claims.confirm(claim)
     if claims.places and is_journal_whole:
@@ -87,7 +111,7 @@ def _line_findings(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[Find
             # A kill cuts the last write of a session; the next session begins a line of its own.
             cuts_left -= 1
             is_cut = cuts_left > 0 and _is_cut(line.data)
-            problem = None if is_cut else "it is no event"
+            problem = None if is_cut else "it is not an event"
         if problem is not None:
             text = f"{layout.events.name}: the line at offset {line.offset}: {problem}"
             yield Finding(kind=FindingKind.DAMAGED, text=text)
@@ -108,8 +132,8 @@ def _claim(event: JsonObject) -> Claim | None:
         case "EVENT_INFER_DONE":
             if event.get("is_dropped"):
                 return None
-            told = [_plain(event[key]) for key in ("tokens_out", "finish_reason") if key in event]
-            return ("reply", _plain(event.get("task")), _plain(event.get("turn")), *told)
+            details = [_plain(event[key]) for key in ("tokens_out", "finish_reason") if key in event]
+            return ("reply", _plain(event.get("task")), _plain(event.get("turn")), *details)
         case "EVENT_CONVERSATION_DONE":
             return ("ending", *(_plain(event.get(key)) for key in ("task", "status", "failure", "turns")))
         case "EVENT_CONVERSATION_RETRIED":
@@ -142,7 +166,7 @@ def _reply_facts(task_id: str, recorded: RecordedReply) -> Iterator[Claim]:
 
 
 def _transcript_facts(disk: Disk, layout: Layout, task_ids: Iterable[str]) -> Iterator[Claim]:
-    """The replies in the transcripts of some tasks: where a frame was damaged they are known from there."""
+    """The replies in the transcripts of some tasks: known from there where a frame was damaged."""
     for task_id in task_ids:
         with suppress(ValueError, StoreError, RunDirectoryError):
             for recorded in replies_of(read_published(disk, layout, task_id).transcript):
@@ -150,7 +174,7 @@ def _transcript_facts(disk: Disk, layout: Layout, task_ids: Iterable[str]) -> It
 
 
 def _claim_findings(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[Finding]:
-    """Each claim that the journal does not bear out, with what the journal says instead."""
+    """Each claim that the journal does not confirm, with what the journal says instead."""
     places = [place for place in _places(disk, layout, claims) if place.claim[1] not in claims.repeated]
     wanted = {_subject(place.claim) for place in places}
     known: dict[Claim, list[Claim]] = {}
@@ -162,7 +186,7 @@ def _claim_findings(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[Fin
         said = f"{layout.events.name}: the line at offset {place.offset}: {place.event} of {_named(subject)}"
         task_id = subject[1] if isinstance(subject[1], str) else None
         if subject in known:
-            found, expected = _told(place.claim), _told(known[subject][-1])
+            found, expected = _details(place.claim), _details(known[subject][-1])
             text = f"{said} says {found}, expected {expected}"
             yield Finding(kind=FindingKind.MISMATCHED, text=text, task_id=task_id)
         else:
@@ -188,7 +212,7 @@ def _named(subject: Claim) -> str:
     return ", ".join(str(part) for part in subject[1:])
 
 
-def _told(claim: Claim) -> str:
+def _details(claim: Claim) -> str:
     names = {
         "reply": ("tokens_out", "finish_reason"),
         "ending": ("status", "failure", "turns"),
@@ -211,14 +235,12 @@ def _decoded(data: bytes) -> JsonObject | None:
 
 
 def _problem(event: JsonObject) -> str | None:
-    """Why an object is no event; None when it is one."""
+    """Why an object is not an event; None when it is one."""
     try:
-        entry(event, "time", str)
-        number(event, "elapsed_s")
-        name = entry(event, "event", str)
+        name = msgspec.convert(event, _Event).event
     except ValueError as fault:
         return str(fault)
-    return None if name in EVENTS else f"event {name!r:.80} is none that a run writes"
+    return None if name in EVENTS else f"no run writes an event {name!r:.80}"
 
 
 def _is_cut(data: bytes) -> bool:
@@ -236,5 +258,5 @@ def _is_cut(data: bytes) -> bool:
 
 
 def _plain(value: JsonValue) -> JsonValue:
-    """A value that can be a part of a claim; 1 and true are two."""
+    """A value that can be part of a claim; 1 and true differ."""
     return value if isinstance(value, str | int | float | None) and not isinstance(value, bool) else repr(value)

@@ -1,34 +1,35 @@
-"""The directory of a grid: what was asked for, and what belongs to all of its combinations together.
+"""The directory of a grid: its record, its sessions, its tables, and how far it is.
 
-::
+Each combination of a grid has a run directory of its own, complete in itself, with a writer of its own. Here is what
+concerns all of them together: `grid.yaml`, and in its own journal and events when engines ran and what they used.
 
-    runs/NAME/
-      grid.yaml              what was asked for, and every combination that ever was, one a line
-      grid.csv               one row per combination, its values and its results; grid.parquet beside it, if asked for
-      summary.json           the same as JSON, and what the engines did
-      events.jsonl           when engines ran and combinations were opened and closed
-      journal/               one segment per session: what it used up
-      SLUG/                  the run directory of one combination, complete in itself
-
-A combination that is no longer asked for stays where it is, and is marked as such. Which session first asked for one is
-kept, so that a grid that grew tells which part came when.
+A combination that is not asked for any more stays where it is, and is marked so. The session that first asked for it is
+kept, so a grid that grew shows which part came when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from mac_runner.clock import Clock, iso
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.disk import Disk
-from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import check_name, config_path, grid_path
-from mac_runner.store.plain import read_plain
-from mac_runner.store.records import entry, objects
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.identity import read_yaml
+from mac_runner.store.layout import CONFIG, GRID, Layout, check_name
+from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
+from mac_runner.store.machine import Machine
+from mac_runner.store.reader import Standing, has_run, read_standing
+from mac_runner.store.records import encode_json, entry, objects
+from mac_runner.store.run_state import read_state
+from mac_runner.store.session import GridSession, LogFiles, Recorder, open_events
+from mac_runner.store.space import Need, check_room
 from mac_runner.types import JsonObject, JsonValue
 
 GRID_FORMAT: Final = 1
@@ -39,7 +40,7 @@ _SESSIONS_MAX: Final = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEntry:
-    """One combination: how it is recognised, what it is called, since which session it is there."""
+    """One combination: its name, its identity, and the session that first asked for it."""
 
     slug: str
     identity: str
@@ -50,7 +51,7 @@ class GridEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridRecord:
-    """What `grid.yaml` says. `asked` is the section `_grid`, `entries` are in the order in which they came."""
+    """The content of `grid.yaml`. `asked` is the section `_grid`; `entries` are in the order in which they came."""
 
     name: str
     profile: str
@@ -58,11 +59,11 @@ class GridRecord:
     entries: tuple[GridEntry, ...] = ()
 
     def slug_of(self, identity: str) -> str | None:
-        """What the combination of this identity is called, None when there is none."""
+        """The name of the combination with this identity; None when there is none."""
         return next((known.slug for known in self.entries if known.identity == identity), None)
 
     def extended(self, new: GridRecord, session: int) -> GridRecord:
-        """This one brought up to what is asked for now: what is new joins in `session`, what is not asked for stays."""
+        """This record updated by what is asked for now: new combinations join in `session`, old ones stay."""
         asked = {wanted.identity: wanted for wanted in new.entries}
         kept = [
             replace(
@@ -79,19 +80,19 @@ class GridRecord:
 
 def is_grid(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a directory is that of a grid."""
-    return (disk or Disk()).exists(grid_path(directory))
+    return (disk or Disk()).exists(directory / GRID)
 
 
 def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None:
-    """The grid of a directory; None when one can begin there.
+    """The record of the grid in a directory; None when one can begin there.
 
     Raises RunDirectoryError when the directory is used for something else or cannot be read.
     """
     disk = disk or Disk()
-    path = grid_path(directory)
+    path = directory / GRID
     if disk.exists(path):
-        return _decoded(read_plain(disk, path), path)
-    if disk.exists(config_path(directory)):
+        return _decoded(read_yaml(disk, path), path)
+    if disk.exists(directory / CONFIG):
         raise RunDirectoryError(
             f"{directory} is the run directory of one experiment, and no place for a grid; choose another with --out"
         )
@@ -104,7 +105,7 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
 
 
 def encode_grid(record: GridRecord) -> Iterator[bytes]:
-    """The file, in pieces: the section as a person reads it, then one line for each combination."""
+    """The file, in pieces: the section for a person, then one line per combination."""
     head = {"format": GRID_FORMAT, "name": record.name, "profile": record.profile, "asked": record.asked}
     yield b"# What this grid was started with. Do not edit: run a changed experiment file instead.\n"
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
@@ -122,7 +123,7 @@ def encode_grid(record: GridRecord) -> Iterator[bytes]:
 
 
 def grid_entries(combinations: Iterable[tuple[str, str, Mapping[str, JsonValue]]]) -> tuple[GridEntry, ...]:
-    """Combinations as (slug, identity, values), before any session knows them."""
+    """Entries from (slug, identity, values), before any session knows them."""
     return tuple(
         GridEntry(slug=check_name(slug, "the combination"), identity=identity, values=values, session=0)
         for slug, identity, values in combinations
@@ -152,4 +153,164 @@ def _entry(line: JsonObject) -> GridEntry:
         values=entry(line, "values", dict),
         session=session,
         is_asked=entry(line, "asked", bool),
+    )
+
+
+class GridRun(Recorder):
+    """An open directory of a grid. All methods are for the event loop's thread; `close` ends it."""
+
+    def __init__(self, directory: Path, *, record: GridRecord, session: GridSession, lock: RunLock) -> None:
+        super().__init__(session, lock)
+        self.record = record
+        self._directory = directory
+
+    def accounting(self) -> JsonObject:
+        """What all sessions used, this one as far as it was handed over, which this waits for.
+
+        Raises StoreError when it cannot be written.
+        """
+        self._writer.drain()
+        return grid_accounting(self._directory, self.record.name, disk=self._log.disk)
+
+    def write_tables(self, files: Mapping[str, bytes]) -> None:
+        """Put files into the directory; those with other contents are replaced."""
+        self.has_begun = True
+        _put_all(self._log.disk, self._directory, files)
+
+
+def open_grid(
+    directory: Path,
+    *,
+    asked: GridRecord,
+    clock: Clock,
+    disk: Disk | None = None,
+    needs: Sequence[Need] = (),
+    say: Callable[[str], None] = lambda _line: None,
+) -> GridRun:
+    """Begin a grid in `directory`, or continue the one there with what is asked for now, if there is room for `needs`.
+
+    Raises RunLockedError when another process is at work there, RunDirectoryError when it is something else, StoreError
+    when it cannot be written.
+    """
+    trial = TrialDisk(disk or Disk())
+    read_grid(directory, disk=trial)
+    lock = lock_on_trial(trial, directory, lambda: RunLock(trial, directory, clock=clock, say=say))
+    try:
+        if needs:
+            layout = Layout(directory=directory, experiment_name=asked.name)
+            check_room(trial, layout, Need.of_all(needs))
+        return _open_locked(directory, asked, clock, trial, lock)
+    except BaseException:
+        lock.back_out(trial)
+        raise
+
+
+def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDisk, lock: RunLock) -> GridRun:
+    layout = Layout(directory=directory, experiment_name=asked.name)
+    known = read_grid(directory, disk=disk)
+    disk.sweep(directory)
+    number = max(journal.sessions(disk, layout), default=0) + 1
+    record = (known or GridRecord(name=asked.name, profile=asked.profile, asked={})).extended(asked, number)
+    # Before anything else, because this file is what makes it the directory of a grid.
+    _put_all(disk, directory, {GRID: b"".join(encode_grid(record))})
+    disk.make_directory(layout.journal)
+    with ExitStack() as opened:
+        number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
+        opened.callback(disk.close, segment)
+        events, is_torn = open_events(disk, layout)
+        # From here on the writer thread owns the files and closes them.
+        opened.pop_all()
+    session = GridSession(
+        disk=disk,
+        layout=layout,
+        clock=clock,
+        files=LogFiles(number=number, segment=segment, events=events, is_torn=is_torn),
+        show_life=lock.show_life_if_due,
+    )
+    return GridRun(directory, record=record, session=session, lock=lock)
+
+
+def grid_accounting(directory: Path, name: str, *, disk: Disk | None = None, sessions: int | None = None) -> JsonObject:
+    """What the sessions of a grid, or the first so many of them, used in all, and when each began."""
+    state = read_state(disk or Disk(), Layout(directory=directory, experiment_name=name, sessions=sessions))
+    began = {str(session.number): session.started_at for session in state.sessions if session.started_at is not None}
+    return {**state.usage, "sessions": dict(began)}
+
+
+def write_tables(directory: Path, files: Mapping[str, bytes], *, clock: Clock, disk: Disk | None = None) -> None:
+    """Update the files of a grid that is not running; if nothing changed, nothing is touched and no lock taken."""
+    disk = disk or Disk()
+    if all(_holds(disk, directory / name, data) for name, data in files.items()):
+        return
+    with locked(disk, directory, clock):
+        _put_all(disk, directory, files)
+
+
+def _put_all(disk: Disk, directory: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        if not _holds(disk, directory / name, data):
+            disk.write_atomic(directory / name, [data])
+
+
+def _holds(disk: Disk, path: Path, data: bytes) -> bool:
+    return disk.exists(path) and disk.read(path) == data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridStanding:
+    """How far a grid is. `whole` adds up the combinations that have begun; its sessions are those of the grid.
+
+    `combinations` are those that are asked for; None for one that has not begun.
+    """
+
+    whole: Standing
+    combinations: tuple[tuple[GridEntry, Standing | None], ...]
+
+    @property
+    def not_begun(self) -> int:
+        """How many combinations have not begun."""
+        return sum(standing is None for _, standing in self.combinations)
+
+    @property
+    def complete(self) -> int:
+        """How many combinations have ended."""
+        return sum(found is not None and found.ended == found.planned for _, found in self.combinations)
+
+
+def read_grid_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> GridStanding:
+    """How far a grid is; takes no lock. Raises RunDirectoryError when the directory has none."""
+    disk = disk or Disk()
+    record = read_grid(directory, disk=disk)
+    if record is None:
+        raise RunDirectoryError(f"{directory} is no directory of a grid: there is no grid.yaml in it")
+    combinations = tuple(
+        (known, _begun(directory / known.slug, disk, machine)) for known in record.entries if known.is_asked
+    )
+    begun = [standing for _, standing in combinations if standing is not None]
+    whole = _whole(directory, record, begun, disk=disk, machine=machine or Machine())
+    return GridStanding(whole=whole, combinations=combinations)
+
+
+def _begun(directory: Path, disk: Disk, machine: Machine | None) -> Standing | None:
+    return read_standing(directory, disk=disk, machine=machine) if has_run(directory, disk=disk) else None
+
+
+def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, disk: Disk, machine: Machine) -> Standing:
+    state = read_state(disk, Layout(directory=directory, experiment_name=record.name))
+    owner = read_owner(disk, directory)
+    return Standing(
+        directory=directory,
+        experiment_name=record.name,
+        shard=begun[0].shard if begun else None,
+        planned=sum(standing.planned for standing in begun),
+        finished=sum(standing.finished for standing in begun),
+        failed=sum(standing.failed for standing in begun),
+        half_done=sum(standing.half_done for standing in begun),
+        failures=tuple(row for standing in begun for row in standing.failures),
+        sessions=len(state.sessions),
+        latest=state.sessions[-1] if state.sessions else None,
+        usage=state.usage,
+        owner=owner,
+        is_owner_alive=None if owner is None else is_alive(owner, machine),
+        last_sign_of_life=last_sign_of_life(disk, directory),
     )

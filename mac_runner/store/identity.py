@@ -1,73 +1,89 @@
-"""Whether a run directory belongs to the experiment at hand. Reads only, and takes no lock."""
+"""What a directory holds, and whether it belongs to the experiment at hand. Takes no lock.
+
+`experiment.yaml` is what a run was started with. A run continues in its directory as long as nothing of its identity
+changed. A directory in which nothing was played may take on a corrected experiment: there are no results that others
+would be mixed with. What counts is what is there, and not how earlier sessions ended.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from mac_runner.config import Difference, IdentityDiff, differences
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
+from mac_runner.printable import printable
+from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import encode_json
-from mac_runner.store.layout import Layout, config_path, grid_path, merge_path, shard_path
-from mac_runner.store.plain import read_plain
-from mac_runner.store.records import entry
-from mac_runner.store.unplayed import is_unplayed
+from mac_runner.store.layout import CONFIG, GRID, INDEX_SUFFIX, MERGE_MARK, SHARD, Layout
+from mac_runner.store.records import encode_json, entry
 from mac_runner.types import JsonObject, JsonValue
+
+# What a YAML file of a run directory may cost. One written by a run comes nowhere near.
+YAML_BYTES_MAX: Final = 64 << 20
+YAML_NODES_MAX: Final = 2_000_000
+YAML_DEPTH_MAX: Final = 100
+
+_LISTED_MAX = 50
+
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""With its C parser where the wheel has it: ten times as fast, and a grid has hundreds of files to read."""
 
 
 def encode_config(resolved: JsonObject) -> bytes:
-    """The resolved config as a person reads it; reading it back gives the same values."""
+    """The resolved config as YAML for a person; reading it back gives the same values."""
     head = "# What this run was started with. Do not edit: start another run instead.\n"
     text: str = yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True, width=120)
     return (head + text).encode("utf-8")
 
 
 def read_config(disk: Disk, directory: Path) -> JsonObject:
-    """The resolved config of a run directory. Raises RunDirectoryError when it is none."""
-    path = config_path(directory)
+    """The resolved config of a run directory. Raises RunDirectoryError when there is none."""
+    path = directory / CONFIG
     if not disk.exists(path):
-        if disk.exists(grid_path(directory)):
+        if disk.exists(directory / GRID):
             raise RunDirectoryError(
                 f"{directory} holds a grid of runs; name the directory of one of its combinations, which stand in it"
             )
         raise RunDirectoryError(
             f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
         )
-    return read_plain(disk, path)
+    return read_yaml(disk, path)
 
 
 def is_untouched(disk: Disk, directory: Path) -> bool:
     """Whether a run can begin here. Raises RunDirectoryError when the directory is used for something else."""
-    # Listed before the config is looked for, which stands before all else does: so whoever begins at the same time, let
-    # in by a broken lock, is not taken for something else.
+    # The names first: the config is written before everything else, so a run that begins at the same time, let in by a
+    # broken lock, is not mistaken for something else.
     names = disk.names(directory)
-    if disk.exists(config_path(directory)):
+    if disk.exists(directory / CONFIG):
         return False
-    if disk.exists(merge_path(directory)):
+    if disk.exists(directory / MERGE_MARK):
         raise RunDirectoryError(
             f"a merge into {directory} was broken off; finish it by the same command, or choose another directory "
             "with --out"
         )
-    # A run that was killed before its config stood left dot files, its shard and empty directories at the most.
-    known = shard_path(directory).name
+    # A run killed before its config was written left at most dot files, its shard and empty directories.
+    known = SHARD
     strays = [name for name in names if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {config_path(directory).name}, so it is no run directory; "
+            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is no run directory; "
             "choose an empty or a new directory with --out"
         )
     return True
 
 
 def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
-    """What changed since the run was started: of its identity nothing, unless nothing was played.
+    """What changed since the run was started; nothing of its identity, unless nothing was played.
 
-    Raises IdentityError naming all that may not change.
+    Raises IdentityError naming every field that may not change.
     """
     found = differences(read_config(disk, layout.directory), resolved)
     if found.identity and not is_unplayed(disk, layout):
@@ -75,39 +91,8 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
     return found
 
 
-def encode_shard(shard: Shard) -> bytes:
-    """The file that says which part of the experiment a directory holds."""
-    return encode_json({"shard": shard.number, "of": shard.of}) + b"\n"
-
-
-def read_shard(disk: Disk, directory: Path) -> Shard | None:
-    """Which part of the experiment a directory holds; None for all of it. Raises RunDirectoryError."""
-    path = shard_path(directory)
-    if not disk.exists(path):
-        return None
-    try:
-        record = json.loads(disk.read(path))
-        return Shard(entry(record, "shard", int), entry(record, "of", int))
-    except (ValueError, AttributeError, RecursionError) as fault:
-        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
-
-
-def check_shard(disk: Disk, directory: Path, shard: Shard | None) -> None:
-    """Raises IdentityError when the directory holds another part of the experiment than the one asked for."""
-    found = read_shard(disk, directory)
-    if found != shard:
-        raise IdentityError(
-            f"{directory} holds {_part(found)}, and {_part(shard)} was asked for; "
-            "ask for what it holds, or give this run a directory of its own with --out DIR"
-        )
-
-
-def _part(shard: Shard | None) -> str:
-    return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
-
-
 def describe(difference: Difference, *, old: str = "there", new: str = "now") -> str:
-    """One field in words: its path, the value in the run directory and the value now."""
+    """A changed field in words: its path, the value in the run directory and the value now."""
     return f"{difference.path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
 
 
@@ -121,3 +106,139 @@ def _refusal(directory: Path, changed: Sequence[Difference]) -> str:
 
 def _short(value: JsonValue) -> str:
     return f"{encode_json(value).decode('ascii'):.120}"
+
+
+def is_unplayed(disk: Disk, layout: Layout) -> bool:
+    """Whether a run directory has no reply, transcript, ending or death, and no unknown file."""
+    opened = (layout.config, layout.manifest, layout.summary, layout.events, layout.journal, layout.transcripts)
+    known = {SHARD, *(path.name for path in opened)}
+    others = (name for name in _visible(disk, layout.directory) if name not in known)
+    return (
+        all(name.endswith(INDEX_SUFFIX) and not any(disk.chunks(layout.directory / name)) for name in others)
+        and not _visible(disk, layout.transcripts)
+        and journal.is_blank(disk, layout)
+    )
+
+
+def forget_plan(disk: Disk, layout: Layout) -> None:
+    """Remove, durably, what the experiment that was never played here planned and counted."""
+    for name in _visible(disk, layout.directory):
+        if name.endswith(INDEX_SUFFIX):
+            disk.remove(layout.directory / name)
+    for name in _visible(disk, layout.journal):
+        disk.remove(layout.journal / name)
+    disk.remove(layout.manifest)
+    disk.remove(layout.summary)
+    disk.sync_directory(layout.directory)
+
+
+def _visible(disk: Disk, directory: Path) -> list[str]:
+    return [name for name in disk.names(directory) if not name.startswith(".")]
+
+
+def encode_shard(shard: Shard) -> bytes:
+    """The file that says which part of the experiment a directory holds."""
+    return encode_json({"shard": shard.number, "of": shard.of}) + b"\n"
+
+
+def read_shard(disk: Disk, directory: Path) -> Shard | None:
+    """The part of the experiment that a directory holds; None for all of it. Raises RunDirectoryError."""
+    path = directory / SHARD
+    if not disk.exists(path):
+        return None
+    try:
+        record = json.loads(disk.read(path))
+        return Shard(entry(record, "shard", int), entry(record, "of", int))
+    except (ValueError, AttributeError, RecursionError) as fault:
+        raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
+
+
+def check_shard(disk: Disk, directory: Path, shard: Shard | None) -> None:
+    """Raises IdentityError when the directory holds another part of the experiment than `shard`."""
+    found = read_shard(disk, directory)
+    if found != shard:
+        raise IdentityError(
+            f"{directory} holds {_part(found)}, and {_part(shard)} was asked for; "
+            "ask for what it holds, or give this run a directory of its own with --out DIR"
+        )
+
+
+def _part(shard: Shard | None) -> str:
+    return "the whole experiment" if shard is None else f"shard {shard} of the experiment"
+
+
+def grid_of(disk: Disk, directory: Path) -> Path | None:
+    """The directory of the grid that a run is a combination of; None for a run by itself."""
+    return directory.parent if disk.exists(directory.parent / GRID) else None
+
+
+def run_command(disk: Disk, directory: Path) -> str:
+    """The command that continues a run; a combination of a grid is run with its grid."""
+    shard = read_shard(disk, directory)
+    part = "" if shard is None else f" --shard {shard}"
+    return f"mac-run FILE{part} --out {grid_of(disk, directory) or directory}"
+
+
+def repair_advice(directory: Path) -> str:
+    """The command that restores a transcript that is damaged or gone."""
+    return f"`mac-run repair {directory}` writes it again from the journal"
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Lines below each other; of very many the first."""
+    hidden = len(lines) - _LISTED_MAX
+    return "\n".join([*lines[:_LISTED_MAX], *([f"… and {hidden} more"] if hidden > 0 else [])])
+
+
+def read_yaml(disk: Disk, path: Path) -> JsonObject:
+    """The mapping in a file that the store wrote. Raises RunDirectoryError when it holds anything else.
+
+    A file that was edited or damaged may hold dates, sets, NaN, keys that are not text, values inside themselves or a
+    million copies of one through its anchor. All of them are refused.
+    """
+    data = b""
+    for chunk in disk.chunks(path):
+        data += chunk
+        if len(data) > YAML_BYTES_MAX:
+            raise _unreadable(path, f"it is larger than {YAML_BYTES_MAX} bytes")
+    try:
+        value = yaml.load(data, Loader=_Loader)  # noqa: S506 - it is the safe one
+    except yaml.MarkedYAMLError as fault:
+        line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1} is "
+        raise _unreadable(path, f"{line}not what a run writes ({fault.problem})") from fault
+    except (ValueError, TypeError, yaml.YAMLError, RecursionError) as fault:
+        reason = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
+        raise _unreadable(path, f"it is not valid YAML ({' '.join(reason.split())})") from fault
+    if not isinstance(value, dict):
+        raise _unreadable(path, "it holds no mapping")
+    if (flaw := _flaw_of(value)) is not None:
+        raise _unreadable(path, flaw)
+    return value
+
+
+def _flaw_of(root: JsonValue) -> str | None:
+    """What in a value the store never writes; None when there is nothing."""
+    left: list[tuple[str, object, int]] = [("", root, 1)]
+    nodes = 0
+    while left:
+        where, value, depth = left.pop()
+        nodes += 1
+        if nodes > YAML_NODES_MAX:
+            return f"it holds more than {YAML_NODES_MAX} values"
+        if depth > YAML_DEPTH_MAX:
+            return f"it is nested deeper than {YAML_DEPTH_MAX} levels"
+        if isinstance(value, dict):
+            if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
+                return f"{where or 'it'} has the key {odd!s:.80}, which is no text"
+            left += [(f"{where}.{key}".lstrip("."), part, depth + 1) for key, part in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{where}.{place}", part, depth + 1) for place, part in enumerate(value)]
+        elif not isinstance(value, str | int | float | None):
+            return f"{where} holds {value!s:.80}, which is no text, no number and no list"
+        elif isinstance(value, float) and not math.isfinite(value):
+            return f"{where} holds {value}, which is no finite number"
+    return None
+
+
+def _unreadable(path: Path, why: str) -> RunDirectoryError:
+    return RunDirectoryError(f"{path} cannot be read: {printable(why)}; put back the file that the run wrote")

@@ -1,40 +1,49 @@
 """The journal: everything a run may not lose, in the order it happened.
 
-Each session appends to a segment of its own and never touches another one, so a torn tail stays where the kill left
-it, is known as such by its missing newline, and two runners that were let in by a broken lock cannot damage each other.
+Each session appends to a segment of its own and never touches another one. So a torn tail stays where the kill left it,
+recognised by its missing newline, and two runners that a broken lock let in cannot damage each other.
 
-Records, by `kind`:
+| `kind` | record |
+|---|---|
+| `session` | number, start, format version; first in its segment. `run` is the run directory of a merged session |
+| `reply` | the `n`-th reply of a task |
+| `death` | an engine died while it worked on a turn of a task; counts until the task is done |
+| `done` | a conversation whose transcript is durable, with its index row; the last one of a task counts |
+| `retry` | a failed conversation is open again, with the row of the failed attempt; its replies are those after this |
+| `checkpoint` | what the session has used so far; the last one of a session counts |
 
-- `session`: number, start and format version; the first of each segment. `run` names the run directory that a merged
-  session comes from.
-- `reply`: the `n`-th reply of a task. A lost frame ends what can be used of its task in that session; a later session
-  that went on from there writes the numbers again, and what it wrote stands.
-- `death`: an engine died while it worked on a turn of a task. They count until the task is done.
-- `done`: a conversation whose transcript is durable, with its index row. The last one of a task stands.
-- `retry`: a failed conversation is to be tried again, with the index row of the attempt that failed. It is done no more
-  until the next `done`, and its replies are those recorded behind this.
-- `checkpoint`: what the session has used up so far. The last one of a session stands.
+A lost reply frame ends what can be used of its task in that session; a later session that continued from there writes
+the numbers again, and what it wrote counts.
 
-Keys are sorted, so every frame begins with `id` and `kind`, and a reader looks for the beginnings of the frames it
-wants: nearly all of a journal is replies of conversations that are done, and those are passed over in bulk. Whatever is
-looked at has its checksum compared. Reading streams: memory follows what the caller keeps.
+Keys are sorted, so each frame begins with `id` and `kind`. A reader searches for the beginnings of the frames it wants:
+nearly all of a journal are replies of conversations that are done, and those are skipped in bulk. Every frame that is
+used has its checksum compared. Reading streams: memory follows what the caller keeps.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.disk import Disk
-from mac_runner.store.frames import Damage, Line, encode_frame, is_intact, lines, lines_with, records_of
+from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout, session_of
-from mac_runner.store.records import entry, recorded_from_json, recorded_json
+from mac_runner.store.records import (
+    Damage,
+    Line,
+    encode_frame,
+    entry,
+    is_intact,
+    lines,
+    lines_with,
+    recorded_from_json,
+    recorded_json,
+    records_of,
+    row_id,
+)
 from mac_runner.types import JsonObject, RecordedReply
 
 JOURNAL_FORMAT = 2
@@ -44,22 +53,15 @@ _READABLE = frozenset({1, JOURNAL_FORMAT})
 
 _OF_SESSIONS = frozenset({"session", "checkpoint"})
 
-# Possessive, for there is one way only to read an id: a search is over a frame in a third of the time.
+# Possessive, because an id can be read in one way only: a search takes a third of the time.
 _ID = r""" \{"id":"([^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+)","kind":"""
 _MARK = re.compile(rf'{_ID}"(?!reply")([a-z]+)",'.encode())
 _OF_TASK = re.compile(rf'{_ID}"(reply|retry)",'.encode())
 _REPLY = re.compile(rf'{_ID}"reply",'.encode())
 
 
-class Head(NamedTuple):
-    """How a frame begins: whose it is, and of what kind."""
-
-    id: str
-    kind: str
-
-
 def session_frame(session: int, *, started_at: str, run: str | None = None) -> bytes:
-    """The first frame of a segment; `run` names the run directory that a merged session comes from."""
+    """The first frame of a segment; `run` names the run directory of a merged session."""
     frame: JsonObject = {
         "id": str(session),
         "kind": "session",
@@ -81,35 +83,49 @@ def death_frame(task_id: str, turn_key: str) -> bytes:
 
 
 def done_frame(row: JsonObject) -> bytes:
-    """The frame that makes a conversation count as done."""
-    return encode_frame({"id": entry(row, "task_id", str), "kind": "done", "row": row})
+    """The frame that makes a conversation done."""
+    return encode_frame({"id": row_id(row), "kind": "done", "row": row})
 
 
 def retry_frame(row: JsonObject) -> bytes:
-    """The frame that makes a conversation count as not done yet; `row` is that of the attempt that failed."""
-    return encode_frame({"id": entry(row, "task_id", str), "kind": "retry", "row": row})
+    """The frame that opens a failed conversation again; `row` is that of the failed attempt."""
+    return encode_frame({"id": row_id(row), "kind": "retry", "row": row})
 
 
 def checkpoint_frame(session: int, *, elapsed_s: float, accounting: JsonObject) -> bytes:
-    """The frame of what a session has used up so far: all its time, and of that `played_s`, none before it begins."""
+    """The frame of what a session has used so far: `wall_s` in all, of that `played_s` (0 by default)."""
     usage: JsonObject = {"played_s": 0.0, **accounting, "wall_s": round(elapsed_s, 6)}
     return encode_frame({"id": str(session), "kind": "checkpoint", "session": session, "usage": usage})
 
 
 def sessions(disk: Disk, layout: Layout) -> list[int]:
-    """The sessions that have a segment, in order, as far as the layout goes."""
+    """The sessions that have a segment, in order, as many as the layout has."""
     found = sorted(number for name in disk.names(layout.journal) if (number := session_of(name)) is not None)
     return found[: layout.sessions]
 
 
+def create_segment(disk: Disk, layout: Layout, *, started_at: str) -> tuple[int, OpenFile]:
+    """A new session: its number and its open segment, whose first frame is durable."""
+    number = max(sessions(disk, layout), default=0) + 1
+    while (log := disk.create(layout.segment(number))) is None:
+        number += 1
+    try:
+        disk.append(log, session_frame(number, started_at=started_at))
+        disk.sync(log)
+    except BaseException:
+        disk.close(log)
+        raise
+    return number, log
+
+
 def marks(disk: Disk, layout: Layout, *kinds: str) -> Iterator[JsonObject]:
-    """Every record but the replies, in order; or only those of some kinds, the others passed over."""
+    """Every record except replies, in order; with `kinds` only those."""
     for session in sessions(disk, layout):
         yield from marks_of(disk, layout, session, *kinds)
 
 
 def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[JsonObject]:
-    """The same of one session."""
+    """The `marks` of one session."""
     looked_for = re.compile(rf'{_ID}"(?:{"|".join(kinds)})",'.encode()) if kinds else _MARK
     path = layout.segment(session)
     for record in _records(path, lines_with(looked_for, disk.chunks(path))):
@@ -117,55 +133,13 @@ def marks_of(disk: Disk, layout: Layout, session: int, *kinds: str) -> Iterator[
             yield record
 
 
-def heads(disk: Disk, layout: Layout) -> Iterator[Head]:
-    """What `marks` gives, less everything but id and kind: for that an intact frame is not taken apart."""
-    for path in _segments(disk, layout):
-        for line in lines_with(_MARK, disk.chunks(path)):
-            match = _MARK.search(line.data)
-            if match and match[2] != b"session" and is_intact(line.data):
-                yield Head(_id(match), match[2].decode())
-            else:
-                found = (Head(str(record["id"]), str(record["kind"])) for record in _records(path, [line]))
-                yield from (head for head in found if head.kind != "reply")
-
-
-def rows(disk: Disk, layout: Layout) -> Iterator[JsonObject]:
-    """The index rows of all conversations that are done, one for each, in the order they were done."""
-    left = Counter[str]()
-    retried: dict[str, int] = {}
-    for head in heads(disk, layout):
-        if head.kind == "done":
-            left[head.id] += 1
-        elif head.kind == "retry":
-            retried[head.id] = left[head.id]
-    open_again = {task_id for task_id, count in retried.items() if count == left[task_id]}
-    for record in marks(disk, layout, "done"):
-        task_id = str(record["id"])
-        # A frame more than were counted was appended by a run under way since then; it is left for the next reading.
-        if left[task_id]:
-            left[task_id] -= 1
-            if not left[task_id] and task_id not in open_again:
-                yield entry(record, "row", dict)
-
-
-def attempts(disk: Disk, layout: Layout) -> dict[str, list[JsonObject]]:
-    """The rows of the attempts that failed and were tried again, for each task that has any, in their order."""
-    found: dict[str, list[JsonObject]] = {}
-    # Made before the first frame of this kind is written, so most runs need not be searched for one.
-    if not disk.exists(layout.attempts):
-        return found
-    for record in marks(disk, layout, "retry"):
-        found.setdefault(entry(record, "id", str), []).append(entry(record, "row", dict))
-    return found
-
-
 def replies(disk: Disk, layout: Layout, wanted: Callable[[str], bool]) -> dict[str, list[RecordedReply]]:
-    """What can be gone on from, for each task that is `wanted`."""
+    """The replies to continue from, for each `wanted` task that has any."""
     return _replies(disk, layout, wanted, lambda _task_id, _replies: None)
 
 
 def replies_of_attempts(disk: Disk, layout: Layout, wanted: Container[str]) -> dict[str, list[list[RecordedReply]]]:
-    """What each attempt that failed and was tried again had, in their order, for each task that is `wanted`."""
+    """The replies of each retried attempt, in their order, for each `wanted` task."""
     found: dict[str, list[list[RecordedReply]]] = {}
     _replies(disk, layout, wanted.__contains__, lambda task_id, had: found.setdefault(task_id, []).append(had))
     return found
@@ -196,7 +170,7 @@ def _replies(
 
 
 def is_blank(disk: Disk, layout: Layout) -> bool:
-    """Whether the journal tells of sessions alone: none of its frames, intact or damaged, is of a conversation."""
+    """Whether the journal is about sessions only: no frame, intact or damaged, is about a conversation."""
     for path in _segments(disk, layout):
         for line in lines(disk.chunks(path)):
             found, is_damaged = records_of(line) if line.is_ended else ((), False)
@@ -205,19 +179,8 @@ def is_blank(disk: Disk, layout: Layout) -> bool:
     return True
 
 
-def ended_in(disk: Disk, layout: Layout, session: int) -> set[str]:
-    """The tasks that a session, or one behind it, has ended."""
-    behind = (number for number in sessions(disk, layout) if number >= session)
-    return {str(record["id"]) for number in behind for record in marks_of(disk, layout, number, "done")}
-
-
-def begun(disk: Disk, layout: Layout) -> set[str]:
-    """The tasks that have a reply recorded or are done. A damaged frame may count as well."""
-    return replied(disk, layout) | {entry(row, "task_id", str) for row in rows(disk, layout)}
-
-
 def replied(disk: Disk, layout: Layout) -> set[str]:
-    """The tasks that have a reply recorded. Only ids are read, so a damaged frame may count as well."""
+    """The tasks that have a recorded reply. Only ids are read, so a damaged frame may count too."""
     found: set[str] = set()
 
     def note(match: re.Match[bytes]) -> bool:
@@ -233,10 +196,10 @@ def replied(disk: Disk, layout: Layout) -> set[str]:
 def transplanted(
     disk: Disk, layout: Layout, session: int, *, to: int, run: str, on_damage: Callable[[], None]
 ) -> Iterator[bytes]:
-    """The frames of one session as those of session `to` of another run directory.
+    """The frames of one session, rewritten as session `to` of another run directory.
 
-    Damage stays behind, and `on_damage` is called for each damaged line. Replies are handed on as they stand, without
-    being parsed: they say nothing of the session.
+    Damage is left out; `on_damage` is called for each damaged line. Replies do not name the session, so they are copied
+    without being parsed.
     """
     for line in lines(disk.chunks(layout.segment(session))):
         if not line.is_ended:
@@ -256,22 +219,8 @@ def transplanted(
             yield encode_frame(moved)
 
 
-def deaths(disk: Disk, layout: Layout) -> dict[str, Counter[str]]:
-    """How often an engine died on each turn, of the tasks that are not done."""
-    found: dict[str, Counter[str]] = {}
-    # Deaths are rare, and without any the endings tell nothing.
-    has_any = next(marks(disk, layout, "death"), None) is not None
-    for record in marks(disk, layout, "death", "done") if has_any else ():
-        task_id = str(record["id"])
-        if record["kind"] == "done":
-            found.pop(task_id, None)
-        else:
-            found.setdefault(task_id, Counter())[entry(record, "turn", str)] += 1
-    return found
-
-
 def damage(disk: Disk, layout: Layout) -> Iterator[tuple[Path, Damage]]:
-    """Every damaged line of the journal; a torn tail is none."""
+    """Every damaged line of the journal; a torn tail is not damage."""
     for path in _segments(disk, layout):
         for line in lines(disk.chunks(path)):
             if line.is_ended and records_of(line)[1]:
@@ -290,7 +239,7 @@ def _records(path: Path, found: Iterable[Line]) -> Iterator[JsonObject]:
 
 
 def _id(match: re.Match[bytes]) -> str:
-    """The id that a frame begins with, whose checksum nobody has compared yet."""
+    """The id at the beginning of a frame, before its checksum is compared."""
     text = match[1].decode("ascii", "replace")
     with suppress(ValueError):
         return text if "\\" not in text else str(json.loads(f'"{text}"'))
@@ -301,10 +250,10 @@ def _checked(path: Path, record: JsonObject) -> JsonObject:
     if record.get("kind") == "session" and record.get("version") not in _READABLE:
         raise RunDirectoryError(
             f"{path} is of format {record.get('version')!r}; this version reads 1 and {JOURNAL_FORMAT}: "
-            "go on with the version that wrote it, or start anew in another directory with --out"
+            "go on with the version that wrote it, or start again in another directory with --out"
         )
     if not {"id", "kind"} <= record.keys():
-        raise RunDirectoryError(f"{path} holds a record without id and kind: it is no journal of this program")
+        raise RunDirectoryError(f"{path} holds a record without id and kind: it is not a journal of this program")
     return record
 
 

@@ -1,32 +1,52 @@
-"""Where everything stands in a run directory.
+"""The paths in a run directory.
 
 ::
 
     runs/NAME/
-      experiment.yaml        the resolved config: what makes this run the run it is
-      shard.json             which part of the experiment this is, where it is not all of it
+      experiment.yaml        the resolved config: the file that makes this a run directory
+      shard.json             which part of the experiment this is, if it is not all of it
       task_manifest.json     every planned task and its status, written whole now and then
       NAME_index.jsonl       one row per ended conversation
       summary.json           the results in numbers
       events.jsonl           what happened when, for machines
       journal/000001.jsonl   one segment per session: the truth between two manifests
       transcripts/ID.json    one file per ended conversation
-      attempts/ID.N.json     the N-th attempt at a conversation, where it failed and was tried again
-      damaged/               transcripts that could not be read, set aside
+      attempts/ID.N.json     the N-th attempt at a conversation that failed and was retried
+      damaged/               damaged transcripts, set aside
       .lock  .owner.json     which process is at work
       .lease                 its signs of life
+
+And in the directory of a grid::
+
+    runs/NAME/
+      grid.yaml              what was asked for, and every combination there ever was, one per line
+      grid.csv               one row per combination, its values and its results; grid.parquet beside it, if asked for
+      summary.json           the same as JSON, and what the engines did
+      events.jsonl           when engines ran and combinations were opened and closed
+      journal/               one segment per session: what it used
+      SLUG/                  the run directory of one combination, complete in itself
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store.transcripts import attempt_path, transcript_path
 
-INDEX_SUFFIX = "_index.jsonl"
+CONFIG: Final = "experiment.yaml"
+MANIFEST: Final = "task_manifest.json"
+SUMMARY: Final = "summary.json"
+SHARD: Final = "shard.json"
+GRID: Final = "grid.yaml"
+MERGE_MARK: Final = ".merging.json"
+"""Exists while a merge into the directory is unfinished; names its sources."""
+LOCK: Final = ".lock"
+OWNER: Final = ".owner.json"
+LEASE: Final = ".lease"
+INDEX_SUFFIX: Final = "_index.jsonl"
 
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _NAME_BYTES_MAX = 200
@@ -38,60 +58,33 @@ _TRANSCRIPT = re.compile(r"(.+)\.json")
 class Layout:
     """The paths of one run directory. Raises RunDirectoryError for a name that could lead out of it.
 
-    With `sessions` its journal has the segments of that many only, the first ones: the run as it was then.
+    With `sessions` its journal has only that many segments, the first ones: the run as it was then.
     """
 
     directory: Path
     experiment_name: str
     sessions: int | None = None
+    config: Path = field(init=False)
+    manifest: Path = field(init=False)
+    summary: Path = field(init=False)
+    index: Path = field(init=False)
+    events: Path = field(init=False)
+    journal: Path = field(init=False)
+    transcripts: Path = field(init=False)
+    attempts: Path = field(init=False)
+    damaged: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        check_name(self.experiment_name, "the experiment name")
-
-    @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return config_path(self.directory)
-
-    @property
-    def manifest(self) -> Path:
-        """The planned tasks."""
-        return manifest_path(self.directory)
-
-    @property
-    def index(self) -> Path:
-        """The rows of ended conversations."""
-        return self.directory / f"{self.experiment_name}{INDEX_SUFFIX}"
-
-    @property
-    def summary(self) -> Path:
-        """The results in numbers."""
-        return summary_path(self.directory)
-
-    @property
-    def events(self) -> Path:
-        """The event log."""
-        return self.directory / "events.jsonl"
-
-    @property
-    def journal(self) -> Path:
-        """The directory of the journal's segments."""
-        return self.directory / "journal"
-
-    @property
-    def transcripts(self) -> Path:
-        """The directory of the transcripts."""
-        return self.directory / "transcripts"
-
-    @property
-    def damaged(self) -> Path:
-        """Where unreadable transcripts are set aside."""
-        return self.directory / "damaged"
-
-    @property
-    def attempts(self) -> Path:
-        """The directory of the transcripts of attempts that failed and were tried again."""
-        return self.directory / "attempts"
+        names = {
+            "config": CONFIG,
+            "manifest": MANIFEST,
+            "summary": SUMMARY,
+            "index": check_name(self.experiment_name, "the experiment name") + INDEX_SUFFIX,
+            "events": "events.jsonl",
+            **{name: name for name in ("journal", "transcripts", "attempts", "damaged")},
+        }
+        for attribute, name in names.items():
+            object.__setattr__(self, attribute, self.directory / name)
 
     def attempt(self, task_id: str, number: int) -> Path:
         """The transcript of the `number`-th attempt at a task, from 1."""
@@ -106,65 +99,30 @@ class Layout:
         return self.journal / f"{session:06d}.jsonl"
 
 
-def config_path(directory: Path) -> Path:
-    """The resolved config: the file that makes a directory a run directory."""
-    return directory / "experiment.yaml"
+def transcript_path(task_id: str) -> str:
+    """The transcript of a task, relative to the run directory."""
+    return f"transcripts/{task_id}.json"
 
 
-def shard_path(directory: Path) -> Path:
-    """Which part of the experiment is run here; missing where it is all of it."""
-    return directory / "shard.json"
-
-
-def grid_path(directory: Path) -> Path:
-    """What makes a directory that of a grid."""
-    return directory / "grid.yaml"
-
-
-def manifest_path(directory: Path) -> Path:
-    """The planned tasks."""
-    return directory / "task_manifest.json"
-
-
-def merge_path(directory: Path) -> Path:
-    """Says that a merge into the directory has begun and is not over, and of what."""
-    return directory / ".merging.json"
-
-
-def summary_path(directory: Path) -> Path:
-    """The results in numbers."""
-    return directory / "summary.json"
-
-
-def lock_path(directory: Path) -> Path:
-    """The file that is locked while a process is at work; it is never removed."""
-    return directory / ".lock"
-
-
-def owner_path(directory: Path) -> Path:
-    """Who holds the lock, for the message to whoever comes second."""
-    return directory / ".owner.json"
-
-
-def lease_path(directory: Path) -> Path:
-    """The signs of life of whoever holds the lock."""
-    return directory / ".lease"
+def attempt_path(task_id: str, number: int) -> str:
+    """The transcript of the `number`-th attempt at a retried task, relative to the run directory."""
+    return f"attempts/{task_id}.{number}.json"
 
 
 def session_of(segment_name: str) -> int | None:
-    """The session a file of the journal belongs to; None for any other file."""
+    """The session of a journal segment; None for any other file name."""
     match = _SEGMENT.fullmatch(segment_name)
     return int(match[1]) if match else None
 
 
 def task_id_of(transcript_name: str) -> str | None:
-    """The task a file of `transcripts/` belongs to; None for any other file."""
+    """The task of a file in `transcripts/`; None for any other file name."""
     match = _TRANSCRIPT.fullmatch(transcript_name)
     return match[1] if match and not transcript_name.startswith(".") else None
 
 
 def check_name(name: str, what: str) -> str:
-    """`name`, which is safe as a part of a file name. Raises RunDirectoryError when it is not."""
+    """Return `name`. Raises RunDirectoryError when it is not safe as a part of a file name."""
     if not _NAME.fullmatch(name) or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES_MAX:
         raise RunDirectoryError(
             f"{what} {name!r:.100} cannot be part of a file name: it may not start with a dot, hold a slash or a "

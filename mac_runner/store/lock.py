@@ -1,47 +1,131 @@
-"""One process per run directory.
+"""One process per run directory: the lock, the owner's note beside it, and signs of life.
 
-A lock on a file that is never removed (removing it would let two processes hold locks on two files of one name), and
-beside it a note of who holds it, for the message to whoever comes second. The kernel drops the lock with the process,
-however it ends, so nothing ever has to be cleaned up and no dead owner is ever waited for.
+`.lock` is locked while a process is at work, and never removed: otherwise two processes could lock two files of one
+name. The kernel drops the lock with the process, so a dead owner holds up no one.
 
-On a network filesystem the lock alone is not believed: it may hold on one machine only, or be lost without a word.
-There the note has a say too (`owner`): whoever is found alive is left alone, and an owner on another machine is given
-time to show life. Should two be let in all the same, the store stays correct: sessions have journal segments of their
-own, results are published once, and work done twice is counted.
+`.owner.json` says who holds the lock, for the error that the next process gets. It stays behind after a kill. `.lease`
+gets a line with the time every `LEASE_INTERVAL_S`.
+
+A lock on a network filesystem may hold on one machine only. There the note counts too. An owner that is a live process
+of this machine keeps others out. An owner on another machine counts as dead when its signs of life have not changed for
+`LEASE_PERIODS` of the observer's monotonic clock. Wall clocks decide nothing. If two processes get in all the same, the
+store stays correct: each session has a journal segment of its own, each result is published once, and repeated work is
+counted.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
+import msgspec
 from filelock import FileLock, Timeout
 
-from mac_runner import limits
 from mac_runner.clock import Clock, SystemClock, iso, pause
 from mac_runner.errors import RunLockedError, StoreError
-from mac_runner.store.disk import Disk
-from mac_runner.store.layout import lock_path
+from mac_runner.store.disk import Disk, TrialDisk
+from mac_runner.store.layout import LEASE, LOCK, OWNER
 from mac_runner.store.machine import Machine, is_network
-from mac_runner.store.owner import (
-    Owner,
-    is_alive,
-    read_owner,
-    show_life,
-    sign,
-    sign_off,
-    signs_of_life,
-    this_process,
-)
+from mac_runner.store.records import encode_json
+
+LEASE_INTERVAL_S: Final = 10.0
+"""How often a process at work shows that it lives."""
+LEASE_PERIODS: Final = 3
+LEASE_LOOK_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process at work. `machine` and `process_start` make its number mean this very process."""
+
+    pid: int
+    host: str
+    started_at: str
+    command: str
+    machine: str
+    process_start: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host} since {self.started_at} ({self.command})"
+
+
+def this_process(machine: Machine, *, started_at: str) -> Owner:
+    """The calling process as an owner."""
+    return Owner(
+        pid=os.getpid(),
+        host=machine.host,
+        started_at=started_at,
+        command=" ".join(sys.argv),
+        machine=machine.identity,
+        process_start=machine.process_start(os.getpid()) or "",
+    )
+
+
+def read_owner(disk: Disk, directory: Path) -> Owner | None:
+    """The owner that the note names; None when there is no readable note."""
+    try:
+        return msgspec.convert(json.loads(disk.read(directory / OWNER)), Owner)
+    except (StoreError, ValueError, RecursionError):
+        return None
+
+
+def sign(disk: Disk, directory: Path, owner: Owner) -> None:
+    """Leave a note and a first sign of life."""
+    disk.remove(directory / LEASE)
+    disk.write_atomic(directory / OWNER, [encode_json(asdict(owner)), b"\n"])
+    show_life(disk, directory, at=owner.started_at)
+
+
+def sign_off(disk: Disk, directory: Path, owner: Owner) -> None:
+    """Remove the note, unless it has become another process's."""
+    if read_owner(disk, directory) == owner:
+        disk.remove(directory / OWNER)
+        disk.remove(directory / LEASE)
+
+
+def show_life(disk: Disk, directory: Path, *, at: str) -> None:
+    """Leave a sign of life. Closing the file each time makes it visible to other machines."""
+    lease = disk.open_append(directory / LEASE)
+    try:
+        disk.append(lease, at.encode("ascii") + b"\n")
+    finally:
+        disk.close(lease)
+
+
+def signs_of_life(disk: Disk, directory: Path) -> bytes:
+    """All signs so far: bytes that change while the owner lives."""
+    return b"".join(disk.chunks(directory / LEASE))
+
+
+def last_sign_of_life(disk: Disk, directory: Path) -> str | None:
+    """The time of the last sign, by the owner's clock."""
+    signs = signs_of_life(disk, directory).split()
+    return signs[-1].decode("ascii", "replace") if signs else None
+
+
+def is_alive(owner: Owner, machine: Machine) -> bool | None:
+    """Whether the process still exists; None where this machine cannot know.
+
+    Where the system does not say when a process started, its number decides alone.
+    """
+    if owner.machine != machine.identity:
+        return None
+    start = machine.process_start(owner.pid)
+    return start is not None and (start == owner.process_start or "" in {start, owner.process_start})
 
 
 class RunLock:
     """The lock on a run directory, held from construction until `release`.
 
-    Raises RunLockedError naming the owner when another process holds it: at once, or on a network filesystem, where
-    the owner is on another machine, after it has shown life. A directory `is_guarded` where its user already holds
-    the lock of one around it.
+    Raises RunLockedError naming the owner when another process holds it: at once, or, for an owner on another machine
+    of a network filesystem, after it has shown life. `is_guarded` says that the caller holds the lock of a directory
+    around this one. `say` receives what may surprise or takes time.
     """
 
     def __init__(
@@ -62,18 +146,18 @@ class RunLock:
         self._wait = wait
         self._say = say
         self.network_filesystem: str | None = None
-        """The type of the filesystem, where it is one that several machines share."""
-        # A run is opened on one thread and may be closed on another: the lock is the process's, not the thread's.
-        self.is_new = not disk.exists(lock_path(directory))
+        """The type of the filesystem, where several machines share it."""
+        self.is_new = not disk.exists(directory / LOCK)
         """Whether there was no file to lock before."""
-        disk.check_regular(lock_path(directory))  # The library would wait for a FIFO, and empty what a link leads to.
-        self._lock = FileLock(lock_path(directory), blocking=False, thread_local=False)
+        disk.check_regular(directory / LOCK)  # The library would wait for a FIFO, and empty the target of a link.
+        # A run may be opened on one thread and closed on another: the lock belongs to the process, not to a thread.
+        self._lock = FileLock(directory / LOCK, blocking=False, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout:
             raise RunLockedError(_taken(directory, read_owner(disk, directory))) from None
         except OSError as fault:
-            raise StoreError(f"cannot lock {lock_path(directory)}: {fault}; check that it can be written") from fault
+            raise StoreError(f"cannot lock {directory / LOCK}: {fault}; check that it can be written") from fault
         try:
             if not is_guarded:
                 self._look_around()
@@ -83,31 +167,38 @@ class RunLock:
         except BaseException:
             if self.is_new:
                 with suppress(StoreError):
-                    Disk.remove(disk, lock_path(directory))  # For good, also on trial.
+                    Disk.remove(disk, directory / LOCK)  # For good, also on trial.
             self._lock.release()
             raise
 
     def show_life_if_due(self) -> None:
-        """Leave a sign of life, if the last one is LEASE_INTERVAL_S old; for the thread that writes."""
+        """Leave a sign of life if the last one is `LEASE_INTERVAL_S` old. For the writer thread."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._shown_at_s >= limits.LEASE_INTERVAL_S:
+        if now_s - self._shown_at_s >= LEASE_INTERVAL_S:
             self._shown_at_s = now_s
             show_life(self._disk, self._directory, at=iso(self._clock.utc_now()))
 
-    def is_signed(self) -> bool:
-        """Whether the note of who is at work is still this process's: no other was let in by a lock that broke."""
-        return read_owner(self._disk, self._directory) == self._owner
-
     def sign_off(self) -> None:
-        """Remove the note of who holds the lock, which has done its work."""
+        """Remove the note of who holds the lock."""
         sign_off(self._disk, self._directory, self._owner)
 
     def release(self) -> None:
         """Let the next process in; safe to call twice, and even when the disk hangs."""
         self._lock.release()
 
+    def back_out(self, trial: TrialDisk) -> None:
+        """Undo everything since the directory was locked, and let the next process in.
+
+        If a broken lock has let another process in, that process may rest on what was done, so all of it stays.
+        """
+        try:
+            is_signed = read_owner(self._disk, self._directory) == self._owner
+            trial.withdraw() if is_signed else trial.settle()
+        finally:
+            self._lock.release()
+
     def _look_around(self) -> None:
-        """On a network filesystem, believe the owner's note more than the lock. Raises RunLockedError."""
+        """On a network filesystem, trust the owner's note more than the lock. Raises RunLockedError."""
         kind = self._machine.filesystem(self._directory)
         if not is_network(kind):
             return
@@ -124,27 +215,42 @@ class RunLock:
             raise RunLockedError(_taken(self._directory, owner))
 
     def _shows_life(self, owner: Owner) -> bool:
-        """Watch an owner on another machine for LEASE_PERIODS, by our own clock.
+        """Watch an owner on another machine for `LEASE_PERIODS`, by our own clock.
 
-        A clock that leaps, as after a sleep of this machine, says nothing of the owner: a leap counts as one look.
+        A clock that leaps, as after a sleep of this machine, says nothing about the owner: a leap counts as one look.
         """
-        patience_s = limits.LEASE_PERIODS * limits.LEASE_INTERVAL_S
+        patience_s = LEASE_PERIODS * LEASE_INTERVAL_S
         self._say(f"waiting {patience_s:.0f} s to see whether it is still run by {owner}")
         before, watched_s, looked_at_s = signs_of_life(self._disk, self._directory), 0.0, self._clock.monotonic_s()
         while watched_s < patience_s:
-            self._wait(limits.LEASE_LOOK_INTERVAL_S)
+            self._wait(LEASE_LOOK_INTERVAL_S)
             if signs_of_life(self._disk, self._directory) != before:
                 return True
             now_s = self._clock.monotonic_s()
-            watched_s += min(now_s - looked_at_s, 2 * limits.LEASE_LOOK_INTERVAL_S)
+            watched_s += min(now_s - looked_at_s, 2 * LEASE_LOOK_INTERVAL_S)
             looked_at_s = now_s
         return False
 
 
+def lock_on_trial(trial: TrialDisk, directory: Path, lock: Callable[[], RunLock]) -> RunLock:
+    """The lock on a directory, which is made if missing. If the lock is refused, everything is as before."""
+    try:
+        trial.make_directory(directory)
+        step = trial.step
+        locked = lock()
+    except BaseException:
+        trial.withdraw()
+        raise
+    if locked.is_new:
+        # Removed after everything else in the directory: the next process then finds it as it was.
+        trial.note_created(directory / LOCK, at=step)
+    return locked
+
+
 @contextmanager
-def locked(disk: Disk, directory: Path) -> Iterator[None]:
+def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[None]:
     """Hold the lock on a directory. Raises RunLockedError naming the owner when another process holds it."""
-    lock = RunLock(disk, directory)
+    lock = RunLock(disk, directory, clock=clock)
     try:
         yield
         lock.sign_off()
@@ -153,7 +259,7 @@ def locked(disk: Disk, directory: Path) -> Iterator[None]:
 
 
 def _taken(directory: Path, owner: Owner | None) -> str:
-    """The text for whoever comes second."""
+    """The error for a process that comes second."""
     who = " that has not left its name yet" if owner is None else f": {owner}"
     return (
         f"{directory} is being run by another process{who}; wait for it, stop it, or choose another directory with "

@@ -1,7 +1,7 @@
-"""The machine as its kernel describes it: which one this is, which processes it has, what a path is stored on.
+"""The machine: its identity, its processes and the types of its filesystems.
 
-Only the kernel's own accounts in `/proc` are read here, and no run directory. Where they are missing (on macOS) less
-can be told, and the answers say so: a process is told by its number alone, and a filesystem is of unknown type.
+psutil answers what it can. Where the system says less, so do the answers: an unknown process start or filesystem type
+is an empty text. No run directory is read here.
 """
 
 from __future__ import annotations
@@ -9,17 +9,24 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+import psutil
+
+from mac_runner.files import read_regular
+
 _NETWORK_TYPES = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs"}
     | {"nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"}
 )
-# What is mounted through FUSE is as often remote as not, and does not say.
+# A FUSE mount is often remote, and its type does not say so.
 _NETWORK_PREFIXES = ("fuse.", "fuseblk.")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID_BYTES_MAX = 128
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Machine:
@@ -27,12 +34,18 @@ class Machine:
 
     @cached_property
     def identity(self) -> str:
-        """Tells machines apart, and this one before and after a restart; the same in all processes that see each other.
+        """Eight hex digits that differ by machine, boot and pid namespace; equal in processes that see each other.
 
-        A process number means a process only together with this: containers of one machine number theirs each anew.
+        A process number identifies a process only together with this: containers of one machine number theirs
+        independently. psutil has no pid namespace and no boot id, and its boot time moves when the clock is set.
         """
-        told = (self.host, _told("/proc/sys/kernel/random/boot_id").strip(), _pid_namespace())
-        return hashlib.blake2b("\x1f".join(told).encode("utf-8", "replace"), digest_size=4).hexdigest()
+        boot_id, namespace = "", ""
+        with suppress(OSError):
+            boot_id = read_regular(_BOOT_ID, _BOOT_ID_BYTES_MAX).decode("ascii", "replace").strip()
+        with suppress(OSError):
+            namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
+        parts = "\x1f".join((self.host, boot_id, namespace))
+        return hashlib.blake2b(parts.encode("utf-8", "replace"), digest_size=4).hexdigest()
 
     @property
     def host(self) -> str:
@@ -40,55 +53,42 @@ class Machine:
         return platform.node()
 
     def process_start(self, pid: int) -> str | None:
-        """When a process began, in the kernel's own count: numbers are given out again, and this tells them apart.
+        """When a process started; distinguishes reused process numbers. None when there is no such process.
 
-        Empty where the kernel does not say, None when there is no such process.
+        On Linux in kernel ticks since boot, which do not move with the clock; elsewhere in seconds since the epoch.
+        Empty where the system does not say.
         """
         try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, OverflowError):
+            booted_at_s = psutil.boot_time()
+            started_at_s = psutil.Process(pid).create_time()
+            if psutil.boot_time() != booted_at_s:  # The clock was set in between, and psutil adds the boot time.
+                return self.process_start(pid)
+        except (psutil.NoSuchProcess, ValueError):
             return None
-        except PermissionError:
-            pass  # It is there, and somebody else's.
-        # The name of the program stands in parentheses and may hold anything; the start is the 20th field behind it.
-        fields = _told(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        return fields[19] if len(fields) > 19 else ""
+        except (psutil.Error, OSError, RuntimeError):
+            return ""
+        # Ticks, as earlier versions wrote them into `.owner.json`: a process they began is still recognised.
+        return str(round((started_at_s - booted_at_s) * _TICKS_PER_S)) if psutil.LINUX else str(started_at_s)
 
     def filesystem(self, path: Path) -> str:
-        """The type of the filesystem that a path is on; empty where the kernel does not say."""
-        return filesystem_at(_told("/proc/self/mountinfo"), path.resolve())
+        """The type of the filesystem that a path is on; empty where the system does not say."""
+        try:
+            mounts = [(mount.mountpoint, mount.fstype) for mount in psutil.disk_partitions(all=True)]
+        except OSError:
+            return ""
+        return filesystem_at(mounts, path.resolve())
 
 
-def filesystem_at(mountinfo: str, path: Path) -> str:
-    """The type of the filesystem of an absolute path, by the kernel's list of mounts; empty when none covers it."""
+def filesystem_at(mounts: Iterable[tuple[str, str]], path: Path) -> str:
+    """The type of the filesystem of an absolute path, from (mount point, type) pairs; empty when none covers it."""
     found, depth = "", -1
-    for line in mountinfo.splitlines():
-        place, dash, kind = line.partition(" - ")
-        fields = place.split()
-        if not dash or len(fields) < 5 or not kind.split():
-            continue
-        mount = Path(_ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4]))
-        # Of two mounts on one place the later one is seen.
-        if path.is_relative_to(mount) and len(mount.parts) >= depth:
-            found, depth = kind.split()[0], len(mount.parts)
+    for place, kind in mounts:
+        # Of two mounts on one place the later one is visible.
+        if path.is_relative_to(place) and len(Path(place).parts) >= depth:
+            found, depth = kind, len(Path(place).parts)
     return found
 
 
 def is_network(filesystem: str) -> bool:
-    """Whether several machines may have a filesystem of this type in use at once, each with locks of its own."""
+    """Whether several machines may use a filesystem of this type at once, each with locks of its own."""
     return filesystem in _NETWORK_TYPES or filesystem.startswith(_NETWORK_PREFIXES)
-
-
-def _told(path: str) -> str:
-    """What the kernel says under `path`; empty when it says nothing."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
-
-
-def _pid_namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return ""

@@ -1,10 +1,12 @@
-"""The manifest: every planned task, its transcript's place, and what became of it.
+"""The manifest and the index: the list of planned tasks, and the rows of those that ended.
 
-It is written whole, and therefore rarely: at the start, at the end, and in between only when both some time has gone
-by and a fair share of the tasks has ended, so that its cost per conversation does not grow with the plan. Between two
-writings the journal is the truth, and whoever resumes reads both.
+The manifest is written whole, and therefore rarely: at the start, at the end, and in between only when both some time
+has passed and a fair share of the tasks has ended, so its cost per conversation does not grow with the plan. Between
+two writings the journal is the truth, and a resume reads both. What was planned once stays planned: an invocation that
+plans fewer tasks does not shrink it.
 
-What was planned once stays planned: an invocation that plans fewer tasks does not shrink it.
+The index has one row per ended conversation: in the order of ending while the run goes on, in task order at its end.
+Both can be derived again from the journal.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-from mac_runner.errors import RunDirectoryError
-from mac_runner.store.frames import encode_json, lines
-from mac_runner.store.records import entry, objects
-from mac_runner.store.transcripts import transcript_path
+import msgspec
+
+from mac_runner.errors import RunDirectoryError, StoreError
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout, transcript_path
+from mac_runner.store.records import encode_json, entry, lines, objects, row_id
 from mac_runner.types import JsonObject
 
 MANIFEST_FORMAT = 1
@@ -27,11 +31,11 @@ _LINES_PER_PIECE = 1_000
 _TASK = re.compile(rb'\{"task_id": .*\},?')
 _quoted = json.JSONEncoder(ensure_ascii=True).encode
 
-Ending: TypeAlias = Literal["finished", "failed"]
+Status: TypeAlias = Literal["finished", "failed"]
 
 
 class Counts(NamedTuple):
-    """How many tasks are planned, and how many of them ended, and how."""
+    """How many tasks are planned, and how many of them finished or failed."""
 
     planned: int
     finished: int
@@ -44,12 +48,12 @@ class Counts(NamedTuple):
 
 
 class Manifest:
-    """Planned tasks in the order of their index, and the endings of those that are done."""
+    """Planned tasks in the order of their index, and how those that are done ended."""
 
     def __init__(self, experiment_name: str, planned: Mapping[str, int]) -> None:
         self._experiment_name = experiment_name
         self._indexes = _in_task_order(planned)
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, Status] = {}
         self._failed = 0
 
     @property
@@ -57,14 +61,16 @@ class Manifest:
         """How far the run is."""
         return Counts(len(self._indexes), len(self._endings) - self._failed, self._failed)
 
-    def settle(self, task_id: str, ending: Ending) -> None:
-        """Note that a task is done."""
+    def settle(self, task_id: str, status: str) -> None:
+        """Note that a task is done. Raises StoreError unless `status` is finished or failed."""
+        if status not in {"finished", "failed"}:
+            raise StoreError(f"task {task_id} ended as {status!r}; a conversation is either finished or failed")
         if task_id not in self._endings:
-            self._failed += ending == "failed"
-            self._endings[task_id] = ending
+            self._failed += status == "failed"
+            self._endings[task_id] = "failed" if status == "failed" else "finished"
 
     def status(self, task_id: str) -> str:
-        """How a task ended, or that it is pending."""
+        """How a task ended; "pending" when it has not."""
         return self._endings.get(task_id, "pending")
 
     def is_done(self, task_id: str) -> bool:
@@ -80,7 +86,7 @@ class Manifest:
         return (task_id for task_id in self._indexes if task_id in self._endings)
 
     def encode(self, updated_at: str) -> Iterator[bytes]:
-        """The file, in pieces: one line for each task."""
+        """The file, in pieces; one line per task."""
         head: JsonObject = {
             "format": MANIFEST_FORMAT,
             "experiment_name": self._experiment_name,
@@ -103,7 +109,7 @@ class Manifest:
 
 
 class ManifestFile(NamedTuple):
-    """What a manifest on disk says was planned, and what became of it up to its writing."""
+    """A manifest on disk: what was planned, and each task's status when it was written."""
 
     experiment_name: str
     planned: dict[str, int]
@@ -111,17 +117,28 @@ class ManifestFile(NamedTuple):
     counts: JsonObject
 
 
+class _Planned(msgspec.Struct):
+    task_id: str
+    index: int
+    status: str
+
+
+def read_manifest(disk: Disk, layout: Layout) -> ManifestFile:
+    """The manifest of a run directory. Raises RunDirectoryError when it cannot be read."""
+    return decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
+
+
 def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
-    """Read a manifest back, given in pieces, line by line. Raises RunDirectoryError when it is none."""
+    """A manifest from its file, given in pieces, line by line. Raises RunDirectoryError when it cannot be read."""
     planned: dict[str, int] = {}
     statuses: dict[str, str] = {}
 
-    def note(task: JsonObject) -> None:
-        task_id = entry(task, "task_id", str)
-        planned[task_id] = entry(task, "index", int)
-        statuses[task_id] = entry(task, "status", str)
+    def note(record: JsonObject) -> None:
+        task = msgspec.convert(record, _Planned)
+        planned[task.task_id] = task.index
+        statuses[task.task_id] = task.status
 
-    # What is left when the lines of the tasks are taken out is a manifest without tasks, and small.
+    # Without the lines of the tasks, what is left is a manifest without tasks, and small.
     frame: list[bytes] = []
     try:
         for line in lines(chunks):
@@ -132,14 +149,44 @@ def decode_manifest(chunks: Iterable[bytes], where: str) -> ManifestFile:
         record = json.loads(b"\n".join(frame))
         if not isinstance(record, dict) or record.get("format") != MANIFEST_FORMAT:
             raise ValueError(f"it should be an object with format {MANIFEST_FORMAT}")
-        # Laid out anew by another program it has its tasks here.
+        # A manifest that another program formatted has its tasks here.
         for task in objects(record, "tasks"):
             note(task)
         return ManifestFile(entry(record, "experiment_name", str), planned, statuses, entry(record, "counts", dict))
     except (ValueError, RecursionError) as fault:
         raise RunDirectoryError(
-            f"{where} cannot be read ({fault}); remove it and run the same command again: it is written anew"
+            f"{where} cannot be read ({fault}); remove it and run the same command again: it is written again"
         ) from fault
+
+
+def write_manifest(disk: Disk, layout: Layout, manifest: Manifest, *, updated_at: str) -> None:
+    """Replace the manifest."""
+    disk.write_atomic(layout.manifest, manifest.encode(updated_at))
+
+
+def index_line(row: JsonObject) -> bytes:
+    """A row as a line of the index."""
+    return encode_json(row) + b"\n"
+
+
+def in_task_order(rows: Iterable[JsonObject], task_ids: Iterable[str]) -> Iterator[bytes]:
+    """The lines of a final index: `rows` in the order of `task_ids`, which are in task order.
+
+    Conversations end nearly in the order they began, so few rows at a time wait for their turn.
+    """
+    waiting: dict[str, bytes] = {}
+    left = ((row_id(row), index_line(row)) for row in rows)
+    for task_id in task_ids:
+        while task_id not in waiting and (following := next(left, None)) is not None:
+            waiting[following[0]] = following[1]
+        if task_id in waiting:
+            yield waiting.pop(task_id)
+
+
+def write_index(disk: Disk, layout: Layout, rows: Iterable[JsonObject], manifest: Manifest) -> None:
+    """Replace the index by the `rows` of all tasks that are done, in task order."""
+    ordered = in_task_order(rows, manifest.done())
+    disk.write_atomic(layout.index, iter(lambda: b"".join(islice(ordered, _LINES_PER_PIECE)), b""))
 
 
 def _in_task_order(planned: Mapping[str, int]) -> dict[str, int]:

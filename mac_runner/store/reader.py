@@ -1,7 +1,8 @@
-"""Reading a run directory: for reports, viewers and the curious. Takes no lock and writes nothing.
+"""Reading a run directory without a lock: for reports, status, dry runs and the curious. Writes nothing.
 
-Everything is derived from the journal, so it is right while the run is under way and after a kill, when the index and
-the manifest lag behind.
+Everything is derived from the journal, so it is right while the run is under way and after a kill, when index and
+manifest lag behind. `read_run` opens what is there, `read_standing` says how far a run is, `survey` says what a run
+would find.
 """
 
 from __future__ import annotations
@@ -10,68 +11,89 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 
+from mac_runner.config import Difference
 from mac_runner.errors import RunDirectoryError
-from mac_runner.plan import Shard
+from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
-from mac_runner.store.advice import listed, repair_advice
 from mac_runner.store.disk import Disk
-from mac_runner.store.frames import lines
-from mac_runner.store.identity import read_config, read_shard
-from mac_runner.store.layout import Layout, manifest_path
-from mac_runner.store.manifest import Counts, decode_manifest
-from mac_runner.store.publishing import read_acknowledged, read_published
-from mac_runner.store.records import entry
-from mac_runner.store.sessions import accounting
-from mac_runner.store.transcripts import decode_transcript, salvaged_task
+from mac_runner.store.identity import (
+    changes,
+    check_shard,
+    describe,
+    is_untouched,
+    listed,
+    read_config,
+    read_shard,
+    repair_advice,
+)
+from mac_runner.store.layout import MANIFEST, Layout
+from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
+from mac_runner.store.machine import Machine
+from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
+from mac_runner.store.records import lines, row_id
+from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state
+from mac_runner.store.transcripts import (
+    decode_transcript,
+    read_acknowledged,
+    read_published,
+    salvaged_task,
+    transcript_sizes,
+)
 from mac_runner.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContents:
-    """What a run directory holds at the moment it was read."""
+    """What a run directory held when it was read."""
 
     layout: Layout
     resolved: JsonObject
     counts: Counts
-    accounting: JsonObject
+    state: RunState
     disk: Disk
 
     @property
     def experiment_name(self) -> str:
-        """What the run is called."""
+        """The name of the experiment."""
         return self.layout.experiment_name
 
-    def rows(self) -> Iterator[JsonObject]:
-        """The index rows of all ended conversations, read one by one."""
-        return journal.rows(self.disk, self.layout)
-
-    def planned(self) -> dict[str, int]:
-        """Every task that is planned, with its index."""
-        manifest = decode_manifest(self.disk.chunks(self.layout.manifest), str(self.layout.manifest))
-        done = {entry(row, "task_id", str): entry(row, "index", int) for row in self.rows()}
-        return {**manifest.planned, **done}
+    @property
+    def accounting(self) -> JsonObject:
+        """What the sessions used and ended (`RunState.accounting`)."""
+        return self.state.accounting()
 
     @property
     def shard(self) -> Shard | None:
-        """Which part of the experiment this is; None for all of it."""
+        """The part of the experiment this is; None for all of it."""
         return read_shard(self.disk, self.layout.directory)
+
+    def rows(self) -> Iterator[JsonObject]:
+        """The index rows of all ended conversations, read one by one."""
+        return self.state.rows(self.disk, self.layout)
+
+    def planned(self) -> dict[str, int]:
+        """Every planned task, with its index."""
+        done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}
+        return {**read_manifest(self.disk, self.layout).planned, **done}
 
     def failed(self) -> set[str]:
         """The tasks whose conversations have failed."""
-        return {entry(row, "task_id", str) for row in self.rows() if row["status"] == "failed"}
+        return {task_id for task_id, ending in self.state.endings.items() if ending.status == "failed"}
 
     def under_retry(self) -> set[str]:
-        """The tasks that have failed, are tried again, and have not ended yet."""
-        attempts = journal.attempts(self.disk, self.layout)
-        return attempts.keys() - {entry(row, "task_id", str) for row in self.rows()} if attempts else set()
+        """The tasks that have failed, are retried, and have not ended yet."""
+        return self.state.reopened
 
     def transcript(self, task_id: str) -> JsonObject:
         """One transcript. Raises RunDirectoryError when there is none or it cannot be read."""
         path = self.layout.transcript(task_id)
         if not self.disk.exists(path):
-            raise RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {self._endings()}")
+            ended = f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
+            raise RunDirectoryError(f"{self.layout.directory} has no transcript of {task_id!r}: {ended}")
         try:
             return read_published(self.disk, self.layout, task_id).transcript
         except ValueError as fault:
@@ -80,8 +102,8 @@ class RunContents:
             ) from fault
 
     def flaw(self, row: JsonObject) -> str | None:
-        """How the transcript of a row differs from what is acknowledged there; None where it does not."""
-        path = self.layout.transcript(entry(row, "task_id", str))
+        """How the transcript of a row differs from what is acknowledged there; None when it does not."""
+        path = self.layout.transcript(row_id(row))
         try:
             read_acknowledged(self.disk, path, row)
         except ValueError as fault:
@@ -89,9 +111,9 @@ class RunContents:
         return None
 
     def failed_transcripts(self, wanted: Collection[str]) -> Iterator[JsonObject]:
-        """The transcripts of conversations that have failed, or whose last attempt has and that are open again.
+        """The transcripts of the wanted conversations that failed, or whose last attempt failed and is retried.
 
-        Raises RunDirectoryError behind the last one, naming all that are not what was acknowledged.
+        After the last one, raises RunDirectoryError naming all that are not what was acknowledged.
         """
         flaws: list[str] = []
         for path, row in self._failures(wanted):
@@ -103,9 +125,9 @@ class RunContents:
             raise RunDirectoryError(f"{listed(flaws)}\n{repair_advice(self.layout.directory)}; then retry")
 
     def recorded_material(self, task_id: str) -> JsonObject | None:
-        """What the conversation of a task is about, by any of its transcripts, damaged ones too; None where none says.
+        """The material of a task, from any of its transcripts, damaged ones too; None when none has it.
 
-        Not to be believed without comparing a digest.
+        Not to be trusted without comparing a digest.
         """
         layout, prefix = self.layout, f"{task_id}."
         places = [layout.transcript(task_id)]
@@ -117,22 +139,10 @@ class RunContents:
                 return None if task.material is None else dict(task.material)
         return None
 
-    def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
-        """Where the transcript of the last attempt at each conversation is, and its row."""
-        ended: set[str] = set()
-        for row in self.rows():
-            task_id = entry(row, "task_id", str)
-            ended.add(task_id)
-            if task_id in wanted:
-                yield self.layout.transcript(task_id), row
-        for task_id, failed in journal.attempts(self.disk, self.layout).items():
-            if task_id in wanted and task_id not in ended:
-                yield self.layout.attempt(task_id, len(failed)), failed[-1]
-
     def answers(self, task_id: str) -> Iterator[JsonObject]:
-        """What the event log tells of the replies of one conversation, in the order in which they came.
+        """The events of the replies of one conversation, in the order in which they came.
 
-        An event is logged behind the reply it tells of, so one may be missing after a kill. A torn line is passed over.
+        An event is logged after its reply, so one may be missing after a kill. A torn line is skipped.
         """
         for line in lines(self.disk.chunks(self.layout.events)):
             # Most lines are about other things, and parsing costs far more than looking.
@@ -144,40 +154,208 @@ class RunContents:
                 if event["task"] == task_id and not event["is_dropped"]:
                     yield event
 
-    def _endings(self) -> str:
-        return f"{self.counts.done} of {self.counts.planned} conversations have ended so far"
+    def _failures(self, wanted: Collection[str]) -> Iterator[tuple[Path, JsonObject]]:
+        """The transcript and the row of the last attempt at each wanted conversation."""
+        for row in self.rows():
+            if (task_id := row_id(row)) in wanted:
+                yield self.layout.transcript(task_id), row
+        for task_id in self.state.attempts:
+            if task_id in wanted and task_id not in self.state.endings:
+                failed = self.state.attempts[task_id]
+                yield self.layout.attempt(task_id, len(failed)), failed[-1]
 
 
 def read_run(directory: Path, *, disk: Disk | None = None, sessions: int | None = None) -> RunContents:
-    """Read a run directory, or what its first `sessions` sessions left. Raises RunDirectoryError when it is none.
+    """Read a run directory, or what its first `sessions` sessions left. Raises RunDirectoryError when there is none.
 
-    Planned is what is planned now: an earlier plan is not kept.
+    What counts as planned is what is planned now: an earlier plan is not kept.
     """
     disk = disk or Disk()
     resolved = read_config(disk, directory)
-    path = manifest_path(directory)
-    if not disk.exists(path):
-        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
-    planned = decode_manifest(disk.chunks(path), str(path))
-    layout = Layout(directory=directory, experiment_name=planned.experiment_name, sessions=sessions)
-    return RunContents(
-        layout=layout,
-        resolved=resolved,
-        counts=_count(disk, layout, planned.planned),
-        accounting=accounting(disk, layout),
-        disk=disk,
-    )
+    listed = _started(disk, directory)
+    layout = Layout(directory=directory, experiment_name=listed.experiment_name, sessions=sessions)
+    state = read_state(disk, layout)
+    statuses = Counter(ending.status for ending in state.endings.values())
+    planned = len(listed.planned.keys() | state.endings.keys())
+    counts = Counts(planned=planned, finished=statuses["finished"], failed=statuses["failed"])
+    return RunContents(layout=layout, resolved=resolved, counts=counts, state=state, disk=disk)
 
 
 def has_run(directory: Path, *, disk: Disk | None = None) -> bool:
     """Whether a run was begun in a directory."""
-    return (disk or Disk()).exists(manifest_path(directory))
+    return (disk or Disk()).exists(directory / MANIFEST)
 
 
-def _count(disk: Disk, layout: Layout, planned: dict[str, int]) -> Counts:
-    """How far the run is, by what the journal says; what is done counts as planned."""
-    statuses = Counter[str]()
-    for row in journal.rows(disk, layout):
-        planned.setdefault(entry(row, "task_id", str), entry(row, "index", int))
-        statuses[entry(row, "status", str)] += 1
-    return Counts(planned=len(planned), finished=statuses["finished"], failed=statuses["failed"])
+def _started(disk: Disk, directory: Path) -> ManifestFile:
+    path = directory / MANIFEST
+    if not disk.exists(path):
+        raise RunDirectoryError(f"{directory} was never started fully; run the same command again")
+    return decode_manifest(disk.chunks(path), str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a run is. `latest` is its last session, and `usage` is what all of them used.
+
+    `owner` is the process that left a note; `is_owner_alive` is None where this machine cannot know.
+    """
+
+    directory: Path
+    experiment_name: str
+    shard: Shard | None
+    planned: int
+    finished: int
+    failed: int
+    half_done: int
+    failures: tuple[JsonObject, ...]
+    sessions: int
+    latest: SessionStanding | None
+    usage: JsonObject
+    owner: Owner | None
+    is_owner_alive: bool | None
+    last_sign_of_life: str | None
+
+    @property
+    def ended(self) -> int:
+        """How many conversations have ended, finished or failed."""
+        return self.finished + self.failed
+
+
+def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine | None = None) -> Standing:
+    """How far a run is, also while it is under way. Raises RunDirectoryError when there is none.
+
+    Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
+    """
+    disk = disk or Disk()
+    read_config(disk, directory)
+    listed = _started(disk, directory)
+    layout = Layout(directory=directory, experiment_name=listed.experiment_name)
+    owner = read_owner(disk, directory)
+    state = read_state(disk, layout)
+    has_failures = any(ending.status == "failed" for ending in state.endings.values())
+    rows = state.rows(disk, layout) if has_failures else ()
+    failures = tuple(row for row in rows if row["status"] == "failed")
+    return Standing(
+        directory=directory,
+        experiment_name=listed.experiment_name,
+        shard=read_shard(disk, directory),
+        planned=len(listed.planned.keys() | state.endings.keys()),
+        finished=len(state.endings) - len(failures),
+        failed=len(failures),
+        half_done=len(journal.replied(disk, layout) - state.endings.keys()),
+        failures=failures,
+        sessions=len(state.sessions),
+        latest=state.sessions[-1] if state.sessions else None,
+        usage=reduce(merge_accounting, (session.usage for session in state.sessions), {}),
+        owner=owner,
+        is_owner_alive=None if owner is None else is_alive(owner, machine or Machine()),
+        last_sign_of_life=last_sign_of_life(disk, directory),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """How far the tasks of one invocation are.
+
+    `half_done` have recorded replies to continue from. `is_complete` means that running would change nothing: all is
+    done, and every file is in its final form.
+    """
+
+    planned: int
+    finished: int
+    failed: int
+    half_done: int
+    recorded_replies: int
+    changed_settings: tuple[str, ...]
+    is_complete: bool
+
+    @property
+    def left(self) -> int:
+        """How many have not ended."""
+        return self.planned - self.finished - self.failed
+
+    @property
+    def untouched(self) -> int:
+        """How many have not begun."""
+        return self.left - self.half_done
+
+
+def survey(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    disk: Disk | None = None,
+) -> Survey:
+    """Look at a directory as `open_run` would, with the same refusals, and change nothing."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name)
+    changed = _changes(disk, layout, resolved, shard) or ()
+    sizes = transcript_sizes(disk, layout)
+    endings = {
+        task_id: ending.status
+        for task_id, ending in read_state(disk, layout).endings.items()
+        if sizes.get(task_id) == ending.size_bytes
+    }
+    recorded = journal.replies(disk, layout, lambda task_id: task_id not in endings)
+    found = Counter(endings.get(task_id) for task_id, _ in tasks.ids())
+    half_done = [task_id for task_id, _ in tasks.ids() if task_id in recorded]
+    return Survey(
+        planned=len(tasks),
+        finished=found["finished"],
+        failed=found["failed"],
+        half_done=len(half_done),
+        recorded_replies=sum(len(recorded[task_id]) for task_id in half_done),
+        changed_settings=tuple(describe(change) for change in changed),
+        is_complete=not changed and _is_final(disk, layout, tasks),
+    )
+
+
+def is_complete(
+    directory: Path,
+    *,
+    experiment_name: str,
+    resolved: JsonObject,
+    tasks: Plan,
+    shard: Shard | None = None,
+    disk: Disk | None = None,
+) -> bool:
+    """`Survey.is_complete`, with the same refusals; soon known where something is left to do."""
+    disk = disk or Disk()
+    layout = Layout(directory=directory, experiment_name=experiment_name)
+    changed = _changes(disk, layout, resolved, shard)
+    return changed is not None and not changed and _is_final(disk, layout, tasks)
+
+
+def _changes(disk: Disk, layout: Layout, resolved: JsonObject, shard: Shard | None) -> tuple[Difference, ...] | None:
+    """The settings that changed since the run was started; None when there is no run."""
+    if is_untouched(disk, layout.directory):
+        return None
+    found = changes(disk, layout, resolved)
+    check_shard(disk, layout.directory, shard)
+    return (*found.identity, *found.runtime)
+
+
+def _is_final(disk: Disk, layout: Layout, tasks: Plan) -> bool:
+    """Whether all is done, and manifest, index and summary are in their final form. Checks what is cheap first."""
+    if not disk.exists(layout.summary) or not disk.exists(layout.manifest):
+        return False
+    try:
+        known = read_manifest(disk, layout)
+    except RunDirectoryError:
+        return False
+    if any(known.statuses.get(task_id, "pending") == "pending" for task_id, _ in tasks.ids()):
+        return False
+    manifest = Manifest(layout.experiment_name, known.planned)
+    state, sizes = read_state(disk, layout), transcript_sizes(disk, layout)
+    for task_id, ending in state.endings.items():
+        manifest.settle(task_id, ending.status)
+        if sizes.pop(task_id, None) != ending.size_bytes:
+            return False
+    if sizes or any(manifest.status(task_id) != status for task_id, status in known.statuses.items()):
+        return False
+    found = (line.data + b"\n" for line in lines(disk.chunks(layout.index)))
+    right = in_task_order(state.rows(disk, layout), manifest.done())
+    return all(line == other for line, other in zip_longest(found, right))

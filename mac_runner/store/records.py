@@ -1,18 +1,38 @@
-"""Tasks and recorded replies as JSON and back.
+"""The lines of the files: JSON values, journal frames, replies and tasks, events (pure).
 
-One shape for both homes of a reply: a journal frame and an entry of a transcript's `turns` carry the same keys,
-so the functions here read either. Everything that depends on time stands under the key `timing`: how many tokens of a
-prompt the engine had in its cache, too, because that follows from what else it was working on. Format 1 of journals and
-transcripts has `cached` beside `prompt`; it is read for ever.
+A frame is one record, one line, one checksum::
 
-A lone surrogate or a NUL in a model's text survives the way there and back, because files hold ASCII JSON only.
+    8d2c1f09 {"id":"t000017","kind":"reply",...}\\n
+    crc32    JSON, ASCII, sorted keys, no spaces
+
+A record counts only when its checksum agrees, so an altered byte never becomes a fact. The JSON is ASCII, so a line
+ends at byte 0x0A and nowhere else, whatever a model wrote. A bad line costs only itself: reading goes on after the next
+newline. Where the newline itself was lost, both frames are found again, because the text ` {"` (after the checksum)
+cannot occur inside compact JSON.
+
+A reply has one shape in a journal frame and in a transcript's `turns`. Everything that depends on time is under the key
+`timing`, also how many prompt tokens were cached, because that follows from the engine's other work. Format 1 of
+journals and transcripts has `cached` beside `prompt`; it stays readable. A lone surrogate or a NUL in a model's text
+survives, because the files hold only ASCII JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+import heapq
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
+from mac_runner.clock import iso
 from mac_runner.types import (
     Agent,
     FinishReason,
@@ -20,18 +40,63 @@ from mac_runner.types import (
     JsonValue,
     RecordedReply,
     Reply,
-    Sampling,
     Task,
     Timing,
     TokenCount,
     TokenTrace,
 )
 
+FRAME_BYTES_MAX = 16 << 20
+
+EVENTS: Final = frozenset(
+    {
+        "EVENT_CONVERSATION_DONE",
+        "EVENT_CONVERSATION_RETRIED",
+        "EVENT_ENGINE_DEATH",
+        "EVENT_GIVE_UP",
+        "EVENT_INFER_DONE",
+        "EVENT_INFER_START",
+        "EVENT_NETWORK_FILESYSTEM",
+        "EVENT_RETRY",
+        "EVENT_RUN_MERGED",
+        "EVENT_RUN_REPAIRED",
+        "EVENT_RUN_START",
+        "EVENT_RUN_STOP",
+        "EVENT_SETTINGS_CHANGED",
+        "EVENT_WORK_REPEATED",
+    }
+)
+"""Every kind of event that a run writes, or that an earlier version wrote."""
+
+_CHECKSUM_CHARS = 8
+_START = re.compile(rb'[0-9a-f]{8} \{"')
+_EVENT_TIME = re.compile(rb'\{"time":"([^"]*)"')
+_REQUIRED_SAMPLING = ("temperature", "max_tokens")
+
+_encode = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, check_circular=False, sort_keys=True, separators=(",", ":")
+).encode
+_encode_event = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_encode_event_fast = msgspec.json.Encoder().encode
+
 Json = TypeVar("Json", bool, int, str, list[JsonValue], dict[str, JsonValue])
 
 
+# Values.
+
+
+def encode_json(value: JsonValue) -> bytes:
+    """The canonical JSON of a value: equal values have equal bytes. Raises ValueError on NaN and infinities."""
+    return _encode(value).encode("ascii")
+
+
+def encode_for_reading(value: JsonObject) -> bytes:
+    """Indented JSON, keys in the order given."""
+    return (json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
+
+
 def entry(record: JsonObject, key: str, kind: type[Json]) -> Json:
-    """The value of `key`, which must be there and of type `kind`. Raises ValueError naming what was found."""
+    """The value of `key`. Raises ValueError naming what was found when it is missing or not of type `kind`."""
     value = record.get(key)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{key!r} should be of type {kind.__name__}, not {value!r:.80}")
@@ -48,22 +113,182 @@ def objects(record: JsonObject, key: str) -> list[JsonObject]:
     return found
 
 
-def number(record: JsonObject, key: str) -> float:
-    """The number under `key`. Raises ValueError when it is none."""
-    value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"{key!r} should be a number, not {value!r:.80}")
-    return float(value)
+def row_id(row: JsonObject) -> str:
+    """The task of an index row."""
+    return entry(row, "task_id", str)
 
 
-def numbers(record: JsonObject, key: str) -> tuple[float, ...]:
-    """The list of numbers under `key`. Raises ValueError when it is anything else."""
-    return tuple(number({key: value}, key) for value in entry(record, key, list))
+# Lines and frames.
 
 
-def integers(record: JsonObject, key: str) -> tuple[int, ...]:
-    """The list of whole numbers under `key`. Raises ValueError when it is anything else."""
-    return tuple(entry({key: value}, key, int) for value in entry(record, key, list))
+class Line(NamedTuple):
+    """One line of a file without its newline; `is_ended` says whether it had one.
+
+    A line longer than a frame may be is measured and not kept: its `data` is empty.
+    """
+
+    offset: int
+    size_bytes: int
+    data: bytes
+    is_ended: bool
+
+
+class Damage(NamedTuple):
+    """A part of a file that holds no valid frame."""
+
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What a file of frames holds. Bytes after `good_length` are a torn tail: a write that a kill cut short."""
+
+    records: tuple[JsonObject, ...]
+    good_length: int
+    damage: tuple[Damage, ...]
+
+
+def encode_frame(record: JsonObject) -> bytes:
+    """The frame of a record. Raises ValueError when it is longer than `FRAME_BYTES_MAX`."""
+    payload = encode_json(record)
+    if len(payload) + _CHECKSUM_CHARS + 2 > FRAME_BYTES_MAX:
+        raise ValueError(f"a record of {len(payload)} bytes is longer than a frame may be ({FRAME_BYTES_MAX})")
+    return b"%08x %b\n" % (zlib.crc32(payload), payload)
+
+
+def is_intact(data: bytes) -> bool:
+    """Whether the checksum of a line (without its newline) agrees."""
+    return data[: _CHECKSUM_CHARS + 1] == b"%08x " % zlib.crc32(data[_CHECKSUM_CHARS + 1 :])
+
+
+def decode_frame(data: bytes) -> JsonObject | None:
+    """The record of a line (without its newline); None when it is not an intact frame."""
+    if not is_intact(data):
+        return None
+    try:
+        record = json.loads(data[_CHECKSUM_CHARS + 1 :])
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[Line]:
+    """The lines of a file given in pieces. Holds one line in memory, at most `FRAME_BYTES_MAX` long."""
+    for block in _blocks(chunks):
+        offset = block.offset
+        for data in block.data.split(b"\n"):
+            yield Line(offset, len(data) + block.dropped, data, block.is_ended)
+            offset += len(data) + 1
+
+
+def lines_with(
+    pattern: re.Pattern[bytes], chunks: Iterable[bytes], wants: Callable[[re.Match[bytes]], bool] = lambda match: True
+) -> Iterator[Line]:
+    """The ended lines with a match of `pattern` that `wants` accepts; all others cost next to nothing."""
+    for block in _blocks(chunks):
+        passed = 0
+        for match in pattern.finditer(block.data) if block.is_ended else ():
+            if match.start() >= passed and wants(match):
+                start = block.data.rfind(b"\n", 0, match.start()) + 1
+                end = block.data.find(b"\n", match.end())
+                passed = len(block.data) if end < 0 else end
+                yield Line(block.offset + start, passed - start, block.data[start:passed], True)
+
+
+class _Block(NamedTuple):
+    """Whole lines without their last newline, or the end of a file that lacks one.
+
+    Of a line too long to keep, only the size is known, in `dropped`.
+    """
+
+    offset: int
+    data: bytes
+    is_ended: bool
+    dropped: int = 0
+
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
+    offset, dropped, tail = 0, 0, b""
+    for chunk in chunks:
+        data = tail + chunk
+        if dropped and (end := data.find(b"\n")) >= 0:
+            yield _Block(offset, b"", True, dropped + end)
+            offset, dropped, data = offset + dropped + end + 1, 0, data[end + 1 :]
+        end = data.rfind(b"\n")
+        if end >= 0:
+            yield _Block(offset, data[:end], True)
+            offset += end + 1
+        tail = data[end + 1 :]
+        if dropped or len(tail) > FRAME_BYTES_MAX:
+            dropped, tail = dropped + len(tail), b""
+    if dropped or tail:
+        yield _Block(offset, tail, False, dropped)
+
+
+def records_of(line: Line) -> tuple[tuple[JsonObject, ...], bool]:
+    """The records of an ended line, and whether the line is damaged.
+
+    An intact line has one record. A damaged one may have several: the neighbours of a lost newline.
+    """
+    record = decode_frame(line.data)
+    if record is not None:
+        return (record,), False
+    starts = [match.start() for match in _START.finditer(line.data)]
+    # Before each start is the byte that was the newline; after the last one, the end of the line.
+    stretches = pairwise([*starts, len(line.data) + 1])
+    found = (decode_frame(line.data[start : following - 1]) for start, following in stretches)
+    return tuple(record for record in found if record is not None), True
+
+
+def scan(data: bytes) -> Scan:
+    """Everything a file of frames holds."""
+    records: list[JsonObject] = []
+    damage: list[Damage] = []
+    good_length = 0
+    for line in lines([data]):
+        if not line.is_ended:
+            break
+        found, is_damaged = records_of(line)
+        records.extend(found)
+        if is_damaged:
+            damage.append(Damage(line.offset, line.size_bytes))
+        good_length = line.offset + line.size_bytes + 1
+    return Scan(records=tuple(records), good_length=good_length, damage=tuple(damage))
+
+
+# Replies and tasks.
+
+
+class _Cached(msgspec.Struct):
+    cached: int
+
+
+class _Tokens(msgspec.Struct):
+    prompt: int
+    completion: int
+    timing: _Cached | None = None
+    cached: int | None = None  # Format 1.
+
+
+class _Reply(msgspec.Struct):
+    text: str
+    finish_reason: FinishReason
+    tokens: _Tokens
+    trace: TokenTrace | None = None
+
+
+class _Timing(msgspec.Struct):
+    queue_s: float
+    generate_s: float
+    faults: tuple[str, ...]
+
+
+class _Recorded(msgspec.Struct):
+    turn: str
+    prompt_sha256: str
+    reply: _Reply
+    timing: _Timing
 
 
 def tokens_json(tokens: TokenCount) -> JsonObject:
@@ -71,26 +296,23 @@ def tokens_json(tokens: TokenCount) -> JsonObject:
     return {"prompt": tokens.prompt, "completion": tokens.completion, "timing": {"cached": tokens.cached}}
 
 
-def tokens_from_json(record: JsonObject) -> TokenCount:
-    """Token counts from JSON, of this format or of format 1."""
-    return TokenCount(
-        prompt=entry(record, "prompt", int),
-        cached=entry(entry(record, "timing", dict) if "timing" in record else record, "cached", int),
-        completion=entry(record, "completion", int),
-    )
-
-
 def upgraded_tokens(record: JsonObject) -> JsonObject:
-    """Token counts of format 1 in this one's layout; those of this format as they are."""
+    """Token counts of format 1 in the layout of format 2; others unchanged."""
     if "cached" not in record:
         return record
     return {**{key: value for key, value in record.items() if key != "cached"}, "timing": {"cached": record["cached"]}}
 
 
 def recorded_json(recorded: RecordedReply) -> JsonObject:
-    """A recorded reply as JSON; times are kept to the microsecond."""
+    """A recorded reply as JSON; times in seconds, to the microsecond."""
     reply = recorded.reply
-    trace: JsonObject = {} if reply.trace is None else {"trace": _trace_json(reply.trace)}
+    trace: JsonObject = {}
+    if reply.trace is not None:
+        trace["trace"] = {
+            "prompt_ids": list(reply.trace.prompt_ids),
+            "completion_ids": list(reply.trace.completion_ids),
+            "logprobs": list(reply.trace.logprobs),
+        }
     return {
         "turn": recorded.turn_key,
         "prompt_sha256": recorded.prompt_sha256,
@@ -109,39 +331,22 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
 
 
 def recorded_from_json(record: JsonObject) -> RecordedReply:
-    """A recorded reply from a journal frame or from an entry of a transcript's `turns`."""
-    reply = entry(record, "reply", dict)
-    timing = entry(record, "timing", dict)
+    """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key."""
+    found = msgspec.convert(record, _Recorded)
+    tokens, timing = found.reply.tokens, found.timing
+    cached = tokens.cached if tokens.timing is None else tokens.timing.cached
+    if cached is None:
+        raise ValueError("Object missing required field `cached` - at `$.reply.tokens`")
     return RecordedReply(
-        turn_key=entry(record, "turn", str),
-        prompt_sha256=entry(record, "prompt_sha256", str),
+        turn_key=found.turn,
+        prompt_sha256=found.prompt_sha256,
         reply=Reply(
-            text=entry(reply, "text", str),
-            finish_reason=FinishReason(entry(reply, "finish_reason", str)),
-            tokens=tokens_from_json(entry(reply, "tokens", dict)),
-            trace=_trace_from_json(entry(reply, "trace", dict)) if "trace" in reply else None,
-            timing=Timing(
-                queue_s=number(timing, "queue_s"),
-                generate_s=number(timing, "generate_s"),
-                faults=tuple(str(fault) for fault in entry(timing, "faults", list)),
-            ),
+            text=found.reply.text,
+            finish_reason=found.reply.finish_reason,
+            tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
+            trace=found.reply.trace,
+            timing=Timing(queue_s=timing.queue_s, generate_s=timing.generate_s, faults=timing.faults),
         ),
-    )
-
-
-def _trace_json(trace: TokenTrace) -> JsonObject:
-    return {
-        "prompt_ids": list(trace.prompt_ids),
-        "completion_ids": list(trace.completion_ids),
-        "logprobs": list(trace.logprobs),
-    }
-
-
-def _trace_from_json(record: JsonObject) -> TokenTrace:
-    return TokenTrace(
-        prompt_ids=integers(record, "prompt_ids"),
-        completion_ids=integers(record, "completion_ids"),
-        logprobs=numbers(record, "logprobs"),
     )
 
 
@@ -158,63 +363,68 @@ def task_json(task: Task) -> JsonObject:
 
 
 def task_from_json(record: JsonObject) -> Task:
-    """A task from JSON."""
+    """A task from JSON. Raises ValueError naming the key."""
+    for agent in (agents := objects(record, "agents")):
+        sampling = entry(agent, "sampling", dict)
+        if missing := [key for key in _REQUIRED_SAMPLING if key not in sampling]:
+            raise ValueError(f"'sampling' lacks {missing[0]!r}")
     return Task(
         task_id=entry(record, "task_id", str),
         index=entry(record, "index", int),
         seed=entry(record, "seed", int),
-        agents=tuple(_agent_from_json(agent) for agent in objects(record, "agents")),
+        agents=msgspec.convert(agents, tuple[Agent, ...]),
         material=entry(record, "material", dict) if "material" in record else None,
     )
 
 
 def _agent_json(agent: Agent) -> JsonObject:
+    # Only the settings that are set: a setting left to the engine is left out.
+    sampling: JsonObject = {}
+    for field in dataclasses.fields(agent.sampling):
+        value: JsonValue | tuple[str, ...] = getattr(agent.sampling, field.name)
+        if isinstance(value, tuple):
+            value = list(value)
+        if value is not None and value != []:
+            sampling[field.name] = value
     return {
         "agent_id": agent.agent_id,
         "definition": agent.definition,
         "model": agent.model,
         "seat": agent.seat,
         "slot": agent.slot,
-        "sampling": _sampling_json(agent.sampling),
+        "sampling": sampling,
     }
 
 
-def _agent_from_json(record: JsonObject) -> Agent:
-    return Agent(
-        agent_id=entry(record, "agent_id", str),
-        definition=entry(record, "definition", str),
-        model=entry(record, "model", str),
-        seat=entry(record, "seat", int),
-        slot=entry(record, "slot", int),
-        sampling=_sampling_from_json(entry(record, "sampling", dict)),
-    )
+# Events.
 
 
-def _sampling_json(sampling: Sampling) -> JsonObject:
-    """Only what is set: a setting left to the engine is left out."""
-    record: JsonObject = {}
-    for field in dataclasses.fields(sampling):
-        value: JsonValue | tuple[str, ...] = getattr(sampling, field.name)
-        if isinstance(value, tuple):
-            value = list(value)
-        if value is not None and value != []:
-            record[field.name] = value
-    return record
+def event_line(name: str, moment: datetime, elapsed_s: float, fields: JsonObject) -> bytes:
+    """A line of the event log. NaN and infinities become null: nothing is derived from this log.
+
+    The first key is the time, so that the logs of several runs can be merged without parsing a line.
+    """
+    head: JsonObject = {"time": iso(moment), "elapsed_s": round(elapsed_s, 6), "event": name}
+    event = {**head, **fields}
+    with suppress(UnicodeEncodeError):  # Half a surrogate pair.
+        line = _encode_event_fast(event)
+        if line.isascii():
+            return line + b"\n"
+    return (_encode_event(event) + "\n").encode("ascii")
 
 
-def _sampling_from_json(record: JsonObject) -> Sampling:
-    def setting(key: str) -> float | None:
-        return number(record, key) if key in record else None
+def in_time_order(logs: Sequence[Iterable[bytes]]) -> Iterator[bytes]:
+    """The lines of several event logs, each given in pieces, merged by time. Each log keeps its order.
 
-    return Sampling(
-        temperature=number(record, "temperature"),
-        max_tokens=entry(record, "max_tokens", int),
-        top_p=setting("top_p"),
-        top_k=entry(record, "top_k", int) if "top_k" in record else None,
-        min_p=setting("min_p"),
-        presence_penalty=setting("presence_penalty"),
-        frequency_penalty=setting("frequency_penalty"),
-        repetition_penalty=setting("repetition_penalty"),
-        stop=tuple(str(text) for text in entry(record, "stop", list)) if "stop" in record else (),
-        seed=entry(record, "seed", int) if "seed" in record else None,
-    )
+    A line that a kill cut short is left out.
+    """
+    return heapq.merge(*(_whole_events(log) for log in logs), key=_event_time)
+
+
+def _whole_events(log: Iterable[bytes]) -> Iterator[bytes]:
+    return (line.data + b"\n" for line in lines(log) if line.data.startswith(b"{") and line.data.endswith(b"}"))
+
+
+def _event_time(line: bytes) -> bytes:
+    match = _EVENT_TIME.match(line)
+    return match[1] if match else b""

@@ -4,38 +4,39 @@
 
     replies ──▶ journal, sync ──▶ transcripts, sync ──▶ `done` frames, sync ──▶ index rows ──▶ acknowledged
 
-Each arrow is a promise: whatever instant the machine stops at, what stands to the right of it never stands without
-what stands to the left. The index, the manifest and the events come after the last sync because they can be derived
-again or are worth no sync.
+Each arrow is a promise: at whatever instant the machine stops, nothing exists on the disk without all that is to the
+left of it. Index, manifest and events come after the last sync: they can be derived again, or are not worth a sync.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
-from typing import TypeAlias, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeAlias, TypeVar
 
-from mac_runner import limits
 from mac_runner.clock import Clock, iso
 from mac_runner.errors import StoreError
 from mac_runner.store import journal
-from mac_runner.store.disk import Disk, OpenFile
-from mac_runner.store.eventlog import event_line
-from mac_runner.store.frames import encode_json
+from mac_runner.store.disk import Disk, OpenFile, TrialDisk
 from mac_runner.store.layout import Layout
-from mac_runner.store.manifest import Manifest
-from mac_runner.store.publishing import Publication, publish
-from mac_runner.store.records import entry
-from mac_runner.store.repetition import EVENT_WORK_REPEATED, Repetition
-from mac_runner.store.retrying import Attempts
-from mac_runner.store.space import Need, telling_the_need
-from mac_runner.store.transcripts import with_attempts
-from mac_runner.store.trial import TrialDisk
-from mac_runner.types import JsonObject, RecordedReply
+from mac_runner.store.lock import RunLock
+from mac_runner.store.manifest import Manifest, index_line, write_index, write_manifest
+from mac_runner.store.records import encode_for_reading, entry, event_line, row_id
+from mac_runner.store.run_state import read_state
+from mac_runner.store.space import Need, full_disk_named
+from mac_runner.store.transcripts import Attempts, Publication, publish, with_attempts
+from mac_runner.store.writer import Writer
+from mac_runner.types import JsonObject, RecordedReply, TokenCount
+
+EVENT_WORK_REPEATED = "EVENT_WORK_REPEATED"
+
+MANIFEST_INTERVAL_S: Final = 5.0
+"""The manifest is written at most this often."""
+MANIFEST_WRITES_PER_PLAN_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class EventItem:
 
 @dataclass(frozen=True, slots=True)
 class AccountingItem:
-    """What the session has used up so far."""
+    """What the session has used so far."""
 
     elapsed_s: float
     accounting: JsonObject
@@ -88,26 +89,76 @@ class SummaryItem:
     summary: JsonObject
 
 
-_LINES_PER_WRITE = 1_000
-
 Item: TypeAlias = ReplyItem | DeathItem | TranscriptItem | EventItem | AccountingItem | SummaryItem
 _Kind = TypeVar("_Kind")
 
 
+@dataclass(slots=True)
+class _Cost:
+    replies: int = 0
+    tokens: TokenCount = field(default_factory=TokenCount)
+
+
+class Repetition:
+    """Work done twice, because a broken lock let two processes in: counted, so that it is seen.
+
+    Results are published once, so the second process to end a conversation has worked on it for nothing. Only that
+    process knows the cost: the replies that this session recorded for it.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, _Cost] = {}
+        self._conversations = 0
+        self._total = _Cost()
+
+    def recorded(self, task_id: str, recorded: RecordedReply) -> None:
+        """A reply was recorded."""
+        cost = self._under_way.setdefault(task_id, _Cost())
+        cost.replies += 1
+        cost.tokens += recorded.reply.tokens
+
+    def published(self, task_id: str, *, is_first: bool) -> JsonObject | None:
+        """A conversation ended; returns the fields of the event if another process had ended it before."""
+        cost = self._under_way.pop(task_id, _Cost())
+        if is_first:
+            return None
+        self._conversations += 1
+        self._total.replies += cost.replies
+        self._total.tokens += cost.tokens
+        return {"task": task_id, "replies": cost.replies, "tokens": _amounts(cost.tokens)}
+
+    def as_json(self) -> JsonObject:
+        """The part of an accounting for repeated work; empty when there is none."""
+        if not self._conversations:
+            return {}
+        total: JsonObject = {
+            "conversations": self._conversations,
+            "replies": self._total.replies,
+            "tokens": _amounts(self._total.tokens),
+        }
+        return {"repeated": total}
+
+
+def _amounts(tokens: TokenCount) -> JsonObject:
+    # In the layout of accountings, which add up over sessions and depend on time as a whole.
+    return {"prompt": tokens.prompt, "cached": tokens.cached, "completion": tokens.completion}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFiles:
-    """The files a session appends to."""
+class LogFiles:
+    """The open journal segment of a session, and the event log with half a line at its end if `is_torn`."""
 
-    log: OpenFile
-    index: OpenFile
+    number: int
+    segment: OpenFile
     events: OpenFile
-    is_events_torn: bool = False
+    is_torn: bool
 
 
-class Session:
-    """One session on the disk; `commit`, `finish` and `close` belong to the writer thread.
+class SessionLog:
+    """The journal segment and the event log of one session, of a run or of a grid.
 
-    Nothing is appended to what was there before the first commit: until then the whole start can be withdrawn.
+    Only the writer thread calls `commit`, `idle`, `finish` and `close`. Until the first commit nothing is appended to
+    old files, so the whole start can be withdrawn.
     """
 
     def __init__(
@@ -116,36 +167,18 @@ class Session:
         disk: TrialDisk,
         layout: Layout,
         clock: Clock,
-        manifest: Manifest,
-        number: int,
-        files: SessionFiles,
-        need: Need,
-        attempts: Attempts,
+        files: LogFiles,
         show_life: Callable[[], None],
     ) -> None:
         self.disk = disk
         self.layout = layout
         self.clock = clock
-        self._manifest = manifest
-        self._number = number
         self._files = files
-        self._left = need.conversations
-        self._need_at_start = need
-        self._published_bytes = 0
-        self._attempts = attempts
-        self._started_s = clock.monotonic_s()
-        self._manifest_at_s = self._started_s
-        self._manifest_done = manifest.counts.done
-        self._accounting: JsonObject = {}
-        self._repetition = Repetition()
-        self._is_summed_up = False
         self._show_life = show_life
-        self._opening: list[EventItem] = []
+        self._started_s = clock.monotonic_s()
         self._is_settled = False
         self.is_withdrawn = False
-        """Set before it is finished: nothing is written any more."""
-        self.written = 0
-        """How many conversations of this session are acknowledged."""
+        """Set before `finish`: nothing more is written."""
 
     @property
     def elapsed_s(self) -> float:
@@ -154,25 +187,88 @@ class Session:
 
     @property
     def pulse(self) -> int:
-        """Grows whenever the disk has got something done."""
+        """Grows with the progress of the disk."""
         return self.disk.pulse
 
-    def commit(self, items: Sequence[Item]) -> None:
-        """Write a batch, in the order drawn above."""
-        with telling_the_need(self._need):
-            self._commit(items)
+    def idle(self) -> None:
+        """Show that this process lives, also when it writes nothing."""
+        self._show_life()
 
-    def note(self, name: str, fields: JsonObject) -> None:
-        """Note an event of the start, which is logged once the start is settled. Before the writer begins."""
-        self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
+    def close(self) -> None:
+        """Close the files."""
+        with ExitStack() as closing:
+            for file in self._open_files():
+                closing.callback(self.disk.close, file)
+
+    def _open_files(self) -> tuple[OpenFile, ...]:
+        return self._files.segment, self._files.events
 
     def _settle(self) -> None:
-        """Let the start stand: something has come of it."""
+        """Keep what the start has done."""
         if not self._is_settled:
             self._is_settled = True
             self.disk.settle()
-            if self._files.is_events_torn:
+            if self._files.is_torn:
                 self.disk.append(self._files.events, b"\n")
+
+    def _log_frames(self, frames: Sequence[bytes]) -> None:
+        if frames:
+            self.disk.append(self._files.segment, b"".join(frames))
+            self.disk.sync(self._files.segment)
+
+    def _log_events(self, items: Sequence[EventItem]) -> None:
+        if items:
+            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
+            self.disk.append(self._files.events, b"".join(lines))
+
+
+class Session(SessionLog):
+    """One session of a run on the disk."""
+
+    def __init__(
+        self,
+        *,
+        disk: TrialDisk,
+        layout: Layout,
+        clock: Clock,
+        files: LogFiles,
+        index: OpenFile,
+        manifest: Manifest,
+        need: Need,
+        attempts: Attempts,
+        show_life: Callable[[], None],
+    ) -> None:
+        super().__init__(disk=disk, layout=layout, clock=clock, files=files, show_life=show_life)
+        self._index = index
+        self._manifest = manifest
+        self._left = need.conversations
+        self._need_at_start = need
+        self._attempts = attempts
+        self._published_bytes = 0
+        self._manifest_at_s = self._started_s
+        self._manifest_done = manifest.counts.done
+        self._accounting: JsonObject = {}
+        self._repetition = Repetition()
+        self._is_summed_up = False
+        self._opening: list[EventItem] = []
+        self.written = 0
+        """How many conversations of this session are acknowledged."""
+
+    def note(self, name: str, fields: JsonObject) -> None:
+        """Note an event of the start; logged when the start is settled. Only before the writer begins."""
+        self._opening.append(EventItem(name, self.clock.utc_now(), self.elapsed_s, fields))
+
+    def commit(self, items: Sequence[Item]) -> None:
+        """Write a batch, in the order shown above."""
+        with full_disk_named(self._need):
+            self._commit(items)
+
+    def _open_files(self) -> tuple[OpenFile, ...]:
+        return *super()._open_files(), self._index
+
+    def _settle(self) -> None:
+        if not self._is_settled:
+            super()._settle()
             self._log_events(self._opening)
 
     def _commit(self, items: Sequence[Item]) -> None:
@@ -190,27 +286,19 @@ class Session:
             self._write_manifest()
         self._show_life()
 
-    def idle(self) -> None:
-        """Show that this process lives, which is not only told by what it writes."""
-        self._show_life()
-
     def finish(self) -> None:
-        """Account for the session, bring index and manifest into their final form."""
+        """Account for the session, and write index and manifest in their final form."""
         if self.is_withdrawn:
             return
         self._settle()
-        # Where the last thing written was a summary, the account it was made of stands: they must not tell two times.
+        # If the summary was written last, the accounting it was made of stays: both must have the same times.
         if not self._is_summed_up:
             self._log_frames([self._checkpoint(self.elapsed_s)])
         if self.written >= self._left:
-            write_index(self.disk, self.layout, self._manifest)
+            state = read_state(self.disk, self.layout)
+            write_index(self.disk, self.layout, state.rows(self.disk, self.layout), self._manifest)
+            del state  # Large.
         self._write_manifest()
-
-    def close(self) -> None:
-        """Close the files."""
-        with ExitStack() as closing:
-            for file in (self._files.log, self._files.index, self._files.events):
-                closing.callback(self.disk.close, file)
 
     def _frames(self, items: Sequence[Item]) -> list[bytes]:
         frames: list[bytes] = []
@@ -225,17 +313,7 @@ class Session:
 
     def _checkpoint(self, elapsed_s: float) -> bytes:
         accounting = {**self._accounting, **self._repetition.as_json()}
-        return journal.checkpoint_frame(self._number, elapsed_s=elapsed_s, accounting=accounting)
-
-    def _log_frames(self, frames: Sequence[bytes]) -> None:
-        if frames:
-            self.disk.append(self._files.log, b"".join(frames))
-            self.disk.sync(self._files.log)
-
-    def _log_events(self, items: Sequence[EventItem]) -> None:
-        if items:
-            lines = (event_line(item.name, item.moment, item.elapsed_s, item.fields) for item in items)
-            self.disk.append(self._files.events, b"".join(lines))
+        return journal.checkpoint_frame(self._files.number, elapsed_s=elapsed_s, accounting=accounting)
 
     def _publish(self, items: Sequence[TranscriptItem]) -> None:
         if not items:
@@ -247,26 +325,28 @@ class Session:
         ]
         self.disk.sync_directory(self.layout.transcripts)
         self._log_frames([journal.done_frame(row) for row in rows])
-        self.disk.append(self._files.index, b"".join(map(index_line, rows)))
+        self.disk.append(self._index, b"".join(map(index_line, rows)))
         for row in rows:
-            settle(self._manifest, entry(row, "task_id", str), entry(row, "status", str))
+            self._manifest.settle(row_id(row), entry(row, "status", str))
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
         self._note_repetition(items, published)
 
     def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
-        """Tell what another process had done already; with a lock that holds there is nothing to tell."""
-        told = [
+        """Record what another process had already done; nothing while the lock holds."""
+        repeated = [
             self._repetition.published(item.task_id, is_first=publication.is_first)
             for item, publication in zip(items, published, strict=True)
         ]
-        if any(told):
+        if any(repeated):
             moment, elapsed_s = self.clock.utc_now(), self.elapsed_s
-            self._log_events([EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in told if fields])
+            self._log_events(
+                [EventItem(EVENT_WORK_REPEATED, moment, elapsed_s, fields) for fields in repeated if fields]
+            )
             self._log_frames([self._checkpoint(elapsed_s)])
 
     def _need(self) -> Need:
-        """What the disk is still to hold."""
+        """What the disk still has to hold."""
         left = self._left - self.written
         if self.written:
             return Need(left, self._published_bytes // self.written, is_learned=True)
@@ -274,67 +354,127 @@ class Session:
 
     def _is_manifest_due(self) -> bool:
         counts = self._manifest.counts
-        share = counts.planned / limits.MANIFEST_WRITES_PER_PLAN_MAX
+        share = counts.planned / MANIFEST_WRITES_PER_PLAN_MAX
         waited_s = self.clock.monotonic_s() - self._manifest_at_s
-        return counts.done - self._manifest_done >= max(1.0, share) and waited_s >= limits.CHECKPOINT_INTERVAL_S
+        return counts.done - self._manifest_done >= max(1.0, share) and waited_s >= MANIFEST_INTERVAL_S
 
     def _write_manifest(self) -> None:
-        write_manifest(self.disk, self.layout, self.clock, self._manifest)
+        write_manifest(self.disk, self.layout, self._manifest, updated_at=iso(self.clock.utc_now()))
         self._manifest_at_s = self.clock.monotonic_s()
         self._manifest_done = self._manifest.counts.done
 
 
+class GridSession(SessionLog):
+    """One session of a grid on the disk: when engines ran, and what they used."""
+
+    def commit(self, items: Sequence[Item]) -> None:
+        """Write a batch. The accounting comes first: it is not written anywhere else."""
+        if items:
+            self._settle()
+        for item in _of(items, AccountingItem)[-1:]:
+            frame = journal.checkpoint_frame(self._files.number, elapsed_s=item.elapsed_s, accounting=item.accounting)
+            self._log_frames([frame])
+        self._log_events(_of(items, EventItem))
+        self._show_life()
+
+    def finish(self) -> None:
+        """Keep the start. The last accounting came when the engines stopped; what follows costs them nothing."""
+        if not self.is_withdrawn:
+            self.disk.settle()
+
+
+class Closing(ABC):
+    """Closed at the end of its `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish everything. Raises StoreError when something could not be written."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except StoreError:
+            # An error already under way says more; the failed write is most often its consequence or its cause.
+            if fault is None:
+                raise
+
+
+class Recorder(Closing):
+    """An open directory, of a run or of a grid. All methods are for the event loop's thread.
+
+    A `with` block that fails before anything was handed over leaves the directory as it was found.
+    """
+
+    def __init__(self, session: Session | GridSession, lock: RunLock) -> None:
+        self._log = session
+        self._lock = lock
+        self._writer: Writer[Item] = Writer(session)
+        self.has_begun = False
+        """Whether anything was handed over."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why nothing is written any more; None while all is well."""
+        return self._writer.failure
+
+    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
+        """Call `callback` once when a write fails, on the writer's thread; at once if one has failed."""
+        self._writer.on_failure(callback)
+
+    def event(self, name: str, fields: JsonObject) -> None:
+        """Put an event into the event log, with the time."""
+        self._submit(EventItem(name, self._log.clock.utc_now(), self._log.elapsed_s, fields))
+
+    def checkpoint(self, accounting: JsonObject) -> None:
+        """Note what this session has used so far; `wall_s` is added. The last note of a session counts."""
+        self._submit(AccountingItem(self._log.elapsed_s, accounting))
+
+    def withdraw(self) -> None:
+        """Leave the directory as it was found, and let the next process in. Only before anything was handed over."""
+        assert not self.has_begun, "what was handed over is kept"
+        self._log.is_withdrawn = True
+        with suppress(StoreError):
+            self._writer.close()
+        self._lock.back_out(self._log.disk)
+
+    def close(self) -> None:
+        """Write all that was handed over and let the next process in; safe to call twice.
+
+        Raises StoreError when something could not be written.
+        """
+        try:
+            self._writer.close()
+            self._lock.sign_off()
+        finally:
+            self._lock.release()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if fault is not None and not self.has_begun:
+            self.withdraw()
+        else:
+            super().__exit__(kind, fault, trace)
+
+    def _submit(self, item: Item) -> None:
+        self.has_begun = True
+        self._writer.submit(item)
+
+
 def open_events(disk: Disk, layout: Layout) -> tuple[OpenFile, bool]:
-    """The event log, and whether a kill left half a line at its end, which wants a line break before the next one."""
+    """The event log, and whether a kill left half a line at its end: then a line break must come first."""
     is_torn = not disk.ends_line(layout.events)
     return disk.open_append(layout.events), is_torn
 
 
-def settle(manifest: Manifest, task_id: str, status: str) -> None:
-    """Note in the manifest what an index row says. Raises StoreError for a status that is no ending."""
-    if status not in {"finished", "failed"}:
-        raise StoreError(f"task {task_id} ended as {status!r}; a conversation is either finished or failed")
-    manifest.settle(task_id, "failed" if status == "failed" else "finished")
-
-
-def index_line(row: JsonObject) -> bytes:
-    """A row as a line of the index."""
-    return encode_json(row) + b"\n"
-
-
-def in_task_order(rows: Iterable[JsonObject], task_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of an index in its final form: `rows` in the order of `task_ids`, which stand in that of the tasks.
-
-    Conversations end nearly in the order they began, so few rows at a time wait for their turn.
-    """
-    waiting: dict[str, bytes] = {}
-    left = ((entry(row, "task_id", str), index_line(row)) for row in rows)
-    for task_id in task_ids:
-        while task_id not in waiting and (following := next(left, None)) is not None:
-            waiting[following[0]] = following[1]
-        if task_id in waiting:
-            yield waiting.pop(task_id)
-
-
-def write_index(disk: Disk, layout: Layout, manifest: Manifest) -> None:
-    """Put a whole index in place: the rows of all tasks that are done, in task order."""
-    ordered = in_task_order(journal.rows(disk, layout), manifest.done())
-    disk.write_atomic(layout.index, iter(lambda: b"".join(islice(ordered, _LINES_PER_WRITE)), b""))
-
-
-def write_manifest(disk: Disk, layout: Layout, clock: Clock, manifest: Manifest) -> None:
-    """Put a whole manifest in place."""
-    disk.write_atomic(layout.manifest, manifest.encode(iso(clock.utc_now())))
-
-
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:
-    """Put a whole summary in place; it is small, so it is laid out for the eye."""
+    """Replace the summary."""
     disk.write_atomic(layout.summary, [encode_for_reading(summary)])
-
-
-def encode_for_reading(value: JsonObject) -> bytes:
-    """Indented JSON, its keys in the order given."""
-    return (json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
 
 
 def _of(items: Sequence[Item], kind: type[_Kind]) -> list[_Kind]:

@@ -1,43 +1,47 @@
-"""Whether the disk has room for what is left to do.
+"""The room that is left on the disk, and the room that a run needs.
 
-A run that will not fit is refused before its first request rather than stopped after hours. What a conversation takes
-is learned from those that have ended; before the first one it is what a short one of its environment takes, with short
-replies. The estimate errs on the small side, so a run that would fit is not refused; one that outgrows it stops when
-the disk is full, with everything acknowledged in its place, and goes on once there is room.
+A run that will not fit is refused before its first request rather than stopped after hours. The size of a conversation
+is learned from those that have ended; before the first one, it is that of a short one of its environment. The estimate
+errs on the small side, so a run that would fit is not refused. One that outgrows it stops when the disk is full, with
+every acknowledged result in place, and goes on once there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mac_runner import limits
 from mac_runner.errors import StoreError
-from mac_runner.store import journal
 from mac_runner.store.disk import Disk, is_full
 from mac_runner.store.layout import Layout
-from mac_runner.store.records import entry
+
+TRANSCRIPT_BYTES_MIN: Final = 1_000
+"""What the smallest transcript takes."""
+JOURNAL_SHARE: Final = 0.85
+"""What journal, events and index take for each byte of a transcript."""
+SAMPLE_CONVERSATIONS: Final = 100
+"""How many transcripts the estimate is learned from."""
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
 class Need(NamedTuple):
-    """What is left to do, and what a transcript of it takes: as those so far tell, or at least."""
+    """How many conversations are left, and the bytes of a transcript: learned, or at least."""
 
     conversations: int
     transcript_bytes: int
     is_learned: bool = False
 
     def size_bytes(self, block_bytes: int = 1) -> int:
-        """What they take on the disk: transcripts in whole blocks, and journal, events and index beside them."""
+        """The bytes they take: transcripts in whole blocks, and journal, events and index beside them."""
         blocks = -(-self.transcript_bytes // block_bytes)
-        beside = int(self.transcript_bytes * limits.SPACE_JOURNAL_SHARE)
+        beside = int(self.transcript_bytes * JOURNAL_SHARE)
         return self.conversations * (blocks * block_bytes + beside)
 
     def words(self, block_bytes: int = 1) -> str:
-        """What they take, for people."""
+        """The same in words."""
         manner = "about" if self.is_learned else "at least"
         return f"the {self.conversations} conversations left need {manner} {size_text(self.size_bytes(block_bytes))}"
 
@@ -49,17 +53,16 @@ class Need(NamedTuple):
         return Need(conversations, total // max(1, conversations), all(need.is_learned for need in needs))
 
 
-def need_of(disk: Disk, layout: Layout, conversations: int, transcript_bytes_min: int) -> Need:
-    """What so many conversations take: as a sample of those so far tells, or else what the least transcript takes."""
-    done = (entry(mark, "row", dict) for mark in journal.marks(disk, layout, "done"))
-    sizes = [entry(row, "size_bytes", int) for row in islice(done, limits.SPACE_SAMPLE_CONVERSATIONS)]
-    if sizes:
-        return Need(conversations, sum(sizes) // len(sizes), is_learned=True)
-    return Need(conversations, max(limits.SPACE_TRANSCRIPT_BYTES_MIN, transcript_bytes_min))
+def need_of(sizes: Iterable[int], conversations: int, transcript_bytes_min: int) -> Need:
+    """What so many conversations take, by the `sizes` of the transcripts so far, or by the smallest possible one."""
+    sample = list(islice(sizes, SAMPLE_CONVERSATIONS))
+    if sample:
+        return Need(conversations, sum(sample) // len(sample), is_learned=True)
+    return Need(conversations, max(TRANSCRIPT_BYTES_MIN, transcript_bytes_min))
 
 
 def check_room(disk: Disk, layout: Layout, need: Need) -> None:
-    """Raises StoreError, saying how much is missing, when what is left does not fit."""
+    """Raises StoreError saying how much room is missing when what is left does not fit."""
     free = disk.free(layout.directory)
     needed = need.size_bytes(free.block_bytes)
     advice = f"free some in {layout.directory}, or play fewer with --limit N, then run the same command again"
@@ -71,14 +74,13 @@ def check_room(disk: Disk, layout: Layout, need: Need) -> None:
     if free.files is not None and free.files < need.conversations:
         raise StoreError(
             f"the {need.conversations} conversations left need as many files (inodes) on the disk, and {free.files} "
-            f"are free: "
-            f"{need.conversations - free.files} are missing; {advice}"
+            f"are free: {need.conversations - free.files} are missing; {advice}"
         )
 
 
 @contextmanager
-def telling_the_need(need: Callable[[], Need]) -> Iterator[None]:
-    """A disk that is full inside the block is told with what the conversations left will take."""
+def full_disk_named(need: Callable[[], Need]) -> Iterator[None]:
+    """Adds what the conversations left will take to the error of a full disk."""
     try:
         yield
     except StoreError as failure:
@@ -88,7 +90,7 @@ def telling_the_need(need: Callable[[], Need]) -> Iterator[None]:
 
 
 def size_text(size_bytes: int) -> str:
-    """A number of bytes as people say it."""
+    """A number of bytes with a unit, such as `1.5 GB`."""
     size, unit = size_bytes / 1000, _UNITS[0]
     for larger in _UNITS[1:]:
         if size < 1000:

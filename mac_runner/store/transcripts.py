@@ -1,12 +1,13 @@
-"""The transcript of a conversation and its row in the index (pure).
+"""Transcripts: their content, their index rows, and their publication.
 
-A transcript stands alone: its task and its replies are enough to rebuild the conversation without the journal.
-Everything that depends on time is under keys named `timing` and nowhere else, and the turns are in their
-canonical order whatever order the replies came in, so two runs of one seed can be compared byte by byte once
-`without_timing` has been applied.
+A transcript is self-contained: its task and its replies rebuild the conversation without the journal. Everything that
+depends on time is under keys named `timing`. The turns are in their canonical order, whatever order the replies came
+in. So two runs of one seed are equal byte by byte after `without_timing`.
 
-On disk each top-level key has its own line, and so has each element of a list of objects: `grep` and `diff` work
-line by line, and yet nearly all of the text is made by the compact C encoder.
+On disk each top-level key has its own line, and so has each element of a list of objects: `grep` and `diff` work line
+by line, and the compact C encoder still makes nearly all of the text.
+
+A transcript is published once, whole; the first publication wins.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, TypeGuard
 
+from mac_runner.errors import StoreError
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout, attempt_path, task_id_of, transcript_path
 from mac_runner.store.records import (
     entry,
     objects,
     recorded_from_json,
     recorded_json,
+    row_id,
     task_from_json,
     task_json,
     tokens_json,
@@ -30,7 +36,6 @@ from mac_runner.store.records import (
 from mac_runner.types import (
     JsonObject,
     JsonValue,
-    Receipt,
     ReceiptKind,
     RecordedReply,
     Task,
@@ -40,6 +45,9 @@ from mac_runner.types import (
 
 TRANSCRIPT_FORMAT = 2
 """Format 1 has `cached` of the token counts outside `timing`, and is otherwise the same."""
+
+Attempts: TypeAlias = Mapping[str, Sequence[JsonObject]]
+"""The index rows of failed attempts that were retried, in their order, by task."""
 
 _TASK_KEY = '\n"task": '
 _decoder = json.JSONDecoder()
@@ -58,7 +66,7 @@ def build_transcript(
     failure: str | None,
     timing: JsonObject,
 ) -> JsonObject:
-    """All there is to keep of one ended conversation; `failure` is the story of one that could not go on."""
+    """The transcript of an ended conversation; `failure` says why one could not go on."""
     ordered = sorted(turns, key=lambda record: record.turn.canonical)
     return {
         "format": TRANSCRIPT_FORMAT,
@@ -77,14 +85,14 @@ def build_transcript(
 
 
 def encode_transcript(transcript: JsonObject) -> bytes:
-    """The file of a transcript."""
+    """A transcript as the bytes of its file."""
     return (_lines(transcript) + "\n").encode("ascii")
 
 
 def decode_transcript(data: bytes) -> JsonObject:
-    """A transcript from its file, in the layout of this version's format.
+    """A transcript from its file, in the layout of `TRANSCRIPT_FORMAT`.
 
-    Raises ValueError when it is not one that this version can read.
+    Raises ValueError when this version cannot read it.
     """
     transcript = json.loads(data)
     if not isinstance(transcript, dict):
@@ -95,11 +103,11 @@ def decode_transcript(data: bytes) -> JsonObject:
         case 1:
             return _upgraded(transcript)
         case found:
-            raise ValueError(f"format {found!r} is none that this version reads: it reads 1 and {TRANSCRIPT_FORMAT}")
+            raise ValueError(f"this version does not read format {found!r}: it reads 1 and {TRANSCRIPT_FORMAT}")
 
 
 def upgraded_row(row: JsonObject) -> JsonObject:
-    """An index row of format 1 in this one's layout; one of this format as it is."""
+    """An index row of format 1 in the layout of format 2; others unchanged."""
     upgraded = {**row, "counts": upgraded_counts(row.get("counts"))}
     if "failed_attempts" in row:
         upgraded["failed_attempts"] = [
@@ -115,37 +123,26 @@ def upgraded_counts(counts: JsonValue) -> JsonValue:
     return counts
 
 
-def transcript_path(task_id: str) -> str:
-    """Where the transcript of a task stands, relative to the run directory."""
-    return f"transcripts/{task_id}.json"
-
-
-def attempt_path(task_id: str, number: int) -> str:
-    """Where the `number`-th attempt at a task stands once it is tried again, relative to the run directory."""
-    return f"attempts/{task_id}.{number}.json"
-
-
 def with_attempts(row: JsonObject, failed: Sequence[JsonObject]) -> JsonObject:
-    """An index row that tells of the attempts before: of each why it failed, and where its transcript is."""
+    """An index row with the failed attempts before it: why each failed, and where its transcript is."""
     if not failed:
         return row
-    task_id = entry(row, "task_id", str)
-    told: list[JsonValue] = [
+    listed: list[JsonValue] = [
         {
             "attempt": number,
             "failure": before.get("failure"),
-            "transcript": attempt_path(task_id, number),
+            "transcript": attempt_path(row_id(row), number),
             "sha256": before.get("sha256"),
             "size_bytes": before.get("size_bytes"),
             "counts": before.get("counts"),
         }
         for number, before in enumerate(failed, start=1)
     ]
-    return {**row, "failed_attempts": told}
+    return {**row, "failed_attempts": listed}
 
 
 def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObject:
-    """The transcript's line in the index; `encoded` saves encoding it again where its bytes are at hand."""
+    """The index row of a transcript; `encoded` are its bytes, where the caller has them."""
     data = encode_transcript(transcript) if encoded is None else encoded
     task = entry(transcript, "task", dict)
     task_id = entry(task, "task_id", str)
@@ -155,7 +152,7 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         "status": entry(transcript, "status", str),
         "failure": transcript.get("failure"),
         "transcript": transcript_path(task_id),
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": sha256_of(data),
         "size_bytes": len(data),
         "counts": transcript.get("counts"),
         "outcome": transcript.get("outcome"),
@@ -164,7 +161,7 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
 
 
 def without_timing(value: JsonValue) -> JsonValue:
-    """`value` less every key named `timing`, at any depth."""
+    """`value` without the keys named `timing`, at any depth."""
     if isinstance(value, dict):
         return {key: without_timing(inner) for key, inner in value.items() if key != "timing"}
     if isinstance(value, list):
@@ -173,12 +170,12 @@ def without_timing(value: JsonValue) -> JsonValue:
 
 
 def task_of(transcript: JsonObject) -> Task:
-    """The task this is the transcript of. Raises ValueError when it is not told."""
+    """The task of a transcript. Raises ValueError when it is not there."""
     return task_from_json(entry(transcript, "task", dict))
 
 
 def salvaged_task(data: bytes) -> Task | None:
-    """The task in the file of a transcript that may be damaged elsewhere; None where it cannot be read."""
+    """The task in a transcript file that may be damaged elsewhere; None when it cannot be read."""
     text = data.decode("ascii", "replace")
     try:
         task, _ = _decoder.raw_decode(text, text.index(_TASK_KEY) + len(_TASK_KEY))
@@ -188,21 +185,21 @@ def salvaged_task(data: bytes) -> Task | None:
 
 
 def replies_of(transcript: JsonObject) -> list[RecordedReply]:
-    """The recorded replies in canonical order: what a replay is fed with. Raises ValueError on a malformed one."""
+    """The recorded replies in canonical order, as a replay takes them. Raises ValueError on a malformed one."""
     return [recorded_from_json(turn) for turn in objects(transcript, "turns")]
 
 
 def replies_before_failure(transcript: JsonObject) -> list[RecordedReply]:
-    """The replies of a failed conversation, less the one that it failed on. Raises ValueError on a malformed one."""
+    """The replies of a failed conversation without the one it failed on. Raises ValueError on a malformed one."""
     turns = objects(transcript, "turns")
-    stood = (turn for turn in turns if entry(turn, "receipt", dict).get("kind") != ReceiptKind.FAILURE)
-    return [recorded_from_json(turn) for turn in stood]
+    kept = (turn for turn in turns if entry(turn, "receipt", dict).get("kind") != ReceiptKind.FAILURE)
+    return [recorded_from_json(turn) for turn in kept]
 
 
 def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -> JsonObject:
-    """The transcript with its turns in the order in which they were answered, as the event log tells it.
+    """The transcript with its turns in the order in which they were answered, by the event log.
 
-    A replay of it takes the very course the run took. A turn whose event is missing stays behind the one before it.
+    A replay of it takes the same course as the run. A turn without an event follows the turn before it.
     """
     ranks = {answer["turn"]: rank for rank, answer in enumerate(answers)}
     ranked: list[tuple[int, JsonObject]] = []
@@ -210,6 +207,94 @@ def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -
         rank = ranks.get(turn["turn"], ranked[-1][0] if ranked else -1)
         ranked.append((rank, turn))
     return {**transcript, "turns": [turn for _, turn in sorted(ranked, key=lambda pair: pair[0])]}
+
+
+class Published(NamedTuple):
+    """A transcript on the disk, and its index row."""
+
+    transcript: JsonObject
+    row: JsonObject
+
+
+class Publication(NamedTuple):
+    """The index row of the transcript on the disk, and whether this publication wrote it."""
+
+    row: JsonObject
+    is_first: bool
+
+
+def publish(disk: Disk, layout: Layout, task_id: str, transcript: JsonObject) -> Publication:
+    """Publish a transcript; return the index row of the one that is then on the disk.
+
+    If the task has a transcript already, that one stays and the new one is dropped. The name is durable after the
+    directory is synced, which the caller does once for many files.
+    """
+    data = encode_transcript(transcript)
+    path = layout.transcript(task_id)
+    if disk.publish_once(path, data):
+        return Publication(index_row(transcript, data), is_first=True)
+    try:
+        return Publication(read_published(disk, layout, task_id).row, is_first=False)
+    except ValueError as fault:
+        raise StoreError(
+            f"{path} was there before its conversation ended and cannot be read ({fault}); "
+            "run the same command again: it is set aside and the conversation is written again"
+        ) from fault
+
+
+def read_published(disk: Disk, layout: Layout, task_id: str) -> Published:
+    """The transcript of a task on the disk. Raises ValueError when the file is not one of this task."""
+    path = layout.transcript(task_id)
+    if disk.exists(path) and not disk.is_file(path):
+        raise ValueError("it is not a regular file")
+    data = disk.read(path)
+    try:
+        transcript = decode_transcript(data)
+    except RecursionError as fault:
+        raise ValueError("it is nested too deeply") from fault
+    if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
+        raise ValueError(f"it is the transcript of task {found!r}")
+    return Published(transcript, index_row(transcript, data))
+
+
+def read_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bytes:
+    """The bytes of a transcript, which are those that `row` acknowledges. Raises ValueError saying what is wrong."""
+    if not disk.exists(path):
+        raise ValueError("is not there")
+    if not disk.is_file(path):
+        raise ValueError("is not a regular file")
+    data = disk.read(path)
+    if sha256_of(data) != row["sha256"]:
+        raise ValueError("is not what was acknowledged")
+    return data
+
+
+def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
+    """Whether the file at `path` is the transcript that `row` acknowledges."""
+    try:
+        read_acknowledged(disk, path, row)
+    except ValueError:
+        return False
+    return True
+
+
+def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]:
+    """The bytes of each transcript by its task, None for anything but a file; under None for other names."""
+    return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts).items()}
+
+
+def set_aside(disk: Disk, layout: Layout, path: Path) -> None:
+    """Move a damaged transcript, or anything with its name, into `damaged/`; nothing there is replaced."""
+    disk.make_directory(layout.damaged)
+    place, n = layout.damaged / path.name, 1
+    while disk.exists(place):
+        place, n = layout.damaged / f"{path.stem}.{n}.json", n + 1
+    disk.rename(path, place)
+
+
+def sha256_of(data: bytes) -> str:
+    """The SHA-256 of a file's bytes, as index rows have it."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
@@ -231,10 +316,11 @@ def _counts(task: Task, turns: Sequence[TurnRecord]) -> JsonObject:
 
 
 def _turn_json(record: TurnRecord) -> JsonObject:
-    turn = record.turn
+    turn, receipt = record.turn, record.receipt
     recorded = recorded_json(
         RecordedReply(turn_key=turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply),
     )
+    cause: JsonObject = {} if receipt.cause is None else {"cause": str(receipt.cause)}
     return {
         "turn": turn.key,
         "round": turn.round,
@@ -245,18 +331,13 @@ def _turn_json(record: TurnRecord) -> JsonObject:
         "attempt": turn.attempt,
         "prompt_sha256": record.prompt_sha256,
         "reply": recorded["reply"],
-        "receipt": _receipt_json(record.receipt),
+        "receipt": {"kind": str(receipt.kind), "detail": receipt.detail, **cause},
         "timing": recorded["timing"],
     }
 
 
-def _receipt_json(receipt: Receipt) -> JsonObject:
-    told: JsonObject = {"kind": str(receipt.kind), "detail": receipt.detail}
-    return told if receipt.cause is None else {**told, "cause": str(receipt.cause)}
-
-
 def _upgraded(transcript: JsonObject) -> JsonObject:
-    """A transcript of format 1 in this one's layout."""
+    """A transcript of format 1 in the layout of format 2."""
     turns: list[JsonValue] = []
     for turn in objects(transcript, "turns"):
         reply = entry(turn, "reply", dict)
@@ -275,7 +356,7 @@ def _lines(value: JsonObject) -> str:
 
 
 def _block(value: JsonValue) -> str:
-    """One line, but for lists of objects and for the objects that hold such lists directly."""
+    """One line, except for lists of objects and for objects that directly hold such lists."""
     if _is_table(value):
         return "[\n" + ",\n".join(map(_compact, value)) + "\n]"
     if isinstance(value, dict) and any(map(_is_table, value.values())):

@@ -1,43 +1,105 @@
-"""The checker: whether a run directory keeps what the store promises. Reads only.
+"""Verification: whether a run directory keeps what the store promises. Reads only.
 
-Whatever can be derived is derived and compared: transcripts are played again, their rows made again, the summary is
-made of the journal, and the event log is held against it. The journal is read first and, where a process is at work in
-the directory, once more at the end: what changed in between is not judged.
+Everything that can be derived is derived and compared: transcripts are played again, their rows made again, the summary
+is made of the journal, and the event log is compared with it. The journal is read first and, where a process is at work
+in the directory, once more at the end: what changed in between is not judged.
+
+A finding is lost, duplicated, unexpected, damaged, or mismatched: not what it is derived from.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mac_runner.errors import ConversationError, RunDirectoryError, StoreError, boundary
 from mac_runner.store import journal
-from mac_runner.store.discrepancies import discrepancies
 from mac_runner.store.disk import TEMPORARY_PREFIX, Disk
-from mac_runner.store.event_check import event_findings
-from mac_runner.store.findings import Finding, FindingKind, VerifyReport
-from mac_runner.store.frames import encode_json, lines
+from mac_runner.store.event_check import Finding, FindingKind, event_findings
 from mac_runner.store.layout import Layout, task_id_of
+from mac_runner.store.lock import is_alive, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.manifest import decode_manifest
-from mac_runner.store.motion import Motion
-from mac_runner.store.reader import read_run
-from mac_runner.store.records import entry
-from mac_runner.store.summary_check import Summarise, read_json, sessions_of, summary_findings
-from mac_runner.store.transcripts import decode_transcript, index_row, upgraded_row, with_attempts, without_timing
+from mac_runner.store.manifest import read_manifest
+from mac_runner.store.reader import RunContents, read_run
+from mac_runner.store.records import encode_json, entry, lines, row_id, upgraded_tokens
+from mac_runner.store.run_state import RunState, read_state
+from mac_runner.store.transcripts import (
+    Attempts,
+    decode_transcript,
+    index_row,
+    is_acknowledged,
+    sha256_of,
+    upgraded_row,
+    with_attempts,
+    without_timing,
+)
 from mac_runner.types import JsonObject, JsonValue
 
 Rebuild = Callable[[JsonObject], JsonObject]
-"""From a transcript to the transcript that its task and its replies make when they are played again."""
+"""From a transcript to the one that its task and its replies make when they are played again."""
 
 _Rows = dict[str, JsonObject]
 
-_REPAIRED = "running the experiment again writes it anew"
+_REPAIRED = "running the experiment again writes it again"
 _UNDER_WAY = ""
-"""What a finding is about that may be half of a write."""
+"""The task of a finding that may be half of a write."""
+
+Summarise = Callable[[RunContents], JsonObject]
+
+REWRITTEN = "remove it and run the same command again: it is written again"
+
+_PLAIN_KEY = re.compile(r"[\w#-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """`attempted` tasks left some trace, `acknowledged` ones were reported as done.
+
+    `notes` are worth knowing without being wrong: what was not judged, and why.
+    """
+
+    attempted: int
+    acknowledged: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def lost(self) -> int:
+        """Acknowledged results that are not there."""
+        return self._count(FindingKind.LOST)
+
+    @property
+    def duplicated(self) -> int:
+        """Results that are there more than once."""
+        return self._count(FindingKind.DUPLICATED)
+
+    @property
+    def unexpected(self) -> int:
+        """Results that were never acknowledged."""
+        return self._count(FindingKind.UNEXPECTED)
+
+    @property
+    def damaged(self) -> int:
+        """Bytes that are not what was written."""
+        return self._count(FindingKind.DAMAGED)
+
+    @property
+    def mismatched(self) -> int:
+        """Results that are not what they are derived from."""
+        return self._count(FindingKind.MISMATCHED)
+
+    def _count(self, kind: FindingKind) -> int:
+        return sum(finding.kind is kind for finding in self.findings)
 
 
 def verify_run(
@@ -48,22 +110,22 @@ def verify_run(
     disk: Disk | None = None,
     machine: Machine | None = None,
 ) -> VerifyReport:
-    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when it is none."""
+    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none."""
     disk, machine = disk or Disk(), machine or Machine()
     layout = read_run(directory, disk=disk).layout
-    motion = Motion(disk, layout, machine)
+    motion = _Motion(disk, layout, machine)
     # The summary before the journal that it is made of: a session that ends meanwhile writes it last.
     summary = None if summarise is None else read_json(disk, layout.summary)
-    rows = _rows(disk, layout)
-    attempts = journal.attempts(disk, layout)
+    state = read_state(disk, layout)
+    rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
     damaged = [*_journal_findings(disk, layout)]
     found = [
         *damaged,
-        *_transcript_findings(disk, layout, rows, attempts, rebuild),
-        *_attempt_findings(disk, layout, rows, attempts, rebuild),
+        *_transcript_findings(disk, layout, rows, state.attempts, rebuild),
+        *_attempt_findings(disk, layout, rows, state.attempts, rebuild),
         *_stray_findings(disk, layout, rows),
-        *_manifest_findings(disk, layout, rows, attempts),
+        *_manifest_findings(disk, layout, rows, state.attempts),
         *event_findings(disk, layout, is_journal_whole=not damaged),
     ]
     index = [*_index_findings(disk, layout, rows)]
@@ -71,15 +133,16 @@ def verify_run(
     if isinstance(summary, Finding):
         found.append(summary)
     elif summary is not None and summarise is not None:
-        found += summary_findings(disk, layout, summary, summarise)
+        found += _summary_findings(disk, layout, summary, summarise)
         notes += _summary_notes(disk, layout, summary)
     found += index
     if (owner := motion.owner()) is not None:
-        lately = journal.ended_in(disk, layout, motion.session)
+        after = read_state(disk, layout)
+        lately = {task_id for task_id, ending in after.endings.items() if ending.session >= motion.session}
         lagging = [finding for finding in index if finding.kind is FindingKind.LOST and finding.task_id in lately]
-        after = _rows(disk, layout)
-        judged = [finding for finding in found if finding not in lagging and _is_settled(finding, rows, after)]
-        notes.append(motion.told(owner, len(found) - len(judged)))
+        now = _rows(disk, layout, after)
+        judged = [finding for finding in found if finding not in lagging and _is_settled(finding, rows, now)]
+        notes.append(motion.note(owner, len(found) - len(judged)))
         found = judged
     return VerifyReport(
         attempted=len(rows.keys() | begun.keys()), acknowledged=len(rows), findings=tuple(found), notes=tuple(notes)
@@ -87,7 +150,7 @@ def verify_run(
 
 
 def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[list[Finding], list[str]]:
-    """What is wrong with the journal and the events in the directory of a grid, and what is worth knowing."""
+    """The findings on the journal and the events in the directory of a grid, and the notes."""
     disk = disk or Disk()
     layout = Layout(directory=directory, experiment_name=name)
     damaged = [*_journal_findings(disk, layout)]
@@ -96,7 +159,7 @@ def check_log(directory: Path, name: str, *, disk: Disk | None = None) -> tuple[
 
 
 def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
-    """What to know of the temporary files, if there are any: they are no results, and no damage."""
+    """The note on temporary files, if there are any: they are neither results nor damage."""
     places = (layout.directory, layout.journal, layout.transcripts, layout.attempts)
     count = sum(name.startswith(TEMPORARY_PREFIX) for place in places for name in disk.names(place))
     if count:
@@ -106,14 +169,14 @@ def _temporaries(disk: Disk, layout: Layout) -> Iterator[str]:
         )
 
 
-def _rows(disk: Disk, layout: Layout) -> _Rows:
-    return {entry(row, "task_id", str): row for row in journal.rows(disk, layout)}
+def _rows(disk: Disk, layout: Layout, state: RunState) -> _Rows:
+    return {row_id(row): row for row in state.rows(disk, layout)}
 
 
 def _is_settled(finding: Finding, before: _Rows, after: _Rows) -> bool:
-    """Whether a finding is not about a conversation that ended or was opened again while it was made.
+    """Whether a finding is not about a conversation that ended or was opened again during the check.
 
-    A transcript stands before it is acknowledged, and a row of the index and the manifest come behind.
+    A transcript exists before it is acknowledged; its rows in index and manifest come later.
     """
     task_id = finding.task_id
     return task_id is None or (task_id in after and before.get(task_id) == after[task_id])
@@ -131,17 +194,17 @@ def _journal_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
 
 
 def _transcript_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: dict[str, list[JsonObject]], rebuild: Rebuild
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
 ) -> Iterator[Finding]:
     for task_id, row in rows.items():
-        before = attempts.get(task_id, [])
+        before = attempts.get(task_id, ())
         yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, before, rebuild)
 
 
 def _attempt_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: dict[str, list[JsonObject]], rebuild: Rebuild
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
 ) -> Iterator[Finding]:
-    """Attempts that failed and were tried again are kept like results."""
+    """The transcripts of retried attempts are kept like results."""
     kept = set()
     for task_id, failed in attempts.items():
         for number, row in enumerate(failed, start=1):
@@ -150,23 +213,24 @@ def _attempt_findings(
             what = f"{task_id}, attempt {number}"
             yield from _findings(disk, path, task_id, what, row, failed[: number - 1], rebuild)
     for name in _lasting(disk, layout.attempts):
-        # One that was kept for a retry that was killed before it began is that of the conversation as it stands.
+        # A retry that was killed before it began leaves a second transcript of the conversation as it is.
         task_id = name.rpartition(".json")[0].rpartition(".")[0]
-        if name not in kept and not _is_of(disk, layout.attempts / name, rows.get(task_id)):
+        current = rows.get(task_id)
+        if name not in kept and (current is None or not is_acknowledged(disk, layout.attempts / name, current)):
             text = f"{layout.attempts.name}/{name}: no attempt of this number is known"
             yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
 
 
 def _findings(
-    disk: Disk, path: Path, task_id: str, what: str, row: JsonObject, before: list[JsonObject], rebuild: Rebuild
+    disk: Disk, path: Path, task_id: str, what: str, row: JsonObject, before: Sequence[JsonObject], rebuild: Rebuild
 ) -> Iterator[Finding]:
-    """What is wrong with the transcript of an acknowledged row, `before` which stand those of failed attempts."""
+    """The findings on the transcript of an acknowledged row; `before` are the rows of earlier attempts."""
 
     def finding(kind: FindingKind, text: str) -> Finding:
         return Finding(kind=kind, text=f"{what}: {text}", task_id=task_id)
 
     if disk.exists(path) and not disk.is_file(path):
-        yield finding(FindingKind.DAMAGED, "its transcript is no regular file")
+        yield finding(FindingKind.DAMAGED, "its transcript is not a regular file")
         return
     try:
         data = disk.read(path) if disk.exists(path) else None
@@ -176,14 +240,16 @@ def _findings(
         data = None  # A retry took it away.
     if data is None:
         yield finding(FindingKind.LOST, "acknowledged, and its transcript is not there")
-    elif (len(data), _sha256(data)) != (row["size_bytes"], row["sha256"]):
+    elif (len(data), sha256_of(data)) != (row["size_bytes"], row["sha256"]):
         yield finding(FindingKind.DAMAGED, "its transcript is not what was acknowledged")
     elif reason := _difference(task_id, data, row, before, rebuild):
         yield finding(FindingKind.MISMATCHED, reason)
 
 
-def _difference(task_id: str, data: bytes, row: JsonObject, before: list[JsonObject], rebuild: Rebuild) -> str | None:
-    """How a transcript differs from what its replies, or its row from what it makes; None when neither does."""
+def _difference(
+    task_id: str, data: bytes, row: JsonObject, before: Sequence[JsonObject], rebuild: Rebuild
+) -> str | None:
+    """How a transcript differs from what its replies make, or its row from what it makes; None if neither does."""
     try:
         transcript = decode_transcript(data)
         if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
@@ -203,7 +269,7 @@ def _difference(task_id: str, data: bytes, row: JsonObject, before: list[JsonObj
 
 
 def _plain(transcript: JsonObject, key: str) -> bytes:
-    """One part of a transcript as bytes, so that 1, 1.0 and true are three things."""
+    """A part of a transcript as bytes, so that 1, 1.0 and true differ."""
     return encode_json(without_timing(transcript[key])) if key in transcript else b""
 
 
@@ -219,19 +285,17 @@ def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
             yield Finding(kind=FindingKind.UNEXPECTED, text=text)
         elif task_id not in rows:
             text = (
-                f"{where}: nobody acknowledged it; a run that goes on adopts it, or sets it aside in "
+                f"{where}: it was never acknowledged; a run that goes on adopts it, or sets it aside in "
                 f"{layout.damaged.name}/ where it is not whole"
             )
             yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
 
 
-def _manifest_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: dict[str, list[JsonObject]]
-) -> Iterator[Finding]:
-    """The manifest lags behind the journal, and says nothing else."""
+def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts) -> Iterator[Finding]:
+    """The manifest may lag behind the journal, and must agree otherwise."""
     name = layout.manifest.name
     try:
-        manifest = decode_manifest(disk.chunks(layout.manifest), str(layout.manifest))
+        manifest = read_manifest(disk, layout)
     except RunDirectoryError as fault:
         yield Finding(kind=FindingKind.DAMAGED, text=str(fault))
         return
@@ -262,14 +326,14 @@ def _index_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
     for line in lines(disk.chunks(layout.index)):
         try:
             row = json.loads(line.data)
-            task_id = entry(row, "task_id", str) if isinstance(row, dict) else ""
+            task_id = row_id(row) if isinstance(row, dict) else ""
         except (ValueError, RecursionError):
             text = f"{layout.index.name}: the line at offset {line.offset} is no row; {_REPAIRED}"
             yield Finding(kind=FindingKind.DAMAGED, text=text, task_id=None if line.is_ended else _UNDER_WAY)
             continue
         seen[task_id] += 1
         if task_id not in rows:
-            text = f"{layout.index.name}: a row of {task_id!r}, which nobody acknowledged; {_REPAIRED}"
+            text = f"{layout.index.name}: a row of {task_id!r}, which was never acknowledged; {_REPAIRED}"
             yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
         elif (place := next(discrepancies(row, rows[task_id]), None)) is not None:
             text = f"{task_id}: its row of the index is not the one acknowledged: {place}; {_REPAIRED}"
@@ -283,10 +347,162 @@ def _index_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
             yield Finding(kind=FindingKind.LOST, text=text, task_id=task_id)
 
 
-def _is_of(disk: Disk, path: Path, row: JsonObject | None) -> bool:
-    """Whether a file holds the transcript of a row."""
-    return row is not None and disk.is_file(path) and _sha256(disk.read(path)) == row["sha256"]
+def read_json(disk: Disk, path: Path, remedy: str = REWRITTEN) -> JsonObject | Finding | None:
+    """The object in a file; a finding when it cannot be read, None when there is no file."""
+    if not disk.exists(path):
+        return None
+    try:
+        found = json.loads(disk.read(path))
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+    except (ValueError, RecursionError) as fault:
+        return Finding(kind=FindingKind.DAMAGED, text=f"{path.name} cannot be read ({fault}); {remedy}")
+    return found
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _summary_findings(disk: Disk, layout: Layout, found: JsonObject, summarise: Summarise) -> Iterator[Finding]:
+    """The places where a summary is not what its sessions make.
+
+    A summary says how many sessions there were, and everything in it follows from their journal, so it is made again
+    and compared. One by an earlier session is right too: the later ones were killed, or are under way.
+    """
+    sessions = sessions_of(found, len(journal.sessions(disk, layout)))
+    is_latest = sessions is None
+    expected = summarise(read_run(layout.directory, disk=disk, sessions=sessions))
+    if not is_latest:
+        expected = with_planned_of(expected, found)
+    yield from compared(layout.summary.name, found, expected)
+
+
+def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = REWRITTEN) -> Iterator[Finding]:
+    """The places where a summary differs from the expected one. One of format 1 may have other keys."""
+    is_old = "format" not in found
+    for place in discrepancies(_upgraded_summary(found) if is_old else found, expected, is_partial=is_old):
+        yield Finding(kind=FindingKind.MISMATCHED, text=f"{name}: {place}; {remedy}")
+
+
+def sessions_of(found: JsonObject, known: int) -> int | None:
+    """The number of sessions in a summary if it is less than `known`; else None, for all."""
+    sessions = found.get("sessions")
+    is_earlier = isinstance(sessions, int) and not isinstance(sessions, bool) and 0 < sessions < known
+    return sessions if is_earlier and isinstance(sessions, int) else None
+
+
+def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
+    """The summary expected of earlier sessions, with the number of planned conversations from `found`.
+
+    That number is kept nowhere else. It cannot be less than had ended, nor more than are planned now.
+    """
+    counts, claimed = expected.get("conversations"), found.get("conversations")
+    if not isinstance(counts, dict) or not isinstance(claimed, dict):
+        return expected
+    planned, ended = claimed.get("planned"), (counts.get("finished"), counts.get("failed"), counts.get("planned"))
+    finished, failed, most = (count if isinstance(count, int) else 0 for count in ended)
+    is_possible = isinstance(planned, int) and not isinstance(planned, bool) and finished + failed <= planned <= most
+    return {**expected, "conversations": {**counts, "planned": planned}} if is_possible else expected
+
+
+def _upgraded_summary(found: JsonObject) -> JsonObject:
+    """A summary of format 1 with its tokens in the layout of format 2."""
+    tokens: JsonValue = found.get("tokens")
+    return {**found, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else found
+
+
+class _Motion:
+    """Whether a process is at work in a run directory while it is verified, or was in the meantime."""
+
+    def __init__(self, disk: Disk, layout: Layout, machine: Machine) -> None:
+        self._disk = disk
+        self._layout = layout
+        self._machine = machine
+        latest = max(journal.sessions(disk, layout), default=0)
+        self._seen = _at_work(disk, layout, machine)
+        self.session = latest + (self._seen is None)
+        """The first session that may be at work."""
+
+    def owner(self) -> str | None:
+        """The process at work, or one that was since then, in words; None when there is none."""
+        if (owner := self._seen or _at_work(self._disk, self._layout, self._machine)) is not None:
+            return owner
+        has_begun = max(journal.sessions(self._disk, self._layout), default=0) >= self.session
+        return "it was, by a process that has ended meanwhile" if has_begun else None
+
+    def note(self, owner: str, unjudged: int) -> str:
+        """The note on a check of a run under way."""
+        return (
+            f"the run is under way ({owner}); what is written meanwhile is not judged ({unjudged} such places): "
+            "verify it again when it has ended"
+        )
+
+
+def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
+    """The process that left a note and may be alive, in words; None when there is none."""
+    owner = read_owner(disk, layout.directory)
+    if owner is None:
+        return None
+    match is_alive(owner, machine):
+        case True:
+            return str(owner)
+        case None:
+            return f"it may be: this machine cannot tell whether {owner} is alive"
+        case False:
+            return None
+
+
+class Discrepancy(NamedTuple):
+    """Where a value differs from the one expected: key path, and both values as JSON, None if missing."""
+
+    path: str
+    found: str | None
+    expected: str | None
+
+    def __str__(self) -> str:
+        return f"{self.path} is {_shown(self.found)}, expected {_shown(self.expected)}"
+
+
+def discrepancies(found: JsonValue, expected: JsonValue, *, is_partial: bool = False) -> Iterator[Discrepancy]:
+    """Every place where `found` is not `expected`; 1, 1.0 and true are different.
+
+    With `is_partial` only keys that both have are compared.
+    """
+    return _between(found, expected, "", is_partial)
+
+
+def _between(found: JsonValue, expected: JsonValue, path: str, is_partial: bool) -> Iterator[Discrepancy]:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        yield from _between_objects(found, expected, path, is_partial)
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _between(one, other, f"{path}[{place}]", is_partial)
+    elif _encoded(found) != _encoded(expected):
+        yield Discrepancy(path, _encoded(found), _encoded(expected))
+
+
+def _between_objects(found: JsonObject, expected: JsonObject, path: str, is_partial: bool) -> Iterator[Discrepancy]:
+    for key in {**expected, **found}:
+        inner = _joined(path, key)
+        if key in found and key in expected:
+            yield from _between(found[key], expected[key], inner, is_partial)
+        elif not is_partial:
+            yield Discrepancy(
+                inner,
+                _encoded(found[key]) if key in found else None,
+                _encoded(expected[key]) if key in expected else None,
+            )
+
+
+def _joined(path: str, key: str) -> str:
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{encode_json(key).decode('ascii')}]"
+    return f"{path}.{key}" if path else key
+
+
+def _encoded(value: JsonValue) -> str:
+    try:
+        return encode_json(value).decode("ascii")
+    except ValueError:  # NaN and infinities, which a hand-written file may hold.
+        return repr(value)
+
+
+def _shown(value: str | None) -> str:
+    return "missing" if value is None else f"{value:.80}"

@@ -1,11 +1,11 @@
 """The writer thread: the one thread that waits for the disk.
 
-The event loop hands over frozen objects and goes on; the thread takes whatever has gathered and commits it as one
-batch, so that a hundred conversations share one sync. The order of a batch on the disk is the committer's affair.
+The event loop hands over frozen objects and goes on. The thread takes whatever has gathered and commits it as one
+batch, so a hundred conversations share one sync. The committer decides the order of a batch on the disk.
 
-A failed write is final: nothing after it is written or acknowledged, `failure` tells the story, whoever asked to be
-told is called, and every later `submit` raises. It is never retried, because after a failed sync nobody knows what the
-disk still holds; the next session finds out by reading.
+A failed write is final. Nothing after it is written or acknowledged, `failure` has the reason, the callbacks are called
+and every later `submit` raises. Nothing is retried, because after a failed sync it is unknown what the disk holds; the
+next session finds out by reading.
 """
 
 from __future__ import annotations
@@ -15,23 +15,30 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from mac_runner import limits
 from mac_runner.errors import OutOfMemoryError, StoreError, boundary
+from mac_runner.store.lock import LEASE_INTERVAL_S
 
 Item = TypeVar("Item")
 Accepted = TypeVar("Accepted", contravariant=True)
 
 THREAD_NAME = "mac-runner-writer"
 
+WRITE_BACKLOG_ITEMS_MAX: Final = 20_000
+"""How many items may wait for the disk before departures pause."""
+COMMIT_LINGER_S: Final = 0.01
+"""How long a batch waits for more items."""
+WRITER_STALL_S_MAX: Final = 20.0
+"""How long closing waits for a disk that makes no progress."""
+
 
 class Committer(Protocol[Accepted]):
-    """What the thread does with a batch; all raise StoreError and are called on the thread only."""
+    """What the thread does with a batch. All methods raise StoreError; only the thread calls them."""
 
     @property
     def pulse(self) -> int:
-        """Grows as long as something gets done; read by the other thread."""
+        """Grows with the progress of the disk; read by the other thread."""
         ...
 
     def commit(self, items: Sequence[Accepted]) -> None:
@@ -39,15 +46,15 @@ class Committer(Protocol[Accepted]):
         ...
 
     def idle(self) -> None:
-        """Nothing came for a while."""
+        """Called when nothing came for `LEASE_INTERVAL_S`."""
         ...
 
     def finish(self) -> None:
-        """Write what is written once, after the last batch."""
+        """Write what comes once, after the last batch."""
         ...
 
     def close(self) -> None:
-        """Give the open files back; called last, even after a failure."""
+        """Close the files; called last, even after a failure."""
         ...
 
 
@@ -57,14 +64,14 @@ class Writer(Generic[Item]):
     def __init__(self, committer: Committer[Item]) -> None:
         self._committer = committer
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
-        # Each count has one thread that writes it, so neither needs a lock.
+        # Each count is written by one thread, so neither needs a lock.
         self._submitted = 0
         self._completed = 0
         self._progress = threading.Event()
         self._closing = threading.Event()
         self._failure: StoreError | None = None
         self._callbacks: list[Callable[[StoreError], None]] = []
-        # Guards that a callback is called exactly once, whether it came before the failure or after it.
+        # Each callback is called exactly once, whether it came before the failure or after it.
         self._failing = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -78,7 +85,7 @@ class Writer(Generic[Item]):
 
     @property
     def failure(self) -> StoreError | None:
-        """Why nothing is written any more."""
+        """Why nothing is written any more; None while all is well."""
         return self._failure
 
     def submit(self, item: Item) -> None:
@@ -90,7 +97,7 @@ class Writer(Generic[Item]):
         self._queue.put(item)
 
     def on_failure(self, callback: Callable[[StoreError], None]) -> None:
-        """Have `callback` called once when a write fails, on the writer's thread; at once if one has failed."""
+        """Call `callback` once when a write fails, on the writer's thread; at once if one has failed."""
         with self._failing:
             if self._failure is None:
                 self._callbacks.append(callback)
@@ -103,7 +110,7 @@ class Writer(Generic[Item]):
             self._loop = asyncio.get_running_loop()
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
-            # Looked at again, now that the thread knows of the waiter: it may have finished in between.
+            # Checked again now that the thread sees the waiter: it may have finished in between.
             if self._is_congested():
                 await waiter
         self._check()
@@ -112,7 +119,7 @@ class Writer(Generic[Item]):
         """Block until everything handed over so far is written. Raises StoreError when it cannot be."""
         while self._is_busy():
             self._progress.clear()
-            # Looked at again, now that the thread's next sign cannot be missed.
+            # Checked again now that the thread's next sign cannot be missed.
             if self._is_busy() and not self._came(self._progress.wait):
                 self._fail(_stalled(self.backlog))
         self._check()
@@ -120,8 +127,8 @@ class Writer(Generic[Item]):
     def close(self) -> None:
         """Write everything that was handed over, then stop.
 
-        Raises StoreError when a write has failed, or when the disk gets nothing done any more: then the thread is
-        left behind rather than the exit held up.
+        Raises StoreError when a write has failed, or when the disk makes no progress: then the thread is left behind,
+        so that it does not hold up the exit.
         """
         if not self._closing.is_set():
             self._closing.set()
@@ -136,9 +143,9 @@ class Writer(Generic[Item]):
             raise type(self._failure)(str(self._failure)) from self._failure
 
     def _came(self, wait: Callable[[float], bool]) -> bool:
-        """Whether what is waited for came. A large batch may take its time; given up is a disk that does nothing."""
+        """Whether `wait` succeeded. It may take long while the disk makes progress; without progress it is given up."""
         pulse = self._committer.pulse
-        while not wait(limits.WRITER_STALL_S_MAX):
+        while not wait(WRITER_STALL_S_MAX):
             if self._committer.pulse == pulse:
                 return False
             pulse = self._committer.pulse
@@ -152,7 +159,7 @@ class Writer(Generic[Item]):
         return self.backlog > 0 and self._failure is None
 
     def _is_congested(self) -> bool:
-        return self.backlog >= limits.WRITE_BACKLOG_ITEMS_MAX and self._failure is None
+        return self.backlog >= WRITE_BACKLOG_ITEMS_MAX and self._failure is None
 
     def _work(self) -> None:
         try:
@@ -167,7 +174,7 @@ class Writer(Generic[Item]):
         except StoreError as failure:
             self._fail(failure)
         except OutOfMemoryError as failure:
-            # A batch may be written in part, which is the disk's trouble as much as a failed write is.
+            # A batch may be half written, as after a failed write.
             self._fail(StoreError(str(failure)))
         try:
             self._committer.close()
@@ -175,11 +182,11 @@ class Writer(Generic[Item]):
             self._fail(failure)
 
     def _take(self) -> tuple[list[Item], bool]:
-        """All that has gathered, and whether it is the last; waits for the first item and lingers for company."""
+        """All items that have gathered, and whether they are the last. Waits for the first, then lingers for more."""
         first = self._first()
         if first is None:
             return [], True
-        self._closing.wait(limits.COMMIT_LINGER_S)
+        self._closing.wait(COMMIT_LINGER_S)
         items = [first]
         while not self._queue.empty():
             item = self._queue.get_nowait()
@@ -191,7 +198,7 @@ class Writer(Generic[Item]):
     def _first(self) -> Item | None:
         while True:
             try:
-                return self._queue.get(timeout=limits.LEASE_INTERVAL_S)
+                return self._queue.get(timeout=LEASE_INTERVAL_S)
             except Empty:
                 self._committer.idle()
 
@@ -206,10 +213,10 @@ class Writer(Generic[Item]):
             callback(failure)
 
     def _notify(self) -> None:
-        """Wake those who wait in `drain` or in `flow`; a loop that is closed has nobody waiting."""
+        """Wake what waits in `drain` or `flow`."""
         self._progress.set()
         if self._loop is not None and self._waiters:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -222,6 +229,6 @@ class Writer(Generic[Item]):
 
 def _stalled(backlog: int) -> StoreError:
     return StoreError(
-        f"the disk did nothing for {limits.WRITER_STALL_S_MAX:g} s with {backlog} items unwritten; "
+        f"the disk did nothing for {WRITER_STALL_S_MAX:g} s with {backlog} items unwritten; "
         "when the storage works again, run the same command again: it goes on where it stopped"
     )

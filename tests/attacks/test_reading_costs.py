@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 
-from mac_runner.backends.complaint import complaint_of
-from mac_runner.backends.openai.answer import Answer, read_answer
-from mac_runner.backends.openai.faults import SendingError
+from mac_runner.backends.http_errors import error_body_of
+from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
-from mac_runner.environments.discussion.answers import Matcher, read_fields
-from mac_runner.environments.discussion.answers.words import words
+from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, read_fields
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.words import words
 from mac_runner.environments.markup import after_thoughts, defuse, disarm, scan
-from mac_runner.environments.town_of_salem.acts import ACTS
-from mac_runner.environments.town_of_salem.reading import read
-from mac_runner.environments.town_of_salem.speech import extract
-from mac_runner.environments.town_of_salem.tools import observe
-from mac_runner.limits import ANSWER_CHARS_MAX, REPLY_CHARS_MAX, SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.claims import extract
+from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.view.replies import read
+from mac_runner.environments.town_of_salem.view.tools import observe
+from mac_runner.limits import REPLY_CHARS_MAX, SPEECH_CHARS_MAX
 from mac_runner.plan import plan_tasks
 from mac_runner.types import FinishReason, Prompt, Reply, Task
 from tests.attacks.test_town_of_salem import view_for
@@ -125,7 +125,7 @@ def parsers() -> dict[str, Parser]:
         body = text.encode(errors="replace")
         with suppress(SendingError):
             read_answer(Answer(status=200, body=body), has_tokens=False, now=datetime.now(UTC), redactor=REDACTOR)
-        return complaint_of(body, REDACTOR)
+        return error_body_of(body, REDACTOR)
 
     return {
         "discussion reply": lambda text: read_fields(Reply(text=text), fields),

@@ -18,8 +18,8 @@ from mac_runner.reports import (
     render_summary,
     summarise,
     summarise_grid,
-    tell_transcript,
-    tell_turns,
+    transcript_text,
+    turns_text,
 )
 from mac_runner.status import ModelSlots, TurnRow, picture
 from mac_runner.types import JsonObject
@@ -53,7 +53,7 @@ def transcript(text: str) -> JsonObject:
         "status": "failed",
         "failure": text,
         "record": {"events": [said, event]},
-        "outcome": {"players": [player]},
+        "outcome": {"kind": "game", "players": [player]},
         "turns": [turn],
     }
 
@@ -85,7 +85,7 @@ def test_transcript_has_the_lines_it_has_with_harmless_words(subtests: pytest.Su
     for name, text in ATTACKS.items():
         with subtests.test(name):
             for seat in (None, "Abel"):
-                harmless, hostile = (tell_transcript(transcript(words), seat=seat) for words in (HARMLESS, text))
+                harmless, hostile = (transcript_text(transcript(words), seat=seat) for words in (HARMLESS, text))
 
                 assert not controls(hostile)
                 assert len(hostile.splitlines()) == len(harmless.splitlines())
@@ -98,7 +98,7 @@ def test_transcript_has_the_lines_it_has_with_harmless_words(subtests: pytest.Su
 def test_turns_are_a_line_each(subtests: pytest.Subtests) -> None:
     for name, text in ATTACKS.items():
         with subtests.test(name):
-            told = tell_turns(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
+            told = turns_text(transcript(text), [{"turn": text, "time": text, "latency_ms": 3}])
 
             assert not controls(told)
             assert len(told.splitlines()) == 1

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from mac_runner.config.experiment import AgentDefinition
 from mac_runner.environments.markup import defuse
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.prompts import turn_text
-from mac_runner.environments.town_of_salem.tools import observe
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.view.prompts import turn_text
+from mac_runner.environments.town_of_salem.view.tools import observe
 from mac_runner.types import Reply
 from tests.attacks.strings import ATTACKS
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game

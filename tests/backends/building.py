@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.registry import backend_specs
 from mac_runner.section import Section

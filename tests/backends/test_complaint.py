@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.backends.complaint import complaint_of
+from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.redaction import Redactor
 
 UNKEYED = Redactor(None)
@@ -24,13 +24,13 @@ UNKEYED = Redactor(None)
     ],
 )
 def test_complaint_is_found_in_every_usual_form(body: bytes, text: str) -> None:
-    assert complaint_of(body, UNKEYED).text == text
+    assert error_body_of(body, UNKEYED).text == text
 
 
 def test_codes_are_told_apart_from_the_words() -> None:
     body = b'{"error": {"message": "spent", "type": "insufficient_quota", "code": 429}}'
 
-    assert complaint_of(body, UNKEYED).codes == {"insufficient_quota", "429"}
+    assert error_body_of(body, UNKEYED).codes == {"insufficient_quota", "429"}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_codes_are_told_apart_from_the_words() -> None:
     ],
 )
 def test_status_inside_is_that_of_an_error_or_none(body: bytes, status: int | None) -> None:
-    assert complaint_of(body, UNKEYED).status == status
+    assert error_body_of(body, UNKEYED).status == status
 
 
 def test_page_is_quoted_on_one_short_line() -> None:
     page = b"<html>\n<h1>\x1b[31m" + b"Bad Gateway " * 100 + b"</html>"
 
-    text = complaint_of(page, UNKEYED).text
+    text = error_body_of(page, UNKEYED).text
     assert text.startswith("<html> <h1>")
     assert text.isprintable()
     assert len(text) <= 400
@@ -65,9 +65,9 @@ def test_page_is_quoted_on_one_short_line() -> None:
 def test_depth_of_a_body_is_no_second_error(depth: int) -> None:
     brackets = b"[" * depth + b"]" * depth
 
-    assert len(complaint_of(b'{"error": {"message": ' + brackets + b"}}", UNKEYED).text) <= 400
+    assert len(error_body_of(b'{"error": {"message": ' + brackets + b"}}", UNKEYED).text) <= 400
 
 
 @given(body=st.binary(max_size=200))
 def test_any_body_makes_one_printable_line(body: bytes) -> None:
-    assert complaint_of(body, UNKEYED).text.isprintable()
+    assert error_body_of(body, UNKEYED).text.isprintable()

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from mac_runner.backends import Backend
-from mac_runner.backends.delayed import DelayedBackend
+from mac_runner.backends.factory import DelayedBackend
 from mac_runner.backends.scripted import ScriptedBackend, ScriptedConfig
 from mac_runner.errors import RequestRefusedError
 from mac_runner.latency import EngineLatency

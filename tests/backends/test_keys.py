@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.keys import key_in
+from mac_runner.backends.redaction import KEY_CHARS_MAX, key_in
 from mac_runner.errors import ConfigError
-from mac_runner.limits import KEY_CHARS_MAX
 
 
 @pytest.mark.parametrize(("value", "key"), [("", None), (" \n", None), ("x", "x"), (" sk-1\n", "sk-1")])

@@ -20,18 +20,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ollama import ChatResponse, ProgressResponse, ResponseError
 
-from mac_runner.backends.complaint import complaint_of
-from mac_runner.backends.foreign import clipped
-from mac_runner.backends.ollama.pulling import follow_pull
-from mac_runner.backends.ollama.verdicts import refusal, verdicts
-from mac_runner.backends.ollama.wording import reply_of
-from mac_runner.backends.openai.answer import Answer, model_names, read_answer
-from mac_runner.backends.openai.decoding import unpacked
-from mac_runner.backends.openai.faults import SendingError
-from mac_runner.backends.redaction import Redactor, redacting
+from mac_runner.backends.http_errors import error_body_of
+from mac_runner.backends.ollama.backend import follow_pull
+from mac_runner.backends.ollama.errors import refusal, verdicts
+from mac_runner.backends.ollama.translation import reply_of
+from mac_runner.backends.openai.answer import Answer, SendingError, model_names, read_answer
+from mac_runner.backends.openai.connection import unpacked
+from mac_runner.backends.redaction import KEY_CHARS_MAX, Redactor, redacting
+from mac_runner.backends.server_text import ENGINE_ERROR_CHARS_MAX, clipped
 from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError, TransientBackendError
-from mac_runner.limits import ENGINE_ERROR_CHARS_MAX, KEY_CHARS_MAX
 from mac_runner.types import JsonValue
 from tests.sim.leaks import leak_in
 from tests.sim.requests import request
@@ -224,7 +222,7 @@ def _said_by_a_server(echo: str) -> dict[str, Callable[[Redactor], object]]:
         ),
         "an encoding": lambda redactor: unpacked(b"x", echo, redactor),
         "a page in place of models": lambda redactor: model_names(answer(page), NOW, redactor),
-        "Ollama's error": lambda redactor: refusal(400, complaint_of(page, redactor), "http://h"),
+        "Ollama's error": lambda redactor: refusal(400, error_body_of(page, redactor), "http://h"),
         "Ollama's error in a stream": raising(ResponseError(echo)),
         "a status line": raising(httpx.RemoteProtocolError(f"illegal status line: {page!r}")),
         "a malformed answer of Ollama": raising(KeyError(echo)),

@@ -21,7 +21,7 @@ from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.store import without_timing
-from mac_runner.store.frames import encode_json
+from mac_runner.store.records import encode_json
 from mac_runner.store.transcripts import decode_transcript
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Turn
 

@@ -173,11 +173,11 @@ def test_what_the_event_log_and_the_journal_both_tell_is_compared(finished: Lab)
         "no such ending": edited(ended, task="small-000077"),
         "turns 1,": edited(ended, turns=1).replace(b"}", b" }"),
         'status "failed"': edited(ended, status="failed"),
-        "'elapsed_s' should be a number": edited(done, elapsed_s="now"),
-        "'EVENT_PARTY' is none that a run writes": edited(done, event="EVENT_PARTY"),
-        "it is no event": with_line(5, lines[5].replace(b'":', b'"', 1)),
-        "line at offset 0: it is no event": with_line(0, lines[0][:40] + b"\n"),
-        "offset 0: it is no event": with_line(0, lines[0].replace(b"EVENT", b"E\xffENT", 1)),
+        "Expected `float`, got `str` - at `$.elapsed_s`": edited(done, elapsed_s="now"),
+        "no run writes an event 'EVENT_PARTY'": edited(done, event="EVENT_PARTY"),
+        "it is not an event": with_line(5, lines[5].replace(b'":', b'"', 1)),
+        "line at offset 0: it is not an event": with_line(0, lines[0][:40] + b"\n"),
+        "offset 0: it is not an event": with_line(0, lines[0].replace(b"EVENT", b"E\xffENT", 1)),
         "no such reply": with_line(first(done), start + lines[first(done)].replace(b"small-000000", b"small-000009")),
     }
     legal = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mac_runner.backends.nano.installed import NEEDED
+from mac_runner.backends.nano.settings import NEEDED
 from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.cli.doctor import gpus, packages
 from mac_runner.registry import backend_specs

@@ -245,5 +245,5 @@ def test_show_warns_of_a_transcript_that_is_not_what_was_acknowledged(at_once: A
     replaced_by_pipe(path)
     process = at_once("show", "runs/small", "1")
     assert process.returncode == Exit.BAD_INPUT
-    assert "it is no regular file" in process.stderr
+    assert "it is not a regular file" in process.stderr
     assert "mac-run repair runs/small" in process.stderr

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from mac_runner.config import load_experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.runs.recorded import rebuilt_transcript
 from mac_runner.store import in_wall_clock_order, read_run
 from mac_runner.types import JsonObject

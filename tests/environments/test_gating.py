@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.gating import gated
+from mac_runner.environments.base import gated
 
 
 def test_gated_leaves_an_order_without_gates_as_it_is() -> None:

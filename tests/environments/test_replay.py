@@ -8,8 +8,7 @@ import pytest
 
 from mac_runner.environments.base import Conversation
 from mac_runner.environments.replay import receive, replay
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.environments.town_of_salem.game.state import Options
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, random_roles, recorded
@@ -29,35 +28,6 @@ def test_replay_rebuilds_a_finished_game_with_every_prompt(seed: int) -> None:
     assert list(replayed.records) == records
     assert rebuilt.fingerprint() == played.fingerprint()
     assert rebuilt.record() == played.record()
-    assert rebuilt.outcome == played.outcome
-
-
-def test_replay_takes_replies_in_the_order_of_a_transcript_too() -> None:
-    played = open_game(ELEVEN, options=SHORT)
-    records = play(played, clumsy, order=Random(1))
-    rebuilt = open_game(ELEVEN, options=SHORT)
-    replay(rebuilt, recorded(sorted(records, key=lambda record: record.turn.canonical)), check_prompts=True)
-
-    assert rebuilt.fingerprint() == played.fingerprint()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.37, 0.8, 0.999])
-def test_game_goes_on_from_any_recorded_turn_as_if_nothing_had_happened(share: float) -> None:
-    played = open_game(ELEVEN, options=SHORT)
-    records = play(played, clumsy, seed=3)
-    resumed = open_game(ELEVEN, options=SHORT)
-    replay(resumed, recorded(records[: int(len(records) * share)]))
-    play(resumed, clumsy, seed=3)
-
-    assert resumed.fingerprint() == played.fingerprint()
-
-
-def test_replay_of_a_scripted_game_changes_no_prompt() -> None:
-    played = open_game(ELEVEN, seed=9)
-    records = play(played, POLICIES["heuristic"])
-    rebuilt = open_game(ELEVEN, seed=9)
-
-    assert replay(rebuilt, recorded(records), check_prompts=True).changed_prompts == ()
     assert rebuilt.outcome == played.outcome
 
 

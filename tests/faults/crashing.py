@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mac_runner import limits
-from mac_runner.store import Disk
+from mac_runner.store import Disk, writer
 from tests.faults import test_crashes
 from tests.faults.crashfs import CrashDisk
 from tests.faults.test_crashes import CONVERSATIONS, Moments, examine, steps, transcripts_in
@@ -27,7 +26,7 @@ def play(seed: int) -> int:
     # The lock is a real one, and so each play needs a place of its own.
     with TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         random, disk, run_dir = Random(seed), CrashDisk(Path(place)), Path(place, "run")
-        patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+        patch.setattr(writer, "COMMIT_LINGER_S", 0.0)
         patch.setattr(test_crashes, "TORN", _TORN)
         moments = Moments(disk)
         _play_sessions(random, disk, run_dir, moments)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mac_runner import limits
+from mac_runner.store import writer
 from tests.attacks import test_town_of_salem
 from tests.attacks.strings import ATTACKS
 from tests.backends.openai import test_standing
@@ -28,7 +28,7 @@ def crashes() -> None:
     # The lock is a real file, whatever the disk is.
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         disk, run_dir = CrashDisk(Path(directory)), Path(directory, "run")
-        patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+        patch.setattr(writer, "COMMIT_LINGER_S", 0.0)
         patch.setattr(test_crashes, "TORN", 2)
         moments = test_crashes.Moments(disk)
         test_crashes.play_twice(disk, run_dir, moments)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.backends.base import Backend
+from mac_runner.backends.openai.answer import SendingError
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.endpoints import Endpoint
-from mac_runner.backends.openai.faults import SendingError
-from mac_runner.environments.town_of_salem import narration
+from mac_runner.environments.town_of_salem.view import narration
 from mac_runner.errors import TransientBackendError
 from mac_runner.scheduler import attempt, engine_policy, engines
 from mac_runner.scheduler.attempt import AttemptRunner

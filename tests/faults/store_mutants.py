@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, frames, journal
+from mac_runner.store import Disk, journal, records
 from mac_runner.store.disk import OpenFile
-from mac_runner.store.frames import Line
-from mac_runner.store.session import Item, Session, TranscriptItem, settle
+from mac_runner.store.records import Line
+from mac_runner.store.run_state import RunState
+from mac_runner.store.session import Item, Session, TranscriptItem
 from mac_runner.store.transcripts import index_row
 from mac_runner.types import JsonObject
 from tests.faults import oracles
@@ -62,7 +62,7 @@ def acknowledged_before_fsync(patch: pytest.MonkeyPatch) -> None:
     def count_first(session: Session, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, TranscriptItem):
-                settle(session._manifest, item.task_id, str(item.transcript["status"]))
+                session._manifest.settle(item.task_id, str(item.transcript["status"]))
         commit(session, items)
 
     patch.setattr(Session, "commit", count_first)
@@ -77,12 +77,12 @@ def ignored_short_write(patch: pytest.MonkeyPatch) -> None:
 
 def torn_tail_taken_for_a_line(patch: pytest.MonkeyPatch) -> None:
     """What a kill left half written is read like the rest."""
-    lines = frames.lines
+    lines = records.lines
 
     def all_ended(chunks: Iterable[bytes]) -> Iterator[Line]:
         return (line._replace(is_ended=True) for line in lines(chunks))
 
-    patch.setattr(frames, "lines", all_ended)
+    patch.setattr(records, "lines", all_ended)
 
 
 def accepted_checksum(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def accepted_checksum(patch: pytest.MonkeyPatch) -> None:
             return None
         return record if isinstance(record, dict) else None
 
-    patch.setattr(frames, "decode_frame", decode)
+    patch.setattr(records, "decode_frame", decode)
 
 
 def second_publication_wins(patch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,13 @@ def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
 
 def forgotten_deaths(patch: pytest.MonkeyPatch) -> None:
     """Each session counts the deaths over a turn from the beginning."""
-    patch.setattr(journal, "deaths", lambda _disk, _layout: dict[str, Counter[str]]())
+    apply = RunState.apply
+
+    def forget(state: RunState, record: JsonObject) -> None:
+        if record["kind"] != "death":
+            apply(state, record)
+
+    patch.setattr(RunState, "apply", forget)
 
 
 STORE_MUTANTS = (

@@ -32,8 +32,8 @@ LOST_MAX = SLOTS + (BACKLOG_ITEMS + ITEMS_PER_SLOT * SLOTS) // ITEMS_PER_REPLY
 
 PROGRAM = f"""
 import time
-from mac_runner import limits
 from mac_runner.cli import main
+from mac_runner.store import writer
 from mac_runner.store.disk import System
 
 sync = System.fsync
@@ -42,7 +42,7 @@ def late(self, descriptor):
     sync(self, descriptor)
 
 System.fsync = late
-limits.WRITE_BACKLOG_ITEMS_MAX = {BACKLOG_ITEMS}
+writer.WRITE_BACKLOG_ITEMS_MAX = {BACKLOG_ITEMS}
 main()
 """
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner import limits
-from mac_runner.store import Disk, Run, System, journal, verify_run
+from mac_runner.store import Disk, Run, System, verify_run, writer
 from mac_runner.store.layout import Layout
+from mac_runner.store.run_state import read_state
 from mac_runner.types import RecordedReply, Task
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.store import player
@@ -84,7 +84,8 @@ def play_twice(disk: CrashDisk, run_dir: Path, moments: Moments) -> None:
 
 def examine(disk: CrashDisk, run_dir: Path, promised: Promised, expected: dict[str, bytes]) -> None:
     """Go on from `disk`: what was promised is there, and nothing else is but what was really played."""
-    noted = journal.rows(Disk(disk), Layout(directory=run_dir, experiment_name=player.NAME))
+    layout = Layout(directory=run_dir, experiment_name=player.NAME)
+    noted = read_state(Disk(disk), layout).rows(Disk(disk), layout)
     assert {f"run/{row['transcript']}" for row in noted} <= disk.files().keys()
     with player.open_toy(run_dir, CONVERSATIONS, disk=Disk(disk)) as run:
         counts = run.counts
@@ -124,7 +125,7 @@ def check_whole(disk: CrashDisk, run_dir: Path, expected: dict[str, bytes]) -> N
 
 
 def test_crash_at_every_operation_loses_and_repeats_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     disk, run_dir = CrashDisk(tmp_path), tmp_path / "run"
     moments = Moments(disk)
     play_twice(disk, run_dir, moments)

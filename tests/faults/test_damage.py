@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner import limits
-from mac_runner.store import Disk, verify_run
-from mac_runner.store.frames import encode_frame, scan
+from mac_runner.store import Disk, verify_run, writer
+from mac_runner.store.records import encode_frame, scan
 from mac_runner.types import JsonObject
 from tests.faults.crashfs import CrashDisk
 from tests.faults.test_crashes import is_beginning_of_play, transcripts_in
@@ -54,7 +53,7 @@ def test_file_cut_at_any_byte_of_its_last_frames_keeps_all_before_them() -> None
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrashDisk:
     """A run of which two conversations have ended and one is half done."""
-    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     disk = CrashDisk(tmp_path)
     with player.open_toy(tmp_path / "run", CONVERSATIONS, disk=Disk(disk)) as run:
         player.play(run, turns=2 * player.TURNS + 2)

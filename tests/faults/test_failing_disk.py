@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk
+from mac_runner.store import Disk, writer
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import Promised, check_whole, examine, transcripts_in
 from tests.store import player
@@ -81,7 +80,7 @@ def test_operation_that_fails_costs_nothing_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     """Afterwards the disk is what it was before or what it was to become, whether the process ends or the power too."""
-    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     run_dir = tmp_path / "run"
     undisturbed = CrashDisk(tmp_path)
     attempt(undisturbed, run_dir)

@@ -18,9 +18,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mac_runner import limits
 from mac_runner.errors import StoreError
-from mac_runner.store import Disk, Run, System, verify_run
+from mac_runner.store import Disk, Run, System, verify_run, writer
 from tests.faults.crashfs import CrashDisk, Fate
 from tests.faults.test_crashes import transcripts_in
 from tests.faults.tier import SCALE
@@ -81,7 +80,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+        self.patch.setattr(writer, "COMMIT_LINGER_S", 0.0)
         self.patch.setattr("filelock.FileLock.acquire", lambda self: None)
         self.disk = CrashDisk(ROOT)
         self.at_work: list[Process] = []

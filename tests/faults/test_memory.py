@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.cli.maintenance import verify
 from mac_runner.cli.process import Exit
 from mac_runner.errors import ConversationError, OutOfMemoryError, StoreError, boundary
@@ -75,7 +74,7 @@ def play(disk: CrashDisk, run_dir: Path) -> Promised:
 def test_memory_error_on_any_line_of_a_commit_ends_the_run_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     run_dir, sites = tmp_path / "run", dict[Site, None]()
     undisturbed = CrashDisk(tmp_path)
     with tracing_the_writer(lines_of_commit(sites.setdefault)):

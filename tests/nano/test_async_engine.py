@@ -23,9 +23,9 @@ from mac_runner.nano import (
     TrainingSample,
     WrongShapeError,
 )
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.constraints import Grammar, GrammarCompiler
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import ModelMaker, random_state_dict
 
 Result = TypeVar("Result")

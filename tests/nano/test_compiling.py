@@ -14,7 +14,7 @@ import mac_runner
 
 PROGRAM = """
 import os, torch
-from mac_runner.nano.row_kernels import argmax_and_logsumexp
+from mac_runner.nano.cpu.row_kernels import argmax_and_logsumexp
 if os.environ.get("PROGRAM_SAYS") == "sum":
     print(f"{argmax_and_logsumexp(torch.zeros(1, 32))[1].item():.4f}")
 else:
@@ -46,7 +46,7 @@ def package(tmp_path: Path) -> Path:
 def test_what_was_compiled_is_kept_beside_the_package(package: Path) -> None:
     assert run(package) == "[1]\n"
 
-    kept = package / "mac_runner" / "nano" / "__pycache__"
+    kept = package / "mac_runner" / "nano" / "cpu" / "__pycache__"
     assert list(kept.rglob("row_kernels.*.nbc"))
 
 
@@ -59,7 +59,7 @@ def test_what_was_compiled_is_kept_where_the_user_says(package: Path, tmp_path: 
 
 def test_kernels_are_compiled_anew_when_what_they_are_made_of_has_changed(package: Path) -> None:
     """The place and the file of a kernel are the same, the vectors are others."""
-    vectors = package / "mac_runner" / "nano" / "vectors.py"
+    vectors = package / "mac_runner" / "nano" / "cpu" / "vectors.py"
     before = run(package, PROGRAM_SAYS="sum")
     text = vectors.read_text()
     assert "6.9314718e-1, 1.0)" in text
@@ -71,7 +71,7 @@ def test_kernels_are_compiled_anew_when_what_they_are_made_of_has_changed(packag
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a place that nobody can write to")
 def test_where_nothing_can_be_kept_kernels_are_compiled_anew(package: Path) -> None:
     """Files in the places of the folders: not even root can make anything below them."""
-    for folder in (package / "mac_runner").rglob("nano"):
+    for folder in (package / "mac_runner").rglob("cpu"):
         (folder / "__pycache__").write_text("")
 
     assert run(package, HOME="/dev/full", XDG_CACHE_HOME="/dev/full/cache") == "[1]\n"

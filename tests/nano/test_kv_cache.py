@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.nano.kv_cache import KVCache, NoBlocksError, blocks_for, hit_limit
-from mac_runner.nano.paged import PagedKVCache, compute_block_hash
-from mac_runner.nano.radix import RadixKVCache
+from mac_runner.nano.cache import (
+    KVCache,
+    NoBlocksError,
+    PagedKVCache,
+    RadixKVCache,
+    blocks_for,
+    compute_block_hash,
+    hit_limit,
+)
 
 CacheMaker = Callable[..., KVCache]
 CACHES = pytest.mark.parametrize("make", [PagedKVCache, RadixKVCache])

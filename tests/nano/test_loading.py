@@ -23,7 +23,7 @@ from mac_runner.nano import (
     UnknownArchitectureError,
     WrongShapeError,
 )
-from mac_runner.nano.weights import EMBEDDINGS, HEAD
+from mac_runner.nano.architecture import EMBEDDINGS, HEAD
 from tests.nano.tiny_models import make_model, random_state_dict
 
 NORM = "model.norm.weight"

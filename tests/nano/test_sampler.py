@@ -106,19 +106,19 @@ def test_row_is_chosen_the_same_way_in_any_company(settings: dict[str, object]) 
 def test_penalties_change_the_choice_and_not_the_logprobs() -> None:
     params = SamplingParams(temperature=0.0, repetition_penalty=2.0, presence_penalty=0.4, frequency_penalty=0.3)
     # 4 was in the prompt: 3 / 2. 0 was said twice: 2 / 2 - 0.4 - 2 x 0.3.
-    choice = choose(LOGITS.unsqueeze(0), [Row(params=params, prompt=[4], said={0: 2})])[0]
+    choice = choose(LOGITS.unsqueeze(0), [Row(params=params, prompt=[4], generated={0: 2})])[0]
 
     assert choice.token_id == 4
     assert choice.logprob == pytest.approx(float(torch.log_softmax(LOGITS, -1)[4]), abs=1e-6)
     params = SamplingParams(temperature=0.0, presence_penalty=1.5)
-    assert choose(LOGITS.unsqueeze(0), [Row(params=params, said={4: 1})])[0].token_id == 0
+    assert choose(LOGITS.unsqueeze(0), [Row(params=params, generated={4: 1})])[0].token_id == 0
     params = SamplingParams(temperature=0.0, repetition_penalty=10.0)
     assert choose(torch.tensor([[-1.0, -2.0]]), [Row(params=params, prompt=[0])])[0].token_id == 1
 
 
 def test_given_logits_are_left_as_they_are() -> None:
     logits = LOGITS.repeat(2, 1)
-    choose(logits, [Row(params=SamplingParams(presence_penalty=1.0), said={1: 1}), row(top_k=1)])
+    choose(logits, [Row(params=SamplingParams(presence_penalty=1.0), generated={1: 1}), row(top_k=1)])
 
     assert torch.equal(logits, LOGITS.repeat(2, 1))
 
@@ -182,7 +182,7 @@ def test_penalties_at_their_bounds_leave_numbers() -> None:
         params = SamplingParams(
             repetition_penalty=factor, presence_penalty=penalty, frequency_penalty=penalty, temperature=1e-45
         )
-        chosen = choose(LOGITS.unsqueeze(0) * 1e30, [Row(params=params, prompt=[0, 4], said={4: 100_000})])[0]
+        chosen = choose(LOGITS.unsqueeze(0) * 1e30, [Row(params=params, prompt=[0, 4], generated={4: 100_000})])[0]
         assert math.isfinite(chosen.logprob)
 
 

@@ -13,7 +13,7 @@ from tokenizers import decoders
 from tokenizers.models import BPE
 
 from mac_runner.nano import SamplingParams, Tokenizer
-from mac_runner.nano.stopping import StopChecker, Verdict
+from mac_runner.nano.sequence import StopChecker, Verdict
 from mac_runner.nano.tokenizer import TextStream
 from tests.nano.tiny_models import EOS, ModelMaker
 

@@ -33,14 +33,13 @@ from mac_runner.nano import (
     TrainingSample,
 )
 from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.forward_batch import ForwardBatch, Span
-from mac_runner.nano.linear import can_pack
+from mac_runner.nano.attention import ForwardBatch, Span
+from mac_runner.nano.checkpoint import read_state_dict
+from mac_runner.nano.model import can_pack
 from mac_runner.nano.parallel import group, ranks
-from mac_runner.nano.parallel.group import has_ordered_memory
+from mac_runner.nano.parallel.group import Shard, has_ordered_memory
 from mac_runner.nano.parallel.runner import ParallelRunner
-from mac_runner.nano.parallel.shard import Shard
 from mac_runner.nano.runner import ModelRunner, Prepared
-from mac_runner.nano.weights import read_state_dict
 from tests.nano.tiny_models import VOCAB_SIZE, ModelMaker, random_state_dict
 
 CPU = torch.device("cpu")
@@ -371,7 +370,7 @@ def test_error_on_a_rank_ends_all_and_is_told_with_its_traceback(model: ModelMak
         assert isinstance(runner, ParallelRunner)
         beyond = 10**6  # A token that no vocabulary has.
         span = Span(first_row=0, num_tokens=2, start=0, block_ids=(0,))
-        runner._ranks.tell(
+        runner._ranks.send(
             ForwardBatch(token_ids=(1, beyond), positions=(0, 1), slots=(0, 1), spans=(span,), logit_rows=())
         )
         with pytest.raises(RankFailedError):
@@ -417,12 +416,12 @@ def test_rank_that_does_not_answer_is_not_waited_for_without_end(
 
 
 def test_error_of_rank_0_ends_all(model: ModelMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(batch: ForwardBatch) -> torch.Tensor:
+    def fail(self: ModelRunner, batch: ForwardBatch) -> torch.Tensor:
         raise MemoryError("no more")
 
     with running(model("qwen2")) as engine:
         assert isinstance(engine._runner, ParallelRunner)
-        monkeypatch.setattr(engine._runner._own, "forward", fail)
+        monkeypatch.setattr(ModelRunner, "forward", fail)
         with pytest.raises(MemoryError, match="no more"):
             engine.generate([PROMPT], PARAMS)
 
@@ -467,10 +466,10 @@ WAITING_PROGRAM = """
 import sys, time
 from mac_runner.nano import EngineConfig, InferenceEngine, SamplingParams
 from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.forward_batch import Piece, make_batch
+from mac_runner.nano.attention import Piece, make_batch
 engine = InferenceEngine(EngineConfig(model_path=sys.argv[1], tensor_parallel_size=2, num_threads=1, num_blocks=100))
 engine.generate([[1, 2, 3]], SamplingParams(max_tokens=2))
-engine._runner._ranks.tell(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))
+engine._runner._ranks.send(make_batch([Piece([1, 2, 3], 0, 3, [0])], 16))
 time.sleep(0.5)
 print(*[member.process.pid for member in engine._runner._ranks._members], flush=True)
 time.sleep(1000)

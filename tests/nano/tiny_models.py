@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.weights import expected_shapes
+from mac_runner.nano.architecture import expected_shapes, read_model_config
 
 ModelMaker = Callable[[str], Path]
 

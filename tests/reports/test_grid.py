@@ -8,8 +8,8 @@ import io
 import pyarrow.parquet
 import pytest
 
-from mac_runner.limits import REPORT_GRID_ROWS_MAX
 from mac_runner.reports import GridRow, csv_bytes, grid_table, parquet_bytes, render_grid, summarise_grid
+from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -172,11 +172,11 @@ def test_printed_table_has_a_row_per_combination_and_one_n_where_they_agree() ->
 
 
 def test_printed_table_is_bounded_and_says_where_the_rest_is() -> None:
-    rows = [row(str(seed), None, seed=seed) for seed in range(REPORT_GRID_ROWS_MAX + 7)]
+    rows = [row(str(seed), None, seed=seed) for seed in range(ROWS_SHOWN_MAX + 7)]
     text = render_grid(grid_summary(rows), rows)
 
     assert "7 more combinations: grid.csv has all of them." in text
-    assert len(text.splitlines()) < REPORT_GRID_ROWS_MAX + 10
+    assert len(text.splitlines()) < ROWS_SHOWN_MAX + 10
 
 
 def test_printed_table_fits_a_narrow_terminal() -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from mac_runner.limits import REPORT_PARTS_MAX, REPORT_STRETCHES_MAX
 from mac_runner.reports import render_summary, summarise
+from mac_runner.reports.summary import STRETCHES_MAX
+from mac_runner.reports.tables import PARTS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 
@@ -21,7 +22,7 @@ def test_parts_name_their_conversations_in_short() -> None:
 
 
 def test_stretches_beyond_the_bound_are_counted() -> None:
-    stretches: list[JsonValue] = [[2 * n, 2 * n, 1] for n in range(REPORT_STRETCHES_MAX + 3)]
+    stretches: list[JsonValue] = [[2 * n, 2 * n, 1] for n in range(STRETCHES_MAX + 3)]
     (told,) = [found["indexes"] for found in _objects(summary(part(1, stretches))["parts"])]
 
     assert str(told).endswith("14, and 3 more stretches")
@@ -44,7 +45,7 @@ def test_parts_tell_the_run_they_were_merged_from() -> None:
 
 
 def test_parts_beyond_the_bound_are_counted_and_the_latest_are_shown() -> None:
-    text = render_summary(summary(*(part(n, [[n, n, 1]]) for n in range(1, REPORT_PARTS_MAX + 4))))
+    text = render_summary(summary(*(part(n, [[n, n, 1]]) for n in range(1, PARTS_MAX + 4))))
 
     assert "2025-01-03" not in text
     assert "2025-01-04" in text

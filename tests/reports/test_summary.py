@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.limits import REPORT_REASONS_MAX
-from mac_runner.reports import summarise, wilson
+from mac_runner.intervals import wilson
+from mac_runner.reports import summarise
+from mac_runner.reports.failures import REASONS_MAX
 from mac_runner.types import JsonObject, JsonValue
 
 Make = Callable[..., JsonObject]
@@ -205,11 +206,11 @@ def test_failures_of_one_kind_are_one_reason_whatever_the_turn(make_row: Make) -
 
 
 def test_failures_beyond_the_bound_are_counted_together(make_row: Make) -> None:
-    rows = [make_row(i, failure=f"reason {i:03}") for i in range(REPORT_REASONS_MAX + 7)]
+    rows = [make_row(i, failure=f"reason {i:03}") for i in range(REASONS_MAX + 7)]
     failures = _summarise(rows)["failures"]
 
     assert isinstance(failures, list)
-    assert len(failures) == REPORT_REASONS_MAX + 1
+    assert len(failures) == REASONS_MAX + 1
     assert isinstance(failures[-1], dict)
     assert (failures[-1]["reason"], failures[-1]["count"]) == ("7 other reasons", 7)
 
@@ -244,13 +245,14 @@ def test_summary_memory_does_not_follow_the_number_of_rows(make_row: Make, make_
 @pytest.mark.parametrize(
     ("key", "value", "story"),
     [
-        ("status", "open", "status is 'open'"),
-        ("counts", None, "'counts' is None"),
-        ("counts", {"turns": True}, "'tokens' is None"),
-        ("index", "3", "'index' is '3', expected int"),
-        ("index", True, "'index' is True, expected int"),
-        ("outcome", {"kind": "game"}, "outcome: 'players' is None"),
-        ("outcome", {"kind": "game", "players": ["x"], "ending": "win", "days": 1, "winners": []}, "player 0"),
+        ("status", "open", "Invalid enum value 'open' - at `$.status`"),
+        ("counts", None, "got `null` - at `$.counts`"),
+        ("counts", {"turns": True}, "got `bool` - at `$.counts.turns`"),
+        ("counts", {"turns": 1, "corrections": 0, "defaults": 0}, "missing required field `tokens`"),
+        ("index", "3", "Expected `int`, got `str` - at `$.index`"),
+        ("index", True, "Expected `int`, got `bool` - at `$.index`"),
+        ("outcome", {"kind": "game"}, "outcome: Object missing required field"),
+        ("outcome", {"kind": "game", "players": ["x"], "ending": "win", "days": 1, "winners": []}, "$.players[0]"),
     ],
 )
 def test_summary_refuses_a_damaged_row_by_name(make_row: Make, key: str, value: JsonValue, story: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from mac_runner.backends.scripted import ScriptedConfig
 from mac_runner.config import AgentDefinition, ConversationConfig, Experiment, ExperimentMetadata
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.environments.echo import EchoConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.scheduler import Progress, RetryPolicy, run_conversations

@@ -9,7 +9,7 @@ from pathlib import Path
 from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, load_experiment
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 from mac_runner.plan import plan_of
 from mac_runner.scheduler import RetryPolicy, RunResult, run_conversations
 from mac_runner.store import open_run

@@ -33,8 +33,7 @@ def make_nano_model(directory: Path, *, can_think: bool = False, **generation: f
     """
     from safetensors.torch import save_file
 
-    from mac_runner.nano.architecture import read_model_config
-    from mac_runner.nano.weights import expected_shapes
+    from mac_runner.nano.architecture import expected_shapes, read_model_config
 
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "config.json", _CONFIG)
@@ -50,8 +49,7 @@ def write_other_weights(model: Path, directory: Path, *, seed: int = 1) -> Path:
     """Weights for the model of a directory, other ones than its own."""
     from safetensors.torch import save_file
 
-    from mac_runner.nano.architecture import read_model_config
-    from mac_runner.nano.weights import expected_shapes
+    from mac_runner.nano.architecture import expected_shapes, read_model_config
 
     directory.mkdir(parents=True, exist_ok=True)
     save_file(_weights(expected_shapes(read_model_config(model)), seed=seed), str(directory / "model.safetensors"))

@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.store import read_run, verify_run
+from mac_runner.store.lock import LEASE_INTERVAL_S
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -75,4 +75,4 @@ def test_leap_brings_one_sign_of_life_and_no_storm(player: ModuleType, run_dir: 
         signs = (run_dir / ".lease").read_bytes().splitlines()
 
     assert len(signs) <= 2
-    assert limits.LEASE_INTERVAL_S < HOUR_S
+    assert LEASE_INTERVAL_S < HOUR_S

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner import limits
-from mac_runner.store.frames import decode_frame, encode_frame, encode_json, lines, scan
+from mac_runner.store import records
+from mac_runner.store.records import decode_frame, encode_frame, encode_json, lines, scan
 from mac_runner.types import JsonObject
 
 RECORDS: list[JsonObject] = [
@@ -95,7 +95,7 @@ def test_lines_do_not_depend_on_how_the_file_is_read(size: int) -> None:
 
 
 def test_line_longer_than_a_frame_is_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 1_000)
+    monkeypatch.setattr(records, "FRAME_BYTES_MAX", 1_000)
     data = FRAMES[0] + b"x" * 5_000 + b"\n" + FRAMES[1]
     long = list(lines(in_pieces(data, 64)))[1]
 
@@ -104,7 +104,7 @@ def test_line_longer_than_a_frame_is_measured_and_not_kept(monkeypatch: pytest.M
 
 
 def test_record_longer_than_a_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FRAME_BYTES_MAX", 1_000)
+    monkeypatch.setattr(records, "FRAME_BYTES_MAX", 1_000)
 
     with pytest.raises(ValueError, match="longer than a frame"):
         encode_frame({"text": "x" * 2_000})

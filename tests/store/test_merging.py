@@ -19,7 +19,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError, StoreError
 from mac_runner.plan import Shard
 from mac_runner.store import Disk, Merged, RunContents, merge_runs, open_run, verify_run
-from mac_runner.store.frames import scan
+from mac_runner.store.records import scan
 from mac_runner.types import JsonObject
 from tests.store import player
 

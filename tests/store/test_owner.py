@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.errors import RunLockedError
 from mac_runner.store import Disk
-from mac_runner.store.lock import RunLock
-from mac_runner.store.machine import Machine
-from mac_runner.store.owner import (
+from mac_runner.store.lock import (
+    LEASE_INTERVAL_S,
+    LEASE_PERIODS,
     Owner,
+    RunLock,
     is_alive,
     last_sign_of_life,
     read_owner,
@@ -28,6 +28,7 @@ from mac_runner.store.owner import (
     signs_of_life,
     this_process,
 )
+from mac_runner.store.machine import Machine
 
 START = "2025-01-01T00:00:00.000Z"
 
@@ -125,7 +126,7 @@ def test_owner_on_another_machine_is_believed_dead_after_three_periods_without_a
 
     enter(place, clock, said=said)
 
-    assert clock.waited_s == limits.LEASE_PERIODS * limits.LEASE_INTERVAL_S == 30
+    assert clock.waited_s == LEASE_PERIODS * LEASE_INTERVAL_S == 30
     assert "waiting 30 s to see whether it is still run by pid 1 on node17" in said[1]
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.errors import RunDirectoryError
-from mac_runner.store import Disk
-from mac_runner.store.plain import read_plain
+from mac_runner.store import Disk, identity
+from mac_runner.store.identity import read_yaml
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ from mac_runner.store.plain import read_plain
         ("a: !!binary aGk=", "a holds b'hi', which is no text"),
         ("a: {1: b}", "a has the key 1, which is no text"),
         ("2020-01-01: b", "it has the key 2020-01-01, which is no text"),
-        ("a: &a [*a]", f"it is nested deeper than {limits.STORE_YAML_DEPTH_MAX} levels"),
+        ("a: &a [*a]", f"it is nested deeper than {identity.YAML_DEPTH_MAX} levels"),
         ("a: !!python/object:os.system x", "line 1 is not what a run writes (could not determine a constructor"),
         ("b: 1\na: {", " is not what a run writes (did not find expected node content"),
         ("a: !!timestamp 2020-13-45", "it is not valid YAML (month must be in 1..12"),
@@ -33,7 +32,7 @@ def test_what_a_run_never_writes_is_refused_on_one_line_that_says_where(tmp_path
     (tmp_path / "experiment.yaml").write_text(text)
 
     with pytest.raises(RunDirectoryError, match=re.escape(told)) as refusal:
-        read_plain(Disk(), tmp_path / "experiment.yaml")
+        read_yaml(Disk(), tmp_path / "experiment.yaml")
     assert str(refusal.value).isprintable()
     assert str(refusal.value).endswith("; put back the file that the run wrote")
 
@@ -48,8 +47,8 @@ def test_copies_by_anchors_are_counted_and_a_file_too_large_is_not_read_to_its_e
     )
     path.write_text(laughs)
     with pytest.raises(RunDirectoryError, match="it holds more than 2000000 values"):
-        read_plain(Disk(), path)
+        read_yaml(Disk(), path)
 
-    monkeypatch.setattr(limits, "STORE_YAML_BYTES_MAX", 10)
+    monkeypatch.setattr(identity, "YAML_BYTES_MAX", 10)
     with pytest.raises(RunDirectoryError, match="it is larger than 10 bytes"):
-        read_plain(Disk(), path)
+        read_yaml(Disk(), path)

@@ -12,9 +12,9 @@ from typing import Protocol
 import pytest
 import yaml
 
-from mac_runner import limits
 from mac_runner.errors import IdentityError, RunDirectoryError, StoreError
-from mac_runner.store import Disk, System, read_run, survey, verify_run
+from mac_runner.store import Disk, System, read_run, survey, verify_run, writer
+from mac_runner.store.session import MANIFEST_INTERVAL_S
 from mac_runner.types import JsonObject
 
 Tree = Callable[[Path], dict[str, tuple[int, bytes]]]
@@ -405,7 +405,7 @@ def test_name_that_could_lead_out_of_the_directory_is_refused(player: ModuleType
 
 
 def test_journal_of_another_format_is_refused(player: ModuleType, run_dir: Path) -> None:
-    from mac_runner.store.frames import encode_frame
+    from mac_runner.store.records import encode_frame
 
     play_all(player, run_dir, 1)
     (run_dir / "journal/000001.jsonl").write_bytes(encode_frame({"id": "1", "kind": "session", "version": 99}))
@@ -473,7 +473,7 @@ def test_manifest_is_written_at_most_once_an_interval(
     with player.open_toy(run_dir, 6, clock=clock, disk=disk) as run:
         calls: list[tuple[str, str]] = system.calls  # type: ignore[attr-defined]
         work = run.unfinished()
-        for seconds in (0.0, limits.CHECKPOINT_INTERVAL_S, 0.1):
+        for seconds in (0.0, MANIFEST_INTERVAL_S, 0.1):
             before = calls.count(("replace", "task_manifest.json"))
             clock.now_s += seconds
             task, _ = next(work)
@@ -486,7 +486,7 @@ def test_manifest_is_written_at_most_once_an_interval(
 def test_flow_waits_while_too_much_waits_for_the_disk(
     player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITE_BACKLOG_ITEMS_MAX", 3)
+    monkeypatch.setattr(writer, "WRITE_BACKLOG_ITEMS_MAX", 3)
     go_on = threading.Event()
 
     async def fill() -> tuple[bool, int]:
@@ -518,7 +518,7 @@ def test_disk_that_is_slow_and_not_stuck_is_waited_for(
     player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that takes many times as long as a disk may hang: something gets done all the while."""
-    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 1.0)
+    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 1.0)
     with player.open_toy(run_dir, 12, disk=disk) as run:
         system.gate = lambda call, name: time.sleep(0.03)
         player.play(run)
@@ -530,7 +530,7 @@ def test_disk_that_is_slow_and_not_stuck_is_waited_for(
 def test_disk_that_hangs_does_not_hang_the_exit(
     player: ModuleType, run_dir: Path, system: Faulty, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 0.05)
+    monkeypatch.setattr(writer, "WRITER_STALL_S_MAX", 0.05)
     forever = threading.Event()
     run = player.open_toy(run_dir, 1, disk=disk)
     system.gate = lambda call, name: forever.wait(20)

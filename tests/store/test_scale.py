@@ -15,13 +15,13 @@ from typing import Protocol
 
 import pytest
 
-from mac_runner import limits
-from mac_runner.store import Disk, System, is_complete, journal, read_run, survey
-from mac_runner.store.frames import Line, records_of
+from mac_runner.store import Disk, System, is_complete, journal, read_run, survey, writer
 from mac_runner.store.identity import encode_config
 from mac_runner.store.layout import Layout
-from mac_runner.store.manifest import Manifest
-from mac_runner.store.session import in_task_order, index_line
+from mac_runner.store.manifest import Manifest, in_task_order, index_line
+from mac_runner.store.records import Line, records_of
+from mac_runner.store.session import MANIFEST_INTERVAL_S
+from mac_runner.store.space import SAMPLE_CONVERSATIONS
 from mac_runner.store.writer import THREAD_NAME
 from mac_runner.types import JsonObject
 
@@ -130,7 +130,7 @@ async def written_bytes_per_conversation(player: ModuleType, directory: Path, n:
         for task, _ in run.unfinished():
             run.reply(task, player.answer(task, []))
             run.publish(task, player.transcript(task, []))
-            clock.now_s += limits.CHECKPOINT_INTERVAL_S
+            clock.now_s += MANIFEST_INTERVAL_S
             await run.flow()
     return system.written_bytes.total() / n
 
@@ -138,8 +138,8 @@ async def written_bytes_per_conversation(player: ModuleType, directory: Path, n:
 def test_bytes_written_for_a_conversation_do_not_depend_on_how_many_there_are(
     player: ModuleType, tmp_path: Path, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITE_BACKLOG_ITEMS_MAX", 1)
-    monkeypatch.setattr(limits, "COMMIT_LINGER_S", 0.0)
+    monkeypatch.setattr(writer, "WRITE_BACKLOG_ITEMS_MAX", 1)
+    monkeypatch.setattr(writer, "COMMIT_LINGER_S", 0.0)
     few = asyncio.run(written_bytes_per_conversation(player, tmp_path / "few", 100, clock))
     many = asyncio.run(written_bytes_per_conversation(player, tmp_path / "many", 800, clock))
 
@@ -197,7 +197,7 @@ def test_a_resume_takes_apart_only_the_frames_it_needs(
         # Nor is a transcript of a conversation that is done opened; the journal is gone through as often as asked here.
         assert system.read_from["transcripts"] == 0
         assert system.read_from["journal"] <= 4 * 2
-        assert taken_apart["done"] <= 200 + limits.SPACE_SAMPLE_CONVERSATIONS
+        assert taken_apart["done"] <= 200 + SAMPLE_CONVERSATIONS
         assert taken_apart["reply"] == 5 * TURNS_RECORDED
 
 

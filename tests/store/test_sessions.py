@@ -8,8 +8,8 @@ from typing import Protocol
 import pytest
 
 from mac_runner.store import read_run
-from mac_runner.store.sessions import stretches as stretches_of
-from mac_runner.store.sessions import usage_of
+from mac_runner.store.run_state import stretches as stretches_of
+from mac_runner.store.run_state import usage_of
 from mac_runner.types import JsonObject
 
 

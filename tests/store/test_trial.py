@@ -9,7 +9,7 @@ import pytest
 
 from mac_runner.errors import StoreError
 from mac_runner.store import Disk, System
-from mac_runner.store.trial import TrialDisk
+from mac_runner.store.disk import TrialDisk
 
 
 class NoLinks(System):

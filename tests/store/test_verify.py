@@ -11,7 +11,7 @@ import pytest
 from mac_runner.errors import RunDirectoryError
 from mac_runner.runs.summary import summary_of
 from mac_runner.store import verify_run
-from mac_runner.store.frames import encode_frame
+from mac_runner.store.records import encode_frame
 from mac_runner.types import JsonObject
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from mac_runner import limits
 from mac_runner.errors import StoreError
 from mac_runner.store.writer import Writer
 
@@ -49,7 +48,7 @@ class Slow:
 
 @pytest.mark.parametrize("slow_at", ["commit", "finish", "close"])
 def test_work_that_takes_long_is_waited_for_while_it_gets_on(slow_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 0.001)
+    monkeypatch.setattr("mac_runner.store.writer.WRITER_STALL_S_MAX", 0.001)
     committer = Slow(slow_at)
     writer = Writer[int](committer)
     writer.submit(1)
@@ -61,7 +60,7 @@ def test_work_that_takes_long_is_waited_for_while_it_gets_on(slow_at: str, monke
 
 @pytest.mark.parametrize("slow_at", ["commit", "finish", "close"])
 def test_a_disk_on_which_nothing_gets_done_is_given_up(slow_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WRITER_STALL_S_MAX", 0.001)
+    monkeypatch.setattr("mac_runner.store.writer.WRITER_STALL_S_MAX", 0.001)
     committer = Slow(slow_at, is_moving=False)
     writer = Writer[int](committer)
     writer.submit(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.environments.discussion.answers.reading import Found, read_fields
+from mac_runner.environments.discussion.answers import Found, read_fields
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, until

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mac_runner.environments.discussion.answers.problems import Problem
-from mac_runner.environments.discussion.answers.reading import Found, read_fields
-from mac_runner.environments.town_of_salem.structured import read_object
+from mac_runner.environments.discussion.answers import Found, Problem, read_fields
+from mac_runner.environments.town_of_salem.view.replies import read_object
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.sim import requests
 from tests.vllm.processes import engine_processes

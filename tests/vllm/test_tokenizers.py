@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.backends.rendering import Rendered
-from mac_runner.backends.vllm.prompting import renderer_for
-from mac_runner.backends.vllm.protocols import Tokenizer
+from mac_runner.backends.chat_template import Rendered
+from mac_runner.backends.vllm.library import Tokenizer
+from mac_runner.backends.vllm.translation import renderer_for
 from mac_runner.types import JsonValue, Message
 
 PROMPT = (Message(role="system", content="rules"), Message(role="user", content="ask"))

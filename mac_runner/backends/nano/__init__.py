@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.backends.nano.settings import NanoConfig, check_installed
 from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "NanoConfig"]
@@ -13,7 +13,6 @@ __all__ = ["SPEC", "NanoConfig"]
 
 def _build(request: BackendRequest[NanoConfig]) -> Backend:
     from mac_runner.backends.nano.backend import NanoBackend
-    from mac_runner.backends.nano.installed import check_installed
 
     check_installed(request.name)
     return NanoBackend(name=request.name, config=request.settings, traces=request.record_tokens, say=request.say)

@@ -1,8 +1,8 @@
 """One model served by nano, behind the contract of a backend.
 
-Nothing of the engine is imported before `start`: it brings torch, which takes seconds and much memory. Whatever
-touches it is in `loaded.py` and `sampling.py`. What would hold up the event loop is done on a thread: the import, and
-rendering and tokenising prompts. The engine itself takes its steps on a thread of its own.
+Nothing of the engine is imported before `start`: it brings torch, which takes seconds and much memory. All that touches
+it is in `engine.py`. One thread does what would hold up the event loop: the import, and rendering and tokenising
+prompts. The engine takes its steps on a thread of its own.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from mac_runner.backends.base import lookahead_for
-from mac_runner.backends.chat import notice_of_forms
+from mac_runner.backends.chat_template import notice_of_forms
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.errors import EngineDeadError
 from mac_runner.types import Reply, Request
 
 if TYPE_CHECKING:
-    from mac_runner.backends.nano.loaded import LoadedEngine
+    from mac_runner.backends.nano.engine import LoadedEngine
 
 
 class NanoBackend:
@@ -35,7 +35,7 @@ class NanoBackend:
 
     @property
     def capacity(self) -> int:
-        """As configured: the engine has a seat for each; what the KV cache holds, `token_budget` tells."""
+        """As configured: the engine has a seat for each; `token_budget` says what the KV cache holds."""
         return self._config.max_num_seqs_upper_bound
 
     @property
@@ -45,7 +45,7 @@ class NanoBackend:
 
     @property
     def lookahead(self) -> int:
-        """What the engine is handed to keep waiting, so that the step in which one request ends can begin the next."""
+        """What waits inside the engine, so that the step in which one request ends can begin the next."""
         return 0 if self._engine is None else lookahead_for(self.capacity)
 
     async def start(self) -> None:
@@ -74,6 +74,6 @@ class NanoBackend:
 
 
 def _load() -> type[LoadedEngine]:
-    from mac_runner.backends.nano.loaded import LoadedEngine
+    from mac_runner.backends.nano.engine import LoadedEngine
 
     return LoadedEngine

@@ -1,12 +1,14 @@
-"""`nano_config`: the settings of the backend `nano`."""
+"""`nano_config`: the settings of the backend `nano`, and the packages that it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from importlib.util import find_spec
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
+from mac_runner.errors import ConfigError
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text
 
 
@@ -35,3 +37,19 @@ class NanoConfig(Section):
     """How many tokens one step computes at most; raised to what the requests at once need."""
     chat_template_kwargs: Annotated[Mapping[str, JsonValue], IDENTITY] = {}
     """What the model's chat template is given besides the messages, such as enable_thinking."""
+
+
+NEEDED: Final = ("torch", "numba", "llvmlite", "numpy", "safetensors", "tokenizers", "jinja2", "llguidance")
+"""What the extra `[nano]` installs, without the packages of its server."""
+
+
+def check_installed(name: str) -> None:
+    """Raise ConfigError for model `name` when a package is missing. Loads none of them, which would take seconds."""
+    missing = [package for package in NEEDED if find_spec(package) is None]
+    if missing:
+        key = ("model_definitions", name, "backend")
+        raise ConfigError(
+            f"{'.'.join(key)}: 'nano' needs {', '.join(missing)}, not installed here; "
+            "`pip install 'mac_runner[nano]'` installs it",
+            key=key,
+        )

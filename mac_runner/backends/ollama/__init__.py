@@ -31,7 +31,7 @@ def _variants(settings: OllamaConfig) -> Iterator[tuple[str, OllamaConfig]]:
 
 
 async def _local(clock: Clock) -> str:
-    from mac_runner.backends.ollama.survey import described
+    from mac_runner.backends.ollama.connection import described
 
     return await described(str(OllamaConfig.model_fields["host"].default), clock)
 

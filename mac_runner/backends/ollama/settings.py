@@ -1,8 +1,10 @@
-"""`ollama_config`: the settings of the backend `ollama`."""
+"""`ollama_config`: the settings of the backend `ollama`, and the versions of Ollama that they need."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Collection
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -24,3 +26,33 @@ class OllamaConfig(Section):
     """How long Ollama keeps the model loaded after the last request; a negative time such as -1m for ever."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 4
     """How many requests are sent at once; best the server's OLLAMA_NUM_PARALLEL or a little more."""
+
+
+_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
+WHOLE_PROMPTS_SINCE: Final = (0, 12, 6)
+"""An older server shortens a prompt that does not fit the context, whatever the request says."""
+PENALTIES_SINCE: Final = (0, 30, 0)
+"""In an older server the engine for newer models ignores penalties."""
+PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty", "repetition_penalty"})
+
+
+def missing_in(version: str, *, settings: Collection[str]) -> str | None:
+    """What a server of `version` lacks for a run that sets `settings`; None when it lacks nothing.
+
+    A version without a number counts as the newest, and so does 0.0.0, that of a server built from its sources.
+    """
+    match = _VERSION.match(version)
+    found = tuple(map(int, match.groups())) if match else ()
+    if not any(found):
+        return None
+    if found < WHOLE_PROMPTS_SINCE:
+        return f"it silently shortens prompts that do not fit; update it to {_dotted(WHOLE_PROMPTS_SINCE)} or later"
+    penalties = ", ".join(sorted(PENALTIES & set(settings)))
+    if penalties and found < PENALTIES_SINCE:
+        since = _dotted(PENALTIES_SINCE)
+        return f"it ignores {penalties} with some models; leave that out, or update it to {since} or later"
+    return None
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.backends.openai.settings import OpenaiConfig
+from mac_runner.backends.openai.settings import OpenaiConfig, check, key_of, unsupported
 from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "OpenaiConfig"]
 
 
 def _build(request: BackendRequest[OpenaiConfig]) -> Backend:
-    from mac_runner.backends.openai.setup import build
+    from mac_runner.backends.openai.backend import OpenaiBackend
 
-    return build(request)
+    check(request.name, request.settings)
+    request.refuse(unsupported(request.settings))
+    return OpenaiBackend(
+        request.name,
+        request.settings,
+        key=key_of(request.name, request.settings, os.environ),
+        has_tokens=request.record_tokens,
+        clock=request.clock,
+        say=request.say,
+    )
 
 
 def _variants(settings: OpenaiConfig) -> Iterator[tuple[str, OpenaiConfig]]:

@@ -1,58 +1,113 @@
-"""A server's answer (status, headers, body) → a Reply, or a SendingError. Pure, and total: nothing else ever comes out.
+"""A server's answer (status, headers, body) → a Reply, or a SendingError. Pure; it raises nothing else.
 
-What a status says stands in `statuses`; what some servers say in the body takes precedence:
+`http_errors` has the table of statuses. What some servers say in the body takes precedence:
 
-| answer | what becomes of it |
+| answer | what follows |
 |---|---|
 | 400 and the like about the context length | a reply with FinishReason.OVERFLOW |
-| 400 of a reasoning model that its limit cut off in its thought | a reply that is an open thought |
-| no quota left, which OpenAI calls 429 | as with a key that is wrong: waiting does not help |
-| 500 of a vLLM whose engine has ended | asked again; a canary tells whether the endpoint died over this request |
-| 400 of a vLLM that still has the request | asked again: it has not yet noticed that its first sending was given up |
-| 200 with an error, as OpenRouter tells what happened after it began | as with the status that the error names |
+| 400 of a reasoning model that reached its limit inside its thought | a reply that is an open thought |
+| no quota left, which OpenAI sends as 429 | as with a wrong key: waiting does not help |
+| 500 of a vLLM whose engine has ended | sent again; a canary shows whether the endpoint died over this request |
+| 400 of a vLLM that still works on the request | sent again: it has not noticed that the first sending ended |
+| 200 with an error, as OpenRouter reports one that came after it began | as with the status that the error names |
 | 200 of LM Studio for a path that it does not have | as with 404 |
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from mac_runner.backends.chat import OPEN_THOUGHT
-from mac_runner.backends.complaint import Complaint, complaint_in, complaint_of
-from mac_runner.backends.openai.completion import read_completion
-from mac_runner.backends.openai.decoding import decode
-from mac_runner.backends.openai.faults import SendingError, Standing
-from mac_runner.backends.redaction import Redactor
-from mac_runner.backends.retry_after import retry_after_s
-from mac_runner.backends.statuses import Meaning, is_busy, meaning_of
-from mac_runner.errors import Verdict
-from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+import msgspec
+from msgspec import UNSET, Meta, Struct
 
-_TOO_LONG: Final = frozenset({200, 400, 413, 422})
-"""With 200 an error has come that names no status."""
-
-NO_QUOTA: Final = "insufficient_quota"
-OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-OVERFLOW_TEXTS: Final = (
-    "maximum context length",  # OpenAI, vLLM
-    "longer than the maximum model length",  # vLLM
-    "longer than the model's context length",  # SGLang
-    "exceeds the available context size",  # llama.cpp
+from mac_runner.backends.chat_template import OPEN_THOUGHT
+from mac_runner.backends.http_errors import (
+    ErrorBody,
+    Meaning,
+    error_body_in,
+    error_body_of,
+    is_busy,
+    meaning_of,
+    retry_after_s,
 )
-ENGINE_ENDED: Final = "EngineCore encountered an issue"
-"""What vLLM's server says to everybody once its engine has ended, until it ends itself."""
-ALL_THOUGHT: Final = "max_tokens or model output limit was reached"
-"""What OpenAI says when a thought, which nobody is shown, left no room for the reply."""
-STILL_RUNNING: Final = "already running"
-"""What vLLM says of a request id as long as it has not noticed that the first sending was given up."""
-NO_SUCH_PATH: Final = "Unexpected endpoint or method"
-"""What LM Studio says, with status 200, where it serves nothing."""
+from mac_runner.backends.redaction import Redactor
+from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
+from mac_runner.errors import Verdict
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
+
+T = TypeVar("T")
+
+
+class Standing(Enum):
+    """What a fault says about the endpoint it happened at."""
+
+    SOUND = "sound"
+    """It works: this request, or this moment, was at fault."""
+    SHAKY = "shaky"
+    """It may be gone: several of these in a row set it aside."""
+    FAILING = "failing"
+    """It is there and failed at this request: after several in a row a canary shows whether it fails at all."""
+    REFUSING = "refusing"
+    """It works and refuses this request: after several in a row a canary shows whether it refuses all."""
+    GONE = "gone"
+    """No server is there: it is set aside at once."""
+    DOUBTFUL = "doubtful"
+    """Only a canary can show whether it answers any request."""
+    UNSENT = "unsent"
+    """Nothing reached it: this process had no file descriptor left for a connection."""
+    CUT_OFF = "cut off"
+    """It broke off while it worked: a canary shows whether it died."""
+
+
+class SendingError(Exception):
+    """One request to one endpoint failed. It never leaves the package: the backend turns it into a BackendError.
+
+    The scheduler decides by the verdict whether to send again; the choice of the next endpoint depends on the standing.
+    `retry_after_s` and `is_busy` are as in TransientBackendError.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        standing: Standing,
+        verdict: Verdict = Verdict.RETRY,
+        retry_after_s: float | None = None,
+        is_busy: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.standing = standing
+        self.verdict = verdict
+        self.retry_after_s = retry_after_s
+        self.is_busy = is_busy
+
+
+class NoModelError(SendingError):
+    """The server lists its models, and ours is not among them."""
+
+
+MALFORMED: Final = "malformed reply: "
+
+
+def malformed(what: str) -> SendingError:
+    """The error for an answer that cannot be read as a reply.
+
+    The next answer may be right, so the request is sent again. A proxy that sends its own pages in place of the
+    engine's answers is found out because it does so every time.
+    """
+    return SendingError(MALFORMED + what, standing=Standing.SHAKY)
+
+
+def _refused(text: str) -> SendingError:
+    return SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_CONVERSATION)
 
 
 class _Treatment(NamedTuple):
-    """What is done about a request, and about the endpoint that answered it so."""
+    """What follows for the request, and for the endpoint that answered."""
 
     verdict: Verdict
     standing: Standing
@@ -68,10 +123,29 @@ _TREATMENTS: Final = {
 }
 _ENDED: Final = _Treatment(Verdict.RETRY, Standing.CUT_OFF)
 
+_TOO_LONG: Final = frozenset({200, 400, 413, 422})
+"""The statuses of an overflow; 200 where an error names no status."""
+NO_QUOTA: Final = "insufficient_quota"
+OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+OVERFLOW_TEXTS: Final = (
+    "maximum context length",  # OpenAI, vLLM
+    "longer than the maximum model length",  # vLLM
+    "longer than the model's context length",  # SGLang
+    "exceeds the available context size",  # llama.cpp
+)
+ENGINE_ENDED: Final = "EngineCore encountered an issue"
+"""What vLLM's server answers to every request from the end of its engine to its own."""
+ALL_THOUGHT: Final = "max_tokens or model output limit was reached"
+"""What OpenAI says when a hidden thought left no room for the reply."""
+STILL_RUNNING: Final = "already running"
+"""What vLLM says about a request id while it has not noticed that the first sending was given up."""
+NO_SUCH_PATH: Final = "Unexpected endpoint or method"
+"""What LM Studio says, with status 200, for a path that it does not serve."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came over the wire, as far as it is looked at."""
+    """The parts of an HTTP answer that are read."""
 
     status: int
     body: bytes
@@ -83,22 +157,35 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Re
     """The reply to a completion request; `has_tokens` when token ids were asked for. Raises SendingError."""
     if answer.status == 200:
         body = decode(answer.body, redactor)
-        error = _error_in(body)
-        if error is None:
+        failed = _error_in(body)
+        if failed is None:
             return read_completion(body, has_tokens=has_tokens, redactor=redactor)
-        complaint = complaint_in(error, redactor)
+        error = error_body_in(failed, redactor)
     else:
-        complaint = complaint_of(answer.body, redactor)
-    status = _status(answer, complaint)
-    if is_overflow(status, complaint):
+        error = error_body_of(answer.body, redactor)
+    status = _status(answer, error)
+    if status in _TOO_LONG and _is_overflow(error):
         return Reply(text="", finish_reason=FinishReason.OVERFLOW)
-    if status in _TOO_LONG and ALL_THOUGHT in complaint.text:
+    if status in _TOO_LONG and ALL_THOUGHT in error.text:
         return Reply(text=OPEN_THOUGHT, finish_reason=FinishReason.LENGTH)
-    raise fault_of(answer, complaint, now, redactor)
+    raise _fault_of(answer, error, now, redactor)
+
+
+def model_names(answer: Answer, now: datetime, redactor: Redactor) -> tuple[str, ...]:
+    """The models a server lists. Raises SendingError."""
+    if answer.status != 200:
+        raise _fault_of(answer, error_body_of(answer.body, redactor), now, redactor)
+    body = decode(answer.body, redactor)
+    if body.get("error"):
+        raise _fault_of(answer, error_body_in(body, redactor), now, redactor)
+    try:
+        return tuple(model.id for model in _converted(body.get("data"), list[_Model], "data", redactor))
+    except SendingError:
+        raise SendingError("it lists no models", standing=Standing.SHAKY) from None
 
 
 def _error_in(body: JsonObject) -> JsonObject | None:
-    """What holds an error in a body that came with status 200: the body itself, or the choice that failed half-way."""
+    """The part of a body with status 200 that has an error: the whole, or the choice that failed half-way."""
     choices = body.get("choices")
     if not choices:
         return body if body.get("error") else None
@@ -106,20 +193,21 @@ def _error_in(body: JsonObject) -> JsonObject | None:
     return first if isinstance(first, dict) and first.get("error") else None
 
 
-def _status(answer: Answer, complaint: Complaint) -> int:
-    """The status that decides: that of the answer, or for 200 that of the error inside, if it names one."""
-    return complaint.status or 200 if answer.status == 200 else answer.status
+def _status(answer: Answer, error: ErrorBody) -> int:
+    """The status that decides: the answer's own, or for 200 the one that the error names, if it names one."""
+    return error.status or 200 if answer.status == 200 else answer.status
 
 
-def fault_of(answer: Answer, complaint: Complaint, now: datetime, redactor: Redactor) -> SendingError:
-    """What is to be done about an answer that is neither a completion nor an overflow, but an error."""
-    status = _status(answer, complaint)
-    inside = ", told with status 200" if answer.status == 200 != status else ""
-    text = f"status {status}{inside}" + (f": {complaint.quoted}" if complaint.quoted else "")
+def _fault_of(answer: Answer, error: ErrorBody, now: datetime, redactor: Redactor) -> SendingError:
+    """What follows an error that is not an overflow."""
+    status = _status(answer, error)
+    inside = ", reported with status 200" if answer.status == 200 != status else ""
+    text = f"status {status}{inside}" + (f": {error.quoted}" if error.quoted else "")
     if 300 <= answer.status < 400 and answer.location:
-        text += f"; it sends on to {redactor.quoted(answer.location)}, and nothing is sent on: name the right base_url"
-    has_ended = ENGINE_ENDED in complaint.text and status >= 500
-    meaning = Meaning.BROKEN if has_ended else _meaning(status, complaint)
+        text += f"; it redirects to {redactor.quoted(answer.location)}, and redirects are not followed: name the right "
+        text += "base_url"
+    has_ended = ENGINE_ENDED in error.text and status >= 500
+    meaning = Meaning.BROKEN if has_ended else _meaning(status, error)
     verdict, standing = _ENDED if has_ended else _TREATMENTS[meaning]
     pause_s = retry_after_s(answer.retry_after, now) if verdict is Verdict.RETRY else None
     return SendingError(
@@ -131,36 +219,249 @@ def fault_of(answer: Answer, complaint: Complaint, now: datetime, redactor: Reda
     )
 
 
-def _meaning(status: int, complaint: Complaint) -> Meaning:
-    """What an answer says: by its body where that says more than its status."""
-    if NO_QUOTA in complaint.codes or (status == 200 and NO_SUCH_PATH in complaint.text):
+def _meaning(status: int, error: ErrorBody) -> Meaning:
+    """What an answer means: by its body where that says more than its status."""
+    if NO_QUOTA in error.codes or (status == 200 and NO_SUCH_PATH in error.text):
         return Meaning.DENIED
-    if STILL_RUNNING in complaint.text:
+    if STILL_RUNNING in error.text:
         return Meaning.BUSY
     return Meaning.FOREIGN if status == 200 else meaning_of(status)
 
 
-def is_overflow(status: int, complaint: Complaint) -> bool:
+def _is_overflow(error: ErrorBody) -> bool:
     """Whether prompt and reply together were too long for the model's context."""
-    return status in _TOO_LONG and (
-        not complaint.codes.isdisjoint(OVERFLOW_CODES) or any(text in complaint.text.lower() for text in OVERFLOW_TEXTS)
+    return not error.codes.isdisjoint(OVERFLOW_CODES) or any(text in error.text.lower() for text in OVERFLOW_TEXTS)
+
+
+# Completions. Chat and text completions differ in where text, token ids and log-probabilities are, and in nothing else.
+
+_Count: TypeAlias = (
+    Annotated[int, Meta(ge=0, le=ENGINE_TOKENS_MAX)] | Annotated[float, Meta(ge=0, le=ENGINE_TOKENS_MAX)] | None
+)
+"""A gateway whose language has one kind of number may write 10 as 10.0."""
+_TokenIds: TypeAlias = tuple[Annotated[int, Meta(ge=0)], ...]
+_Logprob: TypeAlias = Annotated[float, Meta(ge=-1e6, le=1e6)]
+"""The bounds are far beyond any log-probability; 1e999 is an infinity to the decoder."""
+
+
+class _Model(Struct):
+    id: str
+
+
+class _PromptDetails(Struct):
+    cached_tokens: _Count = None
+
+
+class _Usage(Struct):
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Choice(Struct):
+    finish_reason: Any = None
+    message: Any = UNSET
+    text: Any = None
+    token_ids: Any = None
+    prompt_token_ids: Any = UNSET
+    logprobs: Any = None
+
+
+class _Completion(Struct):
+    choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
+    usage: Any = None
+    prompt_token_ids: Any = None
+
+
+class _Message(Struct):
+    content: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+
+
+class _TextPart(Struct, tag="text"):
+    text: str
+
+
+class _ThoughtText(Struct):
+    type: Literal["text"]
+    text: str
+
+
+class _ThoughtPart(Struct, tag="thinking"):
+    """Mistral has parts in a thought (https://docs.mistral.ai/capabilities/reasoning), Anthropic one text."""
+
+    thinking: str | list[_ThoughtText]
+
+
+class _Entry(Struct):
+    logprob: _Logprob
+
+
+_REASONS: Final = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,  # Together's, which has "stop" for stop sequences
+    "stop_sequence": FinishReason.STOP,  # Text Generation Inference's, which has "stop" for the end-of-sequence token …
+    "eos_token": FinishReason.STOP,  # … and this where it does not translate it
+    "length": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,  # Mistral's, where the model's context ends
+}
+_TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
+_CUT_OFF: Final = frozenset({"abort", "error"})
+_ASIDE: Final = {"reasoning": OPEN_THOUGHT, "reasoning_content": OPEN_THOUGHT, "refusal": ""}
+"""What a server may send apart from the text, and the mark it gets in place of the text."""
+
+
+def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -> Reply:
+    """The reply in `body`. Every field that is used is checked. Raises SendingError."""
+    completion = _converted(body, _Completion, "completion", redactor)
+    choice = completion.choices[0]
+    finish_reason = _finish_reason(choice.finish_reason, redactor)
+    usage = _Usage() if completion.usage is None else _converted(completion.usage, _Usage, "usage", redactor)
+    details = usage.prompt_tokens_details or _PromptDetails()
+    tokens = TokenCount(
+        prompt=_count(usage.prompt_tokens),
+        cached=_count(details.cached_tokens),
+        completion=_count(usage.completion_tokens),
+    )
+    text = scalars_only(_text(choice, finish_reason, completion.usage, redactor))
+    shown = redactor.reply(text)
+    if not has_tokens:
+        return Reply(text=shown, finish_reason=finish_reason, tokens=tokens)
+    if shown != text:
+        raise malformed("it repeats the key, and so would its token ids")
+    return Reply(text=text, finish_reason=finish_reason, tokens=tokens, trace=_trace(completion, redactor))
+
+
+def _finish_reason(reason: JsonValue, redactor: Redactor) -> FinishReason:
+    if isinstance(reason, str) and reason in _REASONS:
+        return _REASONS[reason]
+    match reason:
+        case "content_filter":
+            raise _refused("the server's content filter cut the reply off")
+        case "tool_calls" | "function_call":
+            raise _refused(_TOOL_CALL)
+        case str() if reason in _CUT_OFF:
+            raise SendingError(f"the server gave the request up (finish_reason {reason!r})", standing=Standing.SHAKY)
+    if isinstance(reason, str):
+        found = repr(redactor.quoted(reason))
+    else:
+        found = "null" if reason is None else type(reason).__name__
+    raise malformed(f"finish_reason is {found}, none of {', '.join(_REASONS)}, content_filter")
+
+
+def _count(tokens: float | None) -> int:
+    if tokens is None:
+        return 0
+    if int(tokens) != tokens:
+        raise malformed(f"usage: {tokens} is not a whole number of tokens")
+    return int(tokens)
+
+
+def _text(choice: _Choice, finish_reason: FinishReason, usage: JsonValue, redactor: Redactor) -> str:
+    """The text, or what the server sent in its place."""
+    if choice.message is UNSET:
+        return _converted(choice.text, str, "text", redactor)
+    message = _converted(choice.message, _Message, "message", redactor)
+    aside = next(((name, mark) for name, mark in _ASIDE.items() if getattr(message, name)), None)
+    is_cut_off = finish_reason is FinishReason.LENGTH and not (message.content or aside)
+    if is_cut_off and (message.content is None or _hidden_tokens(usage)):
+        return OPEN_THOUGHT  # Hosted models think without showing it.
+    text, thought = _content(message.content, redactor)
+    if text:
+        return text
+    if thought:
+        return OPEN_THOUGHT + thought
+    # A server that takes the thought out of the text sends no text when the thought did not end; one that sends a
+    # refusal apart sends none beside it.
+    if aside is not None:
+        name, mark = aside
+        return mark + _converted(getattr(message, name), str, name, redactor)
+    if message.tool_calls:
+        raise _refused(_TOOL_CALL)
+    return ""  # The protocol also has null for an empty reply.
+
+
+def _content(content: JsonValue, redactor: Redactor) -> tuple[str, str]:
+    """The text of a message, and the thought before it, as one text or as parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    parts = _converted(content, list[_TextPart | _ThoughtPart], "content", redactor)
+    text = "".join(part.text for part in parts if isinstance(part, _TextPart))
+    thoughts = [part.thinking for part in parts if isinstance(part, _ThoughtPart)]
+    return text, "".join(one if isinstance(one, str) else "".join(part.text for part in one) for one in thoughts)
+
+
+def _hidden_tokens(usage: JsonValue) -> bool:
+    """Whether the server counts tokens of a thought that it does not show."""
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    return bool(details.get("reasoning_tokens")) if isinstance(details, dict) else False
+
+
+def _trace(completion: _Completion, redactor: Redactor) -> TokenTrace:
+    choice = completion.choices[0]
+    prompt_ids = completion.prompt_token_ids if choice.prompt_token_ids is UNSET else choice.prompt_token_ids
+    ids = {"prompt_token_ids": prompt_ids, "token_ids": choice.token_ids}
+    for name, found in ids.items():
+        if found is None:
+            text = f"the server sent no {name}; record_tokens needs vLLM 0.11 or later behind every base_url"
+            raise SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_RUN)
+    prompt, made = (_converted(found, _TokenIds, name, redactor) for name, found in ids.items())
+    logprobs = _converted(choice.logprobs, dict[str, Any], "logprobs", redactor)
+    listed = logprobs.get("token_logprobs", logprobs.get("content"))
+    entries = _converted(listed, list[_Logprob | _Entry], "logprobs", redactor)
+    if len(entries) != len(made):
+        raise malformed(f"{len(made)} token ids with {len(entries)} log-probabilities")
+    return TokenTrace(
+        prompt_ids=prompt,
+        completion_ids=made,
+        logprobs=tuple(entry.logprob if isinstance(entry, _Entry) else entry for entry in entries),
     )
 
 
-def model_names(answer: Answer, now: datetime, redactor: Redactor) -> tuple[str, ...]:
-    """The models a server lists. Raises SendingError."""
-    if answer.status != 200:
-        raise fault_of(answer, complaint_of(answer.body, redactor), now, redactor)
-    body = decode(answer.body, redactor)
-    if body.get("error"):
-        raise fault_of(answer, complaint_in(body, redactor), now, redactor)
-    entries = body.get("data")
-    names = [_name(entry) for entry in entries] if isinstance(entries, list) else []
-    if not isinstance(entries, list) or None in names:
-        raise SendingError("it lists no models", standing=Standing.SHAKY)
-    return tuple(name for name in names if name is not None)
+def _converted(value: JsonValue, kind: type[T], name: str, redactor: Redactor) -> T:
+    """`value` as a `kind`. Raises SendingError, which names the place."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # The latter for half a surrogate pair in a key.
+        raise malformed(f"{name}: {redactor.quoted(str(error))}") from None
 
 
-def _name(entry: JsonValue) -> str | None:
-    name = entry.get("id") if isinstance(entry, dict) else None
-    return name if isinstance(name, str) else None
+_QUOTED_CHARS: Final = 200
+_QUOTED_BYTES: Final = 4096
+"""Enough for a quotation of _QUOTED_CHARS in any characters."""
+
+
+def decode(body: bytes, redactor: Redactor) -> JsonObject:
+    """The JSON object in `body`, with or without a byte order mark. Raises SendingError.
+
+    The standard decoder takes NaN for a number and keeps the last of two values with one key. It raises RecursionError
+    for enough brackets, and ValueError for enough digits. Here each of these is the same malformed reply.
+    """
+    try:
+        value = _DECODER.decode(body.decode("utf-8-sig"))
+    except RecursionError:
+        raise malformed("JSON nested too deep") from None
+    except ValueError as error:  # Of the bytes, of the JSON, of a number with too many digits, or of ours below.
+        # A proxy's page, or a stream that was not asked for: its beginning says what the error cannot.
+        start = redactor.quoted(body[:_QUOTED_BYTES].decode("utf-8-sig", "replace"), _QUOTED_CHARS)
+        raise malformed(f"not JSON: {error}; it begins: {start}" if start else f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise malformed(f"JSON, but {type(value).__name__} in the place of an object")
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+def _reject(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_twins, parse_constant=_reject)

@@ -1,12 +1,15 @@
-"""`openai_config`: the settings of the backend `openai`."""
+"""`openai_config`: the settings of the backend `openai`, and what is refused before anything is touched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from mac_runner.backends.base import Unsupported
+from mac_runner.backends.redaction import key_in
+from mac_runner.errors import ConfigError
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
 
 
@@ -31,3 +34,49 @@ class OpenaiConfig(Section):
     """How many requests are sent at once, all servers together."""
     timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 300.0
     """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
+
+
+_VLLM_SETTINGS: Final = frozenset({"top_k", "min_p", "repetition_penalty"})
+"""The settings that OpenAI's protocol does not have."""
+_VARIABLE_CHARS_MAX: Final = 19
+"""A longer name in lower case is not shown: it may be a key."""
+
+
+def unsupported(config: OpenaiConfig) -> Unsupported:
+    """What the servers cannot do: vLLM's support everything, others only OpenAI's protocol."""
+    if config.server == "vllm":
+        return Unsupported()
+    remedy = "leave it out, or set `openai_config.server: vllm` if its servers are vLLM's"
+    return Unsupported(settings=_VLLM_SETTINGS, tokens=True, remedy=remedy)
+
+
+def check(name: str, config: OpenaiConfig) -> None:
+    """Raise ConfigError for addresses and switches that the servers of model `name` cannot be sent."""
+    section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
+    for index, url in enumerate(config.base_urls):
+        if url.rstrip("/") in [other.rstrip("/") for other in config.base_urls[:index]]:
+            raise _error((*section, "base_urls", index), f"{url!r} is listed twice")
+    if config.chat_template_kwargs and (config.server != "vllm" or config.endpoint != "chat"):
+        key = (*section, "chat_template_kwargs")
+        raise _error(key, "only servers of vLLM take these, at their chat endpoint; set `server: vllm` if they are")
+
+
+def key_of(name: str, config: OpenaiConfig, environ: Mapping[str, str]) -> str | None:
+    """The key of the servers of model `name`. Raises ConfigError when it is not set or no header can carry it."""
+    variable = config.api_key_env
+    if variable is None:
+        return None
+    path = ("model_definitions", name, "openai_config", "api_key_env")
+    try:
+        key = key_in(environ, variable)
+    except ConfigError as error:
+        raise _error(path, str(error)) from None
+    if key is None:
+        # The user may have pasted the key itself, and some keys are valid names.
+        name_shown = f" {variable}" if variable.isupper() or len(variable) <= _VARIABLE_CHARS_MAX else ""
+        raise _error(path, f"the environment variable{name_shown} is not set; set it to the key of the server")
+    return key
+
+
+def _error(key: tuple[str | int, ...], text: str) -> ConfigError:
+    return ConfigError(f"{'.'.join(map(str, key))}: {text}", key=key)

@@ -1,8 +1,8 @@
 """One vLLM engine in this process, behind the contract of a backend.
 
-vLLM's `AsyncLLM` runs the model in processes of its own and talks to them from the event loop. What would hold up the
-loop is done on threads: importing, starting and shutting down on one that lives as long as the backend, because the
-engine's processes end with it, and rendering and tokenising prompts on a few others, which tokenise side by side.
+vLLM's `AsyncLLM` runs the model in processes of its own and talks to them from the event loop. Threads do what would
+hold up the loop. One imports, starts and shuts down; it lives as long as the backend, because the engine's processes
+end with it. A few others render and tokenise prompts side by side.
 """
 
 from __future__ import annotations
@@ -16,43 +16,35 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.chat import CLOSED_THOUGHT, ends_in_thought, notice_of_forms
-from mac_runner.backends.rendering import Rendered, Renderer
-from mac_runner.backends.vllm.arguments import check_keys, engine_arguments
-from mac_runner.backends.vllm.capacity import Capacity, capacity_of
-from mac_runner.backends.vllm.housing import HOUSING, EngineLog
-from mac_runner.backends.vllm.library import Library
-from mac_runner.backends.vllm.prompting import is_free_to_think, renderer_for
-from mac_runner.backends.vllm.protocols import Engine, Output, ReasoningParser
-from mac_runner.backends.vllm.releases import find_release
-from mac_runner.backends.vllm.replies import reply_of
-from mac_runner.backends.vllm.sampling import sampling_settings
+from mac_runner.backends.chat_template import CLOSED_THOUGHT, Rendered, Renderer, ends_in_thought, notice_of_forms
+from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
+from mac_runner.backends.vllm.library import Capacity, Engine, Library, Output, ReasoningParser, capacity_of
+from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.backends.vllm.telling import refusals
+from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, reply_of, sampling_settings
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, boundary
 from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request
 
 _KILL_INTERVAL_S: Final = 0.1
 _TOKENISERS_MAX: Final = 4
-"""Threads. An engine often frees many slots at once, and all of them wait for their next prompt."""
+"""Threads. An engine often frees many slots at once, which all wait for their next prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Everything there is once the engine runs.
-
-    `defaults` are the model's own sampling settings; `parser` is what the engine finds the end of a thought with.
-    `keeps_special` says that special tokens stay in a text, for they tell where a thought ends.
-    """
+    """A running engine and what belongs to it."""
 
     library: Library
     engine: Engine
     renderer: Renderer
     parser: ReasoningParser | None
+    """How the engine finds the end of a thought."""
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
+    """The model's own sampling settings."""
     keeps_special: bool
+    """Whether special tokens stay in a text, because they mark where a thought ends."""
 
     def sampling_of(self, request: Request, *, traces: bool = False) -> object:
         """vLLM's sampling parameters for `request`."""
@@ -60,12 +52,12 @@ class Running:
         return self.library.sampling_params({**settings, "skip_special_tokens": not self.keeps_special})
 
     def is_thinking(self, rendered: Rendered, prompt: Prompt) -> bool:
-        """Whether the reply to `prompt` goes on with a thought that the template opened."""
+        """Whether the reply to `prompt` continues a thought that the template opened."""
         return ends_in_thought(rendered.text) and is_free_to_think(prompt, rendered.ids, self.parser)
 
 
 class VllmBackend:
-    """Serves model `name`. Building it checks its settings against the installed vLLM, and imports nothing of it."""
+    """Serves model `name`. Building it checks its settings against the installed vLLM without importing it."""
 
     def __init__(
         self, *, name: str, config: VllmConfig, traces: bool, clock: Clock, say: Callable[[str], None]
@@ -90,7 +82,7 @@ class VllmBackend:
 
     @property
     def capacity(self) -> int:
-        """What the configured bound and the engine allow."""
+        """The configured bound, or less if the engine allows less."""
         return self._config.max_num_seqs_upper_bound if self._running is None else self._running.capacity.requests
 
     @property
@@ -100,7 +92,7 @@ class VllmBackend:
 
     @property
     def lookahead(self) -> int:
-        """What the engine is handed to keep waiting."""
+        """The requests that wait inside the engine."""
         return 0 if self._running is None else self._running.capacity.lookahead
 
     @property
@@ -112,7 +104,7 @@ class VllmBackend:
 
     async def start(self) -> None:
         """Import vLLM and load the model. Cancelled, it gives up a model that is still loading."""
-        self._log = HOUSING.enter(self._name)
+        self._log = PROCESS_LOGS.acquire(self._name)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"vllm-{self._name}")
         starting = asyncio.get_running_loop().run_in_executor(self._thread, self._launch, self._log)
         try:
@@ -122,7 +114,7 @@ class VllmBackend:
             raise
         except EngineDeadError as error:
             self._is_broken = True
-            raise EngineDeadError(f"{error}; {self._told()}") from error
+            raise EngineDeadError(f"{error}; {self._hint()}") from error
         if self.running.renderer.shape.opens_thought and self.running.parser is None:
             remedy = "the model's reasoning_parser in vllm_config lets it think first"
             self._say(f"{notice_of_forms(self._name)}; {remedy}")
@@ -135,7 +127,7 @@ class VllmBackend:
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
-            with running.library.errors.verdicts(self._told):
+            with running.library.errors.verdicts(self._hint):
                 sampling = running.sampling_of(request, traces=self._traces)
                 output = await self._finished(running, rendered.ids, sampling, request.request_id)
         except EngineDeadError:
@@ -145,7 +137,7 @@ class VllmBackend:
         return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces)
 
     async def close(self) -> None:
-        """End the engine and its processes. Nothing of it stays, however that goes."""
+        """End the engine and its processes. Nothing of it stays, even after an error."""
         running, self._running = self._running, None
         try:
             if running is not None:
@@ -157,14 +149,14 @@ class VllmBackend:
                 self._thread.shutdown(wait=False)
                 self._tokenisers.shutdown(wait=False)
                 self._thread = None
-                HOUSING.leave(is_kept=self._is_broken)
+                PROCESS_LOGS.release(is_kept=self._is_broken)
 
-    def _told(self) -> str:
+    def _hint(self) -> str:
         assert self._log is not None, "an engine that has started has a log"
-        return self._log.told()
+        return self._log.hint()
 
     def _launch(self, log: EngineLog) -> None:
-        """Have the engine running, which takes as long as the model takes to load."""
+        """Load the model and start the engine."""
         log.adopt()
         library = Library()
         arguments = engine_arguments(self._config, is_cpu=library.is_cpu)
@@ -172,10 +164,10 @@ class VllmBackend:
         with refusals(key, arguments, self._version):
             config = library.engine_config(arguments)
             parser = library.reasoning_parser(config, self._parser_settings)
-            # A template that cannot work is told of before the model is loaded.
+            # A template that cannot work is refused before the model is loaded.
             renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start"):
-            # No variable and no result may hold the engine: vLLM keeps errors it met on the way, and those the frames.
+            # No variable and no result may hold the engine: vLLM keeps caught errors, and those keep the frames.
             self._running = self._equipped(library, library.engine(config, arguments), parser, key)
 
     def _equipped(
@@ -194,11 +186,11 @@ class VllmBackend:
 
     @property
     def _parser_settings(self) -> dict[str, object]:
-        """What a reasoning parser is told, here and in the engine: some go by what the template is told."""
+        """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
         return {"chat_template_kwargs": dict(self._config.chat_template_kwargs)}
 
     async def _finished(self, running: Running, ids: list[int], sampling: object, request_id: str) -> Output:
-        """The output of a request. Cancelling it takes the request out of the engine."""
+        """The output of a request. Cancelling it removes the request from the engine."""
         outputs = running.engine.generate(
             running.library.token_prompt(ids),
             sampling,
@@ -210,11 +202,11 @@ class VllmBackend:
         return last
 
     async def _abandon(self, starting: asyncio.Future[None]) -> None:
-        """End an engine that is not wanted any more, wherever in its start it is."""
+        """End an engine whose start was cancelled, at any point of its start."""
         while not starting.done():
-            # Whoever starts several engines gives them all up together.
+            # Engines that start together are cancelled together.
             for process in multiprocessing.active_children():
                 process.kill()
-            with suppress(asyncio.CancelledError):  # Cancelled again: the end is under way already.
+            with suppress(asyncio.CancelledError):  # Cancelled again: the engine is ending already.
                 await self._clock.sleep(_KILL_INTERVAL_S)
-        starting.exception()  # Nobody else asks for it.
+        starting.exception()  # Otherwise asyncio would report it as never retrieved.

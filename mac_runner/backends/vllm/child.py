@@ -1,11 +1,13 @@
 """The first program in each of vLLM's processes: sets up the process, then becomes what it was started as.
 
-It runs in a session of its own, so that an interrupt typed at the terminal reaches mac-run alone, which lets requests
-in flight finish. The kernel kills it when whoever started it is gone, however that went, so that no engine is left
-behind; and what it starts itself begins here too, so that its workers go with it.
+It runs in a session of its own, so that Ctrl-C at the terminal reaches mac-run alone, which lets requests in flight
+finish. The kernel kills it when the process that started it is gone for any reason, so that no engine is left behind.
+The processes that it starts itself begin here too, so its workers go with it.
 
-Run as `python child.py STARTER PARENT PROGRAM ARGUMENT…`, by path: it imports nothing of mac_runner. STARTER is what
-`multiprocessing` starts processes with, and runs this; PARENT is the id of the process that asked for it.
+Run as `python child.py STARTER PARENT PROGRAM ARGUMENT…`, by path: it imports nothing of mac_runner. STARTER is the
+script that `multiprocessing` starts processes with, and runs this; PARENT is the id of the process that asked for it.
+
+The process also looks up its log here (`log_handler`), once vLLM sets up its loggers.
 """
 
 from __future__ import annotations
@@ -14,11 +16,17 @@ import ctypes
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    import logging
+
+LOG_VARIABLE = "MAC_RUNNER_VLLM_LOG"
+"""The environment variable that names a process's log."""
 PR_SET_PDEATHSIG = 1
 OF_A_PROCESS = "--multiprocessing-fork"
-"""In the command of all that `multiprocessing` starts but its tracker of shared memory. The tracker ends by itself
-after the last process, and removes from memory what processes that were killed have left there."""
+"""Part of every command of `multiprocessing` but that of its tracker of shared memory. The tracker ends by itself after
+the last process, and removes the shared memory of processes that were killed."""
 
 
 def become(starter: str, parent: int, command: list[str]) -> None:
@@ -27,8 +35,8 @@ def become(starter: str, parent: int, command: list[str]) -> None:
     if OF_A_PROCESS in command:
         command = handing_on(starter, command)
         if sys.platform == "linux":
-            # The parent is the thread that starts the engine. No milder signal will do: a worker that waits for another
-            # inside a collective never gets to handle it, and an engine that is still loading goes on to the end.
+            # The parent is the thread that starts the engine. A milder signal is not enough: a worker that waits inside
+            # a collective never handles it, and an engine that is still loading continues to the end.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # It was gone before the kernel was asked.
                 return
@@ -36,10 +44,17 @@ def become(starter: str, parent: int, command: list[str]) -> None:
 
 
 def handing_on(starter: str, command: list[str]) -> list[str]:
-    """`command`, made to start its own processes with `starter`; by itself it would take the plain interpreter."""
+    """`command`, changed to start its own processes with `starter` instead of the plain interpreter."""
     at = command.index("-c") + 1
     program = f"from multiprocessing import set_executable; set_executable({starter!r}); {command[at]}"
     return [*command[:at], program, *command[at + 1 :]]
+
+
+def log_handler() -> logging.Handler:
+    """A handler that appends to the log of this process."""
+    import logging  # Not needed to start a process.
+
+    return logging.FileHandler(os.environ.get(LOG_VARIABLE, os.devnull))
 
 
 if __name__ == "__main__":

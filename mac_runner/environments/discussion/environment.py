@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 from typing import Final
 
 from mac_runner.config import AgentDefinition, Experiment
-from mac_runner.environments.base import Policy
+from mac_runner.environments.base import Policy, gated
+from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
-from mac_runner.environments.discussion.players import POLICIES
-from mac_runner.environments.discussion.questions import parse_question
-from mac_runner.environments.discussion.rehearsal import rehearse
-from mac_runner.environments.discussion.reproduction import Recorder, check_reproduced
+from mac_runner.environments.discussion.prompts import Rules
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
-from mac_runner.environments.discussion.table import Seat, Table
-from mac_runner.environments.discussion.templates import PromptTemplate
-from mac_runner.environments.discussion.visibility import readable
-from mac_runner.environments.discussion.writing import Rules
-from mac_runner.environments.gating import gated
+from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
+from mac_runner.environments.discussion.templates import PromptTemplate, Recorder, check_reproduced
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
-from mac_runner.types import Task
+from mac_runner.types import Reply, Task
 
 _TURN_BYTES_MIN: Final = 1_000
 """A turn in a transcript: its key, its digest, a short reply, what was made of it, and the event it became."""
@@ -48,10 +45,12 @@ class DiscussionEnvironment:
                 raise _refused(settings.prompt, fault) from fault
 
     def open(self, task: Task) -> DiscussionConversation:
-        """A discussion in which nobody has spoken."""
+        """A discussion before its first reply."""
         if task.material is None:
             raise ConfigError(f"task {task.task_id} has no question; it was planned for another environment")
-        return DiscussionConversation(Table(question=parse_question({**task.material}), seats=self._seats), self._rules)
+        return DiscussionConversation(
+            DiscussionState(question=parse_question({**task.material}), seats=self._seats), self._rules
+        )
 
     def policy(self, name: str) -> Policy:
         """A scripted discussant."""
@@ -111,3 +110,33 @@ def _source(prompt: PromptConfig) -> str:
 def _refused(prompt: PromptConfig, fault: MacRunnerError) -> ConfigError:
     key = ("discussion", "prompt", "template_file" if prompt.template_file else "template")
     return ConfigError(f"{'.'.join(key)}: {fault}", key=key)
+
+
+_QUESTIONS: Final = (
+    Question(
+        question_id="rehearsal_choices",
+        question_type=QuestionType.MULTIPLE_CHOICE,
+        context="Two people wait for a bus.",
+        question="Who is late?",
+        choices=(Choice(id="A", text="The first"), Choice(id="B", text="The second"), Choice(id="C", text="Unknown")),
+    ),
+    Question(question_id="rehearsal_open", question_type=QuestionType.OPEN_ENDED, question="Bridge or ferry?"),
+)
+
+
+def rehearse(rules: Rules, seats: tuple[Seat, ...]) -> None:
+    """Render every kind of prompt once. Raises ConversationError naming the line of the template that fails."""
+    rounds = min(rules.settings.max_rounds, 2)
+    short = replace(rules, settings=rules.settings.model_copy(update={"max_rounds": rounds}))
+    for question in _QUESTIONS:
+        # With a round more to come the second one is not the last.
+        for trial in (short, rules):
+            _play(DiscussionConversation(DiscussionState(question=question, seats=seats), trial), rounds)
+
+
+def _play(conversation: DiscussionConversation, rounds: int) -> None:
+    while conversation.rounds_completed < rounds and (turns := conversation.turns()):
+        turn = turns[0]
+        view = conversation.prompt(turn).view
+        text = POLICIES["discussant"](view, Random(0)) if turn.attempt or turn.round else ""  # noqa: S311 - play
+        conversation.receive(turn, Reply(text=text))

@@ -1,17 +1,24 @@
-"""`discussion`: what is discussed, who reads whom, what others see of an agent, how answers are read, when it ends."""
+"""The section `discussion`, the rules between its fields, and the files that it names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast, get_args
 
 from pydantic import Field, PrivateAttr
 
-from mac_runner.environments.discussion.questions import Question, topic_question
+from mac_runner.environments.discussion.questions import Question, read_questions, topic_question
 from mac_runner.errors import ConfigError
-from mac_runner.limits import TEMPLATE_CHARS_MAX
-from mac_runner.section import DIGEST_PATTERN, IDENTITY, RUNTIME, Listed, Name, Section, Text
+from mac_runner.problems import Problem, suggestion
+from mac_runner.section import DIGEST_PATTERN, IDENTITY, RUNTIME, KeyPath, Listed, Name, Section, Text
 
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
+
+TEMPLATE_CHARS_MAX: Final = 65_536
 DiscussionRole: TypeAlias = Literal["participant", "moderator", "devils_advocate", "judge"]
 DISCUSSION_ROLES: Final[tuple[DiscussionRole, ...]] = get_args(DiscussionRole)
 
@@ -131,3 +138,120 @@ class DiscussionConfig(Section):
         if not self._bank:
             raise ConfigError("the files of discussion.questions were not read; load the experiment from its own file")
         return self._bank[index % len(self._bank)]
+
+
+_ROUTING: Final[KeyPath] = ("discussion", "routing_strategy")
+
+
+def rule_problems(experiment: Experiment, discussion: DiscussionConfig) -> Iterator[Problem]:
+    """The rules between fields that an experiment in the environment `discussion` breaks."""
+    if not discussion.questions and not discussion.topics:
+        yield Problem(("discussion", "questions"), "is missing; name a JSONL file of questions, or list topics")
+    if discussion.questions and discussion.topics:
+        yield Problem(("discussion", "topics"), "stands beside questions; keep one of the two")
+    if discussion.stopping.min_rounds > discussion.max_rounds:
+        path = ("discussion", "stopping", "min_rounds")
+        yield Problem(path, f"is more than max_rounds, which is {discussion.max_rounds}; lower it")
+    yield from _roles(experiment)
+    yield from _routing(experiment, discussion.routing_strategy)
+
+
+def _roles(experiment: Experiment) -> Iterator[Problem]:
+    roles = {agent.agent_id: agent.role for agent in experiment.agent_definitions}
+    judges = [agent_id for agent_id, role in roles.items() if role == "judge"]
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index)
+        if agent.role not in DISCUSSION_ROLES:
+            hint = suggestion(agent.role, DISCUSSION_ROLES)
+            yield Problem((*path, "role"), f"the environment 'discussion' has no role {agent.role!r}{hint}")
+        waits_for = agent.role_specific_config.speak_after_within_round
+        if agent.role == "judge" and not any(roles.get(other) == "participant" for other in waits_for):
+            key = (*path, "role_specific_config", "speak_after_within_round")
+            yield Problem(
+                key, "names no participant, so the judge has nobody to judge; list those whose answers it hears"
+            )
+        if agent.agent_id in judges[1:]:
+            yield Problem((*path, "role"), f"{judges[0]!r} is the judge already; a discussion has one at most")
+    if "participant" not in roles.values():
+        yield Problem(("agent_definitions",), "hold no agent with the role 'participant'; nobody would answer")
+
+
+def _routing(experiment: Experiment, routing: RoutingStrategy) -> Iterator[Problem]:
+    ids = [agent.agent_id for agent in experiment.agent_definitions]
+    if routing.topology == "star" and routing.hub is None:
+        yield Problem((*_ROUTING, "hub"), "is missing; a star needs the agent in its middle")
+    if routing.hub is not None:
+        yield from _unknown((*_ROUTING, "hub"), [routing.hub], ids, is_list=False)
+    if routing.topology == "groups" and not routing.groups:
+        yield Problem((*_ROUTING, "groups"), "is missing; name the groups and their members")
+    for name, members in routing.groups.items():
+        yield from _unknown((*_ROUTING, "groups", name), members, ids)
+    seen: dict[str, str] = {}
+    for name, members in routing.channels.items():
+        # A reply names a channel in small letters and without punctuation.
+        plain = re.sub(r"[._-]+", "_", name.casefold())
+        if plain in seen:
+            yield Problem((*_ROUTING, "channels", name), f"reads like the channel {seen[plain]!r}; rename one of them")
+        seen[plain] = name
+        yield from _unknown((*_ROUTING, "channels", name), members, ids)
+        if len(set(members)) < 2:
+            yield Problem(
+                (*_ROUTING, "channels", name), "has fewer than two members; nobody could read what one writes"
+            )
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index, "role_specific_config", "visible_to")
+        yield from _unknown(path, agent.role_specific_config.visible_to or (), ids)
+
+
+def _unknown(path: KeyPath, named: Iterable[str], ids: Iterable[str], *, is_list: bool = True) -> Iterator[Problem]:
+    for place, name in enumerate(named):
+        if name not in ids:
+            yield Problem((*path, place) if is_list else path, f"there is no agent {name!r}{suggestion(name, ids)}")
+
+
+def with_materials(discussion: DiscussionConfig, base: Path, banks: dict[str, object]) -> DiscussionConfig:
+    """The settings with the digest of the questions, the questions, and the text of the template.
+
+    `banks` keeps questions by their digest, so that combinations of a grid parse them once. Raises MaterialError for a
+    file that cannot be used, and ConfigError naming every bad line.
+    """
+    return _with_questions(_with_template(discussion, base), base, banks)
+
+
+def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, object]) -> DiscussionConfig:
+    from mac_runner.config.materials import MaterialError, read_named  # The config imports this module.
+
+    if not discussion.questions:
+        return discussion
+    key = ("discussion", "questions")
+    names = {
+        str(base / name): read_named(base / name, (*key, number)) for number, name in enumerate(discussion.questions)
+    }
+    digest = hashlib.sha256(b"".join(names.values())).hexdigest()
+    if discussion.questions_sha256 not in (None, digest):
+        text = f"the files have the digest {digest}, another one; put back those the experiment was made with"
+        raise MaterialError(("discussion", "questions_sha256"), f"{text}, or take the key out")
+    if digest not in banks:
+        banks[digest] = read_questions(names)
+    bank = cast("tuple[Question, ...]", banks[digest])
+    return discussion.model_copy(update={"questions_sha256": digest}).with_bank(bank)
+
+
+def _with_template(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:
+    from mac_runner.config.materials import MaterialError, read_named
+
+    prompt = discussion.prompt
+    if prompt.template_file is None:
+        return discussion
+    key = ("discussion", "prompt", "template_file")
+    try:
+        text = read_named(base / prompt.template_file, key).decode("utf-8")
+    except UnicodeDecodeError:
+        raise MaterialError(key, f"{base / prompt.template_file} is not UTF-8; save it as UTF-8") from None
+    if not 1 <= len(text) <= TEMPLATE_CHARS_MAX:
+        raise MaterialError(
+            key, f"{base / prompt.template_file} has {len(text)} characters, not 1 to {TEMPLATE_CHARS_MAX}"
+        )
+    if prompt.template not in (None, text):
+        raise MaterialError(key, "the key template has another text; leave it out, it is filled in from the file")
+    return discussion.model_copy(update={"prompt": prompt.model_copy(update={"template": text})})

@@ -12,6 +12,7 @@ from mac_runner.registry import EnvironmentSpec
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
+    from mac_runner.results import ResultsSpec
 
 __all__ = ["SPEC", "GameConfig"]
 
@@ -29,10 +30,17 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
 
 
+def _results() -> ResultsSpec:
+    from mac_runner.environments.town_of_salem.tables import RESULTS
+
+    return RESULTS
+
+
 SPEC = EnvironmentSpec(
     section="game",
     settings=GameConfig,
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
     check=_check,
+    results=_results,
 )

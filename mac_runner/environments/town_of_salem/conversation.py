@@ -1,7 +1,7 @@
-"""A game as a Conversation: turns out, replies in, the rules between.
+"""A game as a Conversation: turns go out, replies come in, the rules decide between.
 
-Here is what is said back and forth with one seat until it has chosen: prompts, tool requests and their answers,
-corrections. What becomes of a choice is the business of `proceedings`.
+This file holds the dialogue with one seat until it has chosen: prompts, tool requests and their answers, corrections.
+`game_loop` turns its choice into moves.
 """
 
 from __future__ import annotations
@@ -10,36 +10,35 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-from mac_runner.environments.town_of_salem.acts import Act
-from mac_runner.environments.town_of_salem.context import Context, shorter_than
-from mac_runner.environments.town_of_salem.events import Events
-from mac_runner.environments.town_of_salem.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.proceedings import OpenTurn, Proceedings
-from mac_runner.environments.town_of_salem.prompts import correction_text, observation_text
-from mac_runner.environments.town_of_salem.reading import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.events import Events
+from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
+from mac_runner.environments.town_of_salem.record.game_record import Refusal, outcome_of, record_of
 from mac_runner.environments.town_of_salem.settings import GameLatency
-from mac_runner.environments.town_of_salem.state import GameState
-from mac_runner.environments.town_of_salem.telling import Refusal, outcome_of, record_of
-from mac_runner.environments.town_of_salem.tools import observe
-from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
+from mac_runner.environments.town_of_salem.view.prompts import correction_text, observation_text
+from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
+from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
 
 
 @dataclass(slots=True)
 class _Asked:
-    """How far a seat has come in its turn: what was said back and forth since it was first asked.
-
-    `took_ms` is how long that took by the latency model. `refused` are the replies that could not be
-    used. `attempt` counts the corrections and the `overflows` together.
-    """
+    """How far a seat has come in its turn."""
 
     step: int = 0
     attempt: int = 0
+    """Corrections and overflows together."""
     overflows: int = 0
     took_ms: int = 0
+    """By the latency model."""
     thread: list[Message] = field(default_factory=list)
+    """The messages since the seat was first asked."""
     observations: tuple[str, ...] = ()
     refused: list[Refusal] = field(default_factory=list)
+    """Replies that could not be used."""
 
 
 class Game:
@@ -61,15 +60,15 @@ class Game:
         self._max_retries = max_retries
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._asked: dict[int, _Asked] = {}
-        # Of each seat by itself: which of two seats learns of its limit first may not show in the other's prompt.
+        # By seat: the order in which seats learn of their limits must not show in a prompt.
         self._windows: dict[int, int] = {}
         self._latency = latency or GameLatency()
         self._open: tuple[Turn, ...] | None = None
-        self._game = Proceedings(state, opening)
+        self._game = GameLoop(state, opening)
 
     @property
     def state(self) -> GameState:
-        """The game as it stands."""
+        """The game now."""
         return self._game.state
 
     @property
@@ -79,18 +78,18 @@ class Game:
 
     @property
     def outcome(self) -> JsonObject | None:
-        """None while the game goes on, then how it ended and for whom."""
+        """None while the game goes on, then its ending and how each player fared."""
         return None if self._game.state.result is None else outcome_of(self._game.state, self._task)
 
     @property
     def rounds_completed(self) -> int:
-        """Rounds behind the one that is open."""
+        """Rounds before the open one."""
         return self._game.state.round
 
     def turns(self) -> tuple[Turn, ...]:
         """One turn for each seat that has not answered; in a sequential round each waits for the one before.
 
-        Under information lag there is one for each slot, and each is a round of its own, numbered as they start.
+        Under information lag there is one per slot, and each is a round of its own, numbered as they start.
         """
         if self._open is None:
             self._open = tuple([self._turn(turn) for turn in self._game.open_turns()])
@@ -111,7 +110,7 @@ class Game:
         )
 
     def prompt(self, turn: Turn) -> Prompt:
-        """The rules, the record, what the seat knows, what it is asked, and this turn so far."""
+        """The rules, the record, what the seat knows and is asked, and this turn so far."""
         seat = self._seats[turn.agent]
         asked = self._asked.get(seat)
         view = view_of(self._game.state, self._game.log, seat, asked.observations if asked else ())
@@ -123,7 +122,7 @@ class Game:
         return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Answer a tool request, ask for a correction, or take the act (the default one when all else failed)."""
+        """Answer a tool request, ask for a correction, or take the act (`wait` when corrections are spent)."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return self._shorten(turn)
         self._open = None
@@ -161,7 +160,7 @@ class Game:
         )
 
     def _shorten(self, turn: Turn) -> Receipt:
-        """Ask again with a shorter prompt. One that cannot be made any shorter fails when it is rendered."""
+        """Ask again with a shorter prompt; one that cannot be shorter fails when it is rendered."""
         seat = self._seats[turn.agent]
         self._windows[seat] = limit = shorter_than(self.prompt(turn))
         self._open = None
@@ -184,7 +183,7 @@ class Game:
         asked.thread.append(Message(role="user", content=said))
 
     def record(self) -> JsonObject:
-        """Who sat where as what, every event with its audience, every act, and the truth about them."""
+        """The cast, every event with its audience, every act, and the truth about them."""
         return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._game.dusks)
 
     def fingerprint(self) -> str:

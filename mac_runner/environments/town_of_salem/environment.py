@@ -1,4 +1,4 @@
-"""Town of Salem as an Environment: from an experiment to games at their beginning."""
+"""Town of Salem as an Environment: from an experiment to its games."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.lobbies import NAMES, deal, role_list
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
-from mac_runner.environments.town_of_salem.rules import new_game
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
+from mac_runner.environments.town_of_salem.game.rules import new_game
+from mac_runner.environments.town_of_salem.game.state import Options
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.environments.town_of_salem.state import Options
+from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.errors import ConfigError
 from mac_runner.types import Lineup, Task
 
 _DAYS_MIN: Final = 2
 _TURN_BYTES_MIN: Final = 900
-"""A turn in a transcript: its key, its digest, a short reply, what was made of it, and the events it became."""
+"""What a turn takes in a transcript: key, digest, a short reply, its receipt and its events."""
 
 
 class TownOfSalem:
@@ -42,11 +42,11 @@ class TownOfSalem:
 
     @property
     def lineup(self) -> Lineup:
-        """The role list, a slot a role, and the names players go by."""
+        """The role list, one slot per role, and the names of the players."""
         return Lineup(slots=self._slots, names=NAMES, seats=self._seats, key=("game", "seats"))
 
     def open(self, task: Task) -> Game:
-        """A game in its greeting: the role of a seat is that of the slot its agent was given."""
+        """A game in its greeting; a seat has the role of its agent's slot."""
         roles = deal(self._slots, task.seed)
         state, opening = new_game(
             seed=task.seed,
@@ -85,9 +85,9 @@ class TownOfSalem:
 
 
 def _turns_min(players: int, calendar: GameCalendar) -> int:
-    """The turns of a short game: the greeting, then as many nights and days as it takes to end by what players do.
+    """The turns of a short game: the greeting, then as many nights and days as players need to end it.
 
-    Players die, so the days are counted as though all were alive and not all of the rounds were held.
+    Few days are counted, with all players alive and all rounds held, because later days have fewer of both.
     """
     if calendar.completion_tokens_max is not None:
         return players * calendar.greeting_rounds
@@ -97,6 +97,6 @@ def _turns_min(players: int, calendar: GameCalendar) -> int:
 
 
 def options_of(game: GameConfig) -> Options:
-    """Flags and calendar of the experiment as the rules take them."""
+    """Flags and calendar of the experiment, as the rules take them."""
     chosen = {**game.flags.model_dump(), **game.calendar.model_dump()}
     return Options(**{field.name: chosen[field.name] for field in fields(Options)})

@@ -1,12 +1,12 @@
 """Information lag: seats queue for speaking slots, on a clock that belongs to the conversation.
 
-A discrete-event simulation. A seat at the front of the queue takes a free slot and its turn starts: it sees what has
-been said by then. Its turn runs to completion, what it said becomes visible, and the seat goes to the back of the
-queue if it has turns left. So those who wait, and those who are slow, answer to an older state of the talk.
+A discrete-event simulation. The seat at the front of the queue takes a free slot and starts its turn: it sees what has
+been said by then. When the turn is over its words become visible, and the seat goes to the back of the queue if it has
+turns left. So slow and waiting seats answer to an older state of the talk.
 
-How long a turn took is known when its reply is there. Nothing completes before that is known of every active turn:
-only then is it certain which of them is the first, and the real order of arrival leaves no trace. Turns that end at
-the same moment complete in seat order before the next ones start.
+The length of a turn is known with its reply. No turn completes before the lengths of all active turns are known: only
+then is it certain which ends first, and the real order of arrival leaves no trace. Turns that end at the same moment
+complete in seat order before the next ones start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """From when to when a turn ran, in milliseconds since the discussion began."""
+    """The start and the end of a turn, in milliseconds since the discussion began."""
 
     started_ms: int
     ended_ms: int
@@ -25,17 +25,19 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class ActiveTurn:
-    """A turn that holds a slot. `number` counts the turns of the game; `ended_ms` is None until it is known."""
+    """A turn that holds a slot."""
 
     seat: int
     number: int
+    """Counts the turns of the game."""
     started_ms: int
     ended_ms: int | None = None
+    """None until it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """A turn that is over, in its place among the others."""
+    """A turn that is over."""
 
     seat: int
     number: int
@@ -44,10 +46,11 @@ class Completed:
 
 @dataclass(slots=True)
 class SpeakingQueue:
-    """The slots and the queue of one discussion. `turns_left` counts what each seat has to start yet."""
+    """The slots and the queue of one discussion."""
 
     slots: int
     turns_left: dict[int, int]
+    """The turns that each seat has not started."""
     next_number: int
     now_ms: int = 0
     waiting: list[int] = field(default_factory=list)
@@ -57,17 +60,17 @@ class SpeakingQueue:
     def begin(
         cls, order: Sequence[int], turns: Mapping[int, int], *, slots: int, first_number: int = 0
     ) -> SpeakingQueue:
-        """Queue the seats in `order`, each for so many turns, and fill the slots from the front."""
+        """Queue the seats in `order` for their `turns`, and fill the slots from the front."""
         queue = cls(slots=slots, turns_left=dict(turns), next_number=first_number, waiting=list(order))
         queue._fill()
         return queue
 
     def unanswered(self) -> tuple[ActiveTurn, ...]:
-        """The turns under way whose length is not known, in the order in which they started."""
+        """Active turns of unknown length, in the order in which they started."""
         return tuple(turn for turn in self.active if turn.ended_ms is None)
 
     def answered(self, seat: int, took_ms: int) -> tuple[Completed, ...]:
-        """The turn of `seat` took so long: whatever is certain to complete now, in order."""
+        """The turns that are certain to complete, in order, once that of `seat` took `took_ms`."""
         turn = next(turn for turn in self.unanswered() if turn.seat == seat)
         turn.ended_ms = turn.started_ms + took_ms
         completed: list[Completed] = []

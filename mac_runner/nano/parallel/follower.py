@@ -1,9 +1,9 @@
-"""What a rank other than 0 does: obey, one message after the other, until it is told to stop or rank 0 is gone.
+"""The process of a rank other than 0: it carries out one message after the other.
 
     python -m mac_runner.nano.parallel.follower RANK SOCKET_FD PARENT_PID
 
-It decides nothing. What goes wrong here is told to rank 0 with its traceback, and is this process's end. Signals that
-ask to end are left to rank 0, which may have requests to finish.
+It decides nothing. An error here is sent to rank 0 with its traceback, and ends this process. Signals that ask to end
+are left to rank 0, which may have requests to finish.
 """
 
 from __future__ import annotations
@@ -18,119 +18,94 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from threading import Event, Lock, Thread
 
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.cpu.threads import ThreadPin
 from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.parallel.group import GatherMemory, MemoryGroup, TorchGroup, join_store
-from mac_runner.nano.parallel.messages import (
-    Action,
-    Begin,
-    Build,
-    Done,
-    Failed,
-    Install,
-    Join,
-    OpenStore,
-    Plain,
-    Stop,
-)
-from mac_runner.nano.parallel.parcel import Parcel
-from mac_runner.nano.parallel.shard import Shard
+from mac_runner.nano.parallel.group import GatherMemory, MemoryGroup, Shard, TorchGroup, join_store
+from mac_runner.nano.parallel.ranks import Done, Failed, Parcel
 from mac_runner.nano.runner import ModelRunner, Prepared
-from mac_runner.nano.threads import ThreadPin
 
 _LOOK_S = 1.0
-"""How often it is made sure that rank 0 is there, should its end not be told: a child of its own may hold the pipe."""
+"""How often to look whether rank 0 is there, in case its end goes unnoticed: a child of its own may hold the pipe."""
 _REPORT_S = 10.0
-"""How long a rank that lost another leaves it to rank 0 to find out which."""
-
-
+"""How long a rank that lost another waits, so that rank 0 can find out which."""
 _SENDING = Lock()
-"""The thread that makes weights ready has something to say too."""
+"""The thread that builds models sends answers, too."""
 
 
-class Follower:
-    """One rank, on this process's device."""
+class Follower(ModelRunner):
+    """One rank. Rank 0 calls its methods by name."""
 
-    def __init__(self, rank: int, connection: Connection, begin: Begin) -> None:
-        ThreadPin(begin.num_threads)
+    def __init__(
+        self, rank: int, connection: Connection, config: EngineConfig, model_config: ModelConfig, num_threads: int
+    ) -> None:
+        ThreadPin(num_threads)
+        super().__init__(config, model_config, Shard(rank, config.tensor_parallel_size))
         self._connection = connection
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="nano-weights")
         self._models = dict[int, Future[Prepared]]()
-        self._shard = Shard(rank, begin.config.tensor_parallel_size)
-        self._runner = ModelRunner(begin.config, begin.model_config, self._shard)
 
-    def obey(self) -> None:
-        """Do what comes, until it is to stop."""
-        while not isinstance(message := self._connection.recv(), Stop):
+    def run(self) -> None:
+        """Carry out messages until rank 0 asks to stop."""
+        while (message := self._connection.recv()) is not None:
             if isinstance(message, ForwardBatch):
-                self._runner.forward(message)
-            elif isinstance(message.action, Build):
-                self._begin_build(message.number, message.action)
+                self.forward(message)
+            elif message.method == "begin_build":
+                self.begin_build(message.number, *message.arguments)
             else:
-                self._answer(Done(message.number, self._do(message.action)))
+                send(self._connection, Done(message.number, getattr(self, message.method)(*message.arguments)))
 
-    def _do(self, action: Action) -> int:
-        match action:
-            case Install(ticket):
-                self._runner.replace(self._models.pop(ticket).result())
-            case Join(by):
-                self._join(by)
-            case OpenStore(num_blocks):
-                self._runner.open_store(num_blocks)
-            case Plain.COUNT_BLOCKS:
-                return self._runner.count_blocks()
-            case Plain.DROP_STORE:
-                self._runner.drop_store()
-            case Plain.DROP_WEIGHTS:
-                self._runner.drop_weights()
-            case _:
-                raise TypeError(f"no order of a running rank: {action!r}")
-        return 0
-
-    def _join(self, by: GatherMemory | int) -> None:
+    def join(self, by: GatherMemory | int) -> None:
+        """Gather with the others: through the memory that follows, or torch.distributed with the store at this port."""
         if isinstance(by, int):
-            store = join_store(by, self._shard.size)
-            self._runner.group = TorchGroup(self._shard, self._runner.device, store)
+            self.group = TorchGroup(self.shard, self.device, join_store(by, self.shard.size))
             return
         fd = recv_handle(self._connection)
-        # Whoever waits for rank 0 in vain ends with this process, so there is nothing to tell it.
-        self._runner.group = MemoryGroup(self._shard, by, fd, self._runner.dtype, Event())
+        # A rank that waits in vain for rank 0 ends with this process, so the event is never set.
+        self.group = MemoryGroup(self.shard, by, fd, self.dtype, Event())
         os.close(fd)
 
-    def _begin_build(self, number: int, build: Build) -> None:
-        for ticket in build.forgotten:
-            self._models.pop(ticket, None)
+    def begin_build(self, number: int, ticket: int, parcel: Parcel, forgotten: tuple[int, ...]) -> None:
+        """Build a model of the weights whose memory follows, beside the batches, and keep it as `ticket`."""
+        for each in forgotten:
+            self._models.pop(each, None)
         fd = recv_handle(self._connection)
-        self._models[build.ticket] = self._builder.submit(self._build, number, build.parcel, fd)
+        self._models[ticket] = self._builder.submit(self._build, number, parcel, fd)
+
+    def install(self, ticket: int) -> None:
+        """Compute with the model kept as `ticket` from now on."""
+        self.replace(self._models.pop(ticket).result())
 
     def _build(self, number: int, parcel: Parcel, fd: int) -> Prepared:
         try:
             weights = parcel.unpack(fd)
             os.close(fd)
-            prepared = self._runner.build(weights)
-            self._answer(Done(number))
+            prepared = self.build(weights)
+            send(self._connection, Done(number))
         except Exception as error:
             end_with(self._connection, error)
             raise
         return prepared
 
-    def _answer(self, message: Done) -> None:
-        with _SENDING:
-            self._connection.send(message)
+
+def send(connection: Connection, message: Done | Failed) -> None:
+    """Send rank 0 an answer."""
+    with _SENDING:
+        connection.send(message)
 
 
 def end_with(connection: Connection, error: Exception) -> None:
-    """Tell rank 0 what happened, and end."""
+    """Report an error to rank 0, and end."""
     if isinstance(error, RankFailedError):
         Event().wait(_REPORT_S)
-    trace = "".join(traceback.format_exception(error))
-    with _SENDING:
-        connection.send(Failed(f"{type(error).__name__}: {error}", trace))
+    send(connection, Failed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))))
     os._exit(1)
 
 
 def watch_parent(parent: int) -> None:
-    """End with rank 0, which keeps our standard input open for as long as it lives."""
+    """End with rank 0, which keeps this process's standard input open while it lives."""
     while not select.select([0], [], [], _LOOK_S)[0] and os.getppid() == parent:
         pass
     os._exit(0)
@@ -144,15 +119,15 @@ def main() -> None:
     connection = Connection(fd)
     Thread(target=watch_parent, args=(parent,), daemon=True).start()
     try:
-        order = connection.recv()
-        follower = Follower(rank, connection, order.action)
-        connection.send(Done(order.number))
-        follower.obey()
+        first = connection.recv()
+        follower = Follower(rank, connection, *first.arguments)
+        send(connection, Done(first.number))
+        follower.run()
     except EOFError:
         pass  # Rank 0 is gone.
-    except Exception as error:  # noqa: BLE001  Whatever it is, rank 0 tells it to whoever asks.
+    except Exception as error:  # noqa: BLE001  Rank 0 raises it, whatever it is.
         end_with(connection, error)
-    # There is nothing to give back but what the system takes back itself.
+    # The system takes everything back.
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""The gather: every rank brings the columns it has computed, and every rank gets all of them.
+"""Ranks: which part of a model each has, and how they gather what each has computed.
 
-Two ways. Over torch.distributed, with gloo on a CPU and NCCL on GPUs. Or through memory that all ranks of a CPU have
-mapped, which takes a tenth of the time; it relies on other processes seeing a rank's writes in the order in which they
-were made, and that x86-64 alone promises. With a single rank there is nothing to gather.
+At a gather every rank brings the columns it has computed, and every rank gets all of them. There are two ways. Over
+torch.distributed: gloo on a CPU, NCCL on GPUs. Or through memory that all ranks of a CPU have mapped, which takes a
+tenth of the time. It relies on other processes seeing a rank's writes in their order, which only x86-64 promises.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import os
 import platform
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from tempfile import TemporaryFile
 from threading import Event
-from typing import Protocol
 
 import torch
 
-from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.parallel.shard import WHOLE, Shard
+from mac_runner.nano.architecture import ModelConfig
+from mac_runner.nano.errors import ConfigError, RankFailedError
 
 HOST = "127.0.0.1"
 PATIENCE_S = 300.0
@@ -32,40 +31,64 @@ _NAP_S = 0.0001
 _CACHE_LINE_BYTES = 64
 
 
-class Group(Protocol):
-    """The ranks that compute a batch together, seen from one of them."""
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part `rank` of `size` equal parts of a model: rows of every matrix, and with them whole heads."""
 
-    @property
-    def shard(self) -> Shard:
-        """Which of them this is."""
-        ...
+    rank: int = 0
+    size: int = 1
 
-    def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Of every rank's columns [tokens, width / size] all, [tokens, width], in the order of the ranks.
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """This part's rows of a weight [outputs, inputs] or a bias [outputs]."""
+        return tensor.chunk(self.size)[self.rank]
 
-        All ranks must come, with equal shapes. Raises RankFailedError when one does not.
-        """
-        ...
+    def columns(self, tensor: torch.Tensor) -> torch.Tensor:
+        """This part's columns of an activation [tokens, width]: those that its rows of a weight compute."""
+        return tensor.chunk(self.size, dim=-1)[self.rank] if self.size > 1 else tensor
 
-    def abort(self) -> None:
-        """Let go of whoever waits; for another thread, when a rank is lost."""
-        ...
+    def local(self, config: ModelConfig) -> ModelConfig:
+        """The shape of what this part attends with: its own heads."""
+        heads, kv_heads = config.num_heads // self.size, config.num_kv_heads // self.size
+        return replace(config, num_heads=heads, num_kv_heads=kv_heads)
 
 
-class Alone:
-    """A single rank, which has everything already."""
+WHOLE = Shard()
+
+
+def require_divisible(config: ModelConfig, size: int) -> None:
+    """Raise ConfigError, with all that does not divide, if a model cannot be cut into `size` equal parts."""
+    counts = {
+        "attention heads": config.num_heads,
+        "KV heads": config.num_kv_heads,
+        "numbers of hidden_size": config.hidden_size,
+        "numbers of intermediate_size": config.intermediate_size,
+        "tokens of the vocabulary": config.vocab_size,
+    }
+    uneven = [f"{count} {name}" for name, count in counts.items() if count % size]
+    if uneven:
+        raise ConfigError(
+            f"EngineConfig.tensor_parallel_size = {size}: {', '.join(uneven)} cannot be divided among {size} ranks "
+            "evenly; choose a number that divides them all"
+        )
+
+
+class Group:
+    """The ranks that compute a batch together, seen from one of them; here a single rank."""
 
     shard = WHOLE
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """The columns themselves."""
+        """Every rank's columns [tokens, width / size], joined to [tokens, width] in the order of the ranks.
+
+        All ranks must come, with equal shapes. Raises RankFailedError when one does not.
+        """
         return part
 
     def abort(self) -> None:
-        """Nobody waits."""
+        """Release a rank that waits in `gather`; for another thread, when a rank is lost."""
 
 
-ALONE = Alone()
+ALONE = Group()
 
 
 def has_ordered_memory() -> bool:
@@ -74,7 +97,7 @@ def has_ordered_memory() -> bool:
 
 
 def anonymous_memory(num_bytes: int) -> int:
-    """A descriptor of memory without a name, all zeros, which is gone with the last process that has it."""
+    """A descriptor of memory without a name, all zeros; it ends with the last process that holds it."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("nano")
     else:
@@ -86,10 +109,11 @@ def anonymous_memory(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GatherMemory:
-    """How memory is laid out in which pieces of up to `piece_bytes` are gathered.
+    """The layout of memory in which `size` ranks gather pieces of up to `piece_bytes`.
 
-    First a mark for each rank: how many gathers it has come to. Then two places for each rank's piece, used in turn:
-    who comes to the next gather has read the last one, so whoever has seen all come may write over it.
+    First comes a counter for each rank: how many gathers it has come to. Then come two places for each rank's piece,
+    used in turn. A rank that comes to the next gather has read the last one. So a rank that has seen all come may
+    write over it.
     """
 
     size: int
@@ -97,7 +121,7 @@ class GatherMemory:
 
     @property
     def num_bytes(self) -> int:
-        """All of it."""
+        """The size of the whole memory."""
         return self.size * _CACHE_LINE_BYTES + 2 * self.size * self._place_bytes
 
     @property
@@ -105,21 +129,21 @@ class GatherMemory:
         return -(-self.piece_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def place(self, turn: int, rank: int) -> slice:
-        """Where a rank's piece stands at a turn."""
+        """Where a rank's piece lies at a turn."""
         first = self.size * _CACHE_LINE_BYTES + (turn % 2 * self.size + rank) * self._place_bytes
         return slice(first, first + self.piece_bytes)
 
 
-class MemoryGroup:
-    """Ranks that gather through memory they share. `is_over` is set when there is nobody to wait for any more."""
+class MemoryGroup(Group):
+    """Ranks that gather through memory they share. `is_over`, set when a rank is lost, releases those that wait."""
 
     def __init__(self, shard: Shard, layout: GatherMemory, fd: int, dtype: torch.dtype, is_over: Event) -> None:
         self.shard = shard
         self._is_over = is_over
         self._turn = 0
         memory = mmap.mmap(fd, layout.num_bytes)
-        self._marks = memoryview(memory).cast("Q")
-        self._step = _CACHE_LINE_BYTES // self._marks.itemsize
+        self._counters = memoryview(memory).cast("Q")
+        self._step = _CACHE_LINE_BYTES // self._counters.itemsize
         self._others = [rank for rank in range(shard.size) if rank != shard.rank]
         every = torch.frombuffer(memory, dtype=torch.uint8)
         self._places = [
@@ -127,40 +151,37 @@ class MemoryGroup:
         ]
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """Write the own piece, tell so, wait for the others' and read them all."""
+        """Write the own piece and count it, wait for the others' and read them all."""
         self._turn += 1
         pieces = [place[: part.numel()].view(part.shape) for place in self._places[self._turn % 2]]
         pieces[self.shard.rank].copy_(part)
-        self._marks[self.shard.rank * self._step] = self._turn
+        self._counters[self.shard.rank * self._step] = self._turn
         for rank in self._others:
             self._await(rank)
         return torch.cat(pieces, dim=-1)
 
-    def abort(self) -> None:
-        """Whoever waits looks at `is_over` himself."""
-
     def _await(self, rank: int) -> None:
-        """Wait until a rank has come: at first without a pause, for most often it comes within microseconds."""
-        marks, place, turn = self._marks, rank * self._step, self._turn
+        """Wait until a rank has come: at first without a pause, because most come within microseconds."""
+        counters, place, turn = self._counters, rank * self._step, self._turn
         for _ in range(_SPINS):
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
         for _ in range(_YIELDS):
             os.sched_yield()
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
         for _ in range(int(PATIENCE_S / _NAP_S)):
-            if marks[place] >= turn:
+            if counters[place] >= turn:
                 return
             if self._is_over.wait(_NAP_S):
                 raise RankFailedError(f"rank {rank} is lost")
         raise RankFailedError(f"rank {rank} has kept the others waiting for {PATIENCE_S:.0f} s")
 
 
-class TorchGroup:
+class TorchGroup(Group):
     """Ranks that gather over torch.distributed.
 
-    The group is one of its own and not the process's: an application may have several engines, and its own groups.
+    The group is not the process's default one: an application may have several engines, and groups of its own.
     """
 
     def __init__(self, shard: Shard, device: torch.device, store: object) -> None:
@@ -168,7 +189,7 @@ class TorchGroup:
         self._group = _process_group(shard, device, store)
 
     def gather(self, part: torch.Tensor) -> torch.Tensor:
-        """As bytes, for not every backend knows every type."""
+        """Gather bytes, because not every backend knows every type."""
         pieces = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(self.shard.size)]
         try:
             self._group.allgather(
@@ -207,7 +228,7 @@ def host_store(size: int) -> tuple[object, int]:
 
 
 def join_store(port: int, size: int) -> object:
-    """The same, of a rank that joins."""
+    """The same store, for a rank that joins."""
     from torch.distributed import TCPStore
 
     return TCPStore(HOST, port, size, is_master=False, timeout=timedelta(seconds=PATIENCE_S))

@@ -1,13 +1,17 @@
-"""The other ranks as rank 0 sees them: processes that are started, told, watched and ended.
+"""The other ranks as rank 0 sees them: processes that are started, called, watched and ended.
 
-Each is a fresh interpreter, tied to this process twice. Over a pair of sockets it is told what to do and answers; from
-its standard input nothing ever comes, but its end tells a rank that this process is gone, however it went. A thread
-here waits for answers and for ends: when one rank is lost the others are ended at once, and whoever asks is told which
-it was and of what it died. No port, no file and no memory has a name, so engines do not meet and nothing is left over.
+Each is a fresh interpreter with two ties to this process. Messages and answers go over a pair of sockets. Its standard
+input never carries anything, but its end shows a rank that this process is gone. A thread here waits for answers and
+for ends. When one rank is lost it ends the others at once, and every later call raises the reason. No port, file or
+memory has a name, so engines do not meet and nothing is left over.
+
+Messages are plain and in order. A `ForwardBatch` is not answered, because the gathers answer it. A `Call` is answered
+by `Done` with its number. None asks a rank to stop, and is answered by the end of the process.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import signal
@@ -15,25 +19,91 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
 from threading import Condition, Event, Lock, Thread
+from typing import NamedTuple
 
+import torch
+
+from mac_runner.nano.attention import ForwardBatch
+from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.errors import RankFailedError
-from mac_runner.nano.forward_batch import ForwardBatch
-from mac_runner.nano.parallel.messages import Action, Done, Failed, Order, Stop
+from mac_runner.nano.parallel.group import anonymous_memory
 
 FOLLOWER = "mac_runner.nano.parallel.follower"
-ORDER_S_MAX = 1800.0
-"""How long an order may take; the longest is to read and pack a large model's weights."""
+CALL_S_MAX = 1800.0
+"""How long a call may take; the longest is to read and pack a large model's weights."""
 SEND_S_MAX = 300
-"""How long a message may wait to be taken by a rank that is busy."""
+"""How long a message may wait until a busy rank takes it."""
 END_S_MAX = 10.0
-"""How long a process may take to end once it was told to, and how soon the reason of a failure is known."""
+"""How long a process may take to end when asked, and how soon the reason of a failure is known."""
+_ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of `Follower` to call with these arguments."""
+
+    number: int
+    method: str
+    arguments: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The call of this number has returned `value`."""
+
+    number: int
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A rank can do no more: what happened, and where."""
+
+    message: str
+    trace: str = ""
+
+
+class _Place(NamedTuple):
+    name: str
+    dtype: torch.dtype
+    shape: torch.Size
+    first_byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Where each tensor of a state dict lies in memory that processes share. Rank 0 writes it once, all ranks read."""
+
+    num_bytes: int
+    places: tuple[_Place, ...]
+
+    def unpack(self, fd: int) -> dict[str, torch.Tensor]:
+        """The tensors, in the memory itself, which is given back with the last of them."""
+        memory = mmap.mmap(fd, self.num_bytes)
+        return {
+            name: torch.frombuffer(memory, dtype=dtype, count=shape.numel(), offset=first_byte).view(shape)
+            for name, dtype, shape, first_byte in self.places
+        }
+
+
+def pack(state_dict: StateDict, names: Iterable[str]) -> tuple[Parcel, int]:
+    """The tensors of these names as a parcel, and the descriptor of its memory, which the caller closes."""
+    places, end = list[_Place](), 0
+    for name in names:
+        tensor = state_dict[name]
+        places.append(_Place(name, tensor.dtype, tensor.shape, end))
+        end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    parcel, fd = Parcel(end, tuple(places)), anonymous_memory(end)
+    for name, tensor in parcel.unpack(fd).items():
+        tensor.copy_(state_dict[name].detach())
+    return parcel, fd
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +119,24 @@ class _Member:
 
 
 class Ranks:
-    """Ranks 1 to `size - 1`. Any thread may tell and ask; what is told arrives everywhere in the same order."""
+    """Ranks 1 to `size - 1`. Any thread may send and call; all ranks get the same messages in the same order."""
 
     def __init__(self, size: int, num_threads: int) -> None:
         self.is_over = Event()
-        """Set when a rank is lost: nobody may be waited for any more."""
+        """Set when a rank is lost: then no rank may be waited for."""
         self.on_loss: Callable[[], None] = lambda: None
         self._failure: Failed | None = None
         self._is_closing = False
         self._numbers = count(1)
-        self._answers = dict[int, list[int]]()
-        self._news = Condition()
-        self._sending = Lock()  # So that all ranks are told the same in the same order.
+        self._answers = dict[int, list[int | None]]()
+        self._changed = Condition()
+        self._sending = Lock()  # Gives all ranks the same messages in the same order.
         self._members = [_start(rank, num_threads) for rank in range(1, size)]
         self._watcher = Thread(target=self._watch, name="nano-ranks", daemon=True)
         self._watcher.start()
 
-    def tell(self, message: ForwardBatch | Order | Stop, fd: int | None = None) -> None:
-        """Tell all ranks, and give them a descriptor if there is one. Raises RankFailedError."""
+    def send(self, message: ForwardBatch | Call | None, fd: int | None = None) -> None:
+        """Send a message to all ranks, with a descriptor if there is one. Raises RankFailedError."""
         content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self.check()
@@ -78,58 +148,58 @@ class Ranks:
             except OSError as error:
                 raise self.blame(f"a rank takes no message: {error}") from error
 
-    def begin(self, action: Action, fd: int | None = None) -> int:
-        """Have something done by all ranks; the number to `wait` for. Raises RankFailedError."""
+    def begin(self, method: str, *arguments: object, fd: int | None = None) -> int:
+        """Call a method on all ranks; the number to `wait` for. Raises RankFailedError."""
         number = next(self._numbers)
-        with self._news:
+        with self._changed:
             self._answers[number] = []
-        self.tell(Order(number, action), fd)
+        self.send(Call(number, method, arguments), fd)
         return number
 
-    def wait(self, number: int) -> list[int]:
-        """Wait until all ranks have done it; what they answered, in any order. Raises RankFailedError."""
-        with self._news:
-            is_told = self._news.wait_for(
-                lambda: self._failure is not None or len(self._answers[number]) == len(self._members), ORDER_S_MAX
+    def wait(self, number: int) -> list[int | None]:
+        """Wait until a call has returned on all ranks; the values, in any order. Raises RankFailedError."""
+        with self._changed:
+            is_decided = self._changed.wait_for(
+                lambda: self._failure is not None or len(self._answers[number]) == len(self._members), CALL_S_MAX
             )
             answers = self._answers.pop(number)
-        if not is_told:
-            self.fail(Failed(f"an order was not carried out within {ORDER_S_MAX:.0f} s", ""))
+        if not is_decided:
+            self.fail(Failed(f"a call did not return within {CALL_S_MAX:.0f} s"))
         self.check()
         return answers
 
-    def ask(self, action: Action, fd: int | None = None) -> list[int]:
-        """Have something done by all ranks, and wait for it."""
-        return self.wait(self.begin(action, fd))
+    def call(self, method: str, *arguments: object, fd: int | None = None) -> list[int | None]:
+        """Call a method on all ranks, and wait until it has returned."""
+        return self.wait(self.begin(method, *arguments, fd=fd))
 
     @contextmanager
     def in_step(self) -> Iterator[None]:
-        """For what all ranks do or none: when it fails here, or there, everything is over."""
+        """For what all ranks do or none: a failure here or on another rank ends the engine."""
         try:
             yield
         except RankFailedError as error:
             raise self.blame(str(error)) from error
         except BaseException as error:
-            self.fail(Failed(f"rank 0 failed: {error!r}", ""))
+            self.fail(Failed(f"rank 0 failed: {error!r}"))
             raise
 
     def check(self) -> None:
-        """Raises RankFailedError when a rank was lost."""
+        """Raise RankFailedError if a rank was lost."""
         if self._failure is not None:
             raise _error(self._failure)
 
     def blame(self, symptom: str) -> RankFailedError:
-        """The reason for what was noticed here, which the watcher may be about to learn; everything is over."""
+        """End all ranks; the error, with the reason that the watcher may be about to learn."""
         if not self._is_closing:
             self.is_over.wait(END_S_MAX)
-        return _error(self.fail(Failed(symptom, "")))
+        return _error(self.fail(Failed(symptom)))
 
     def fail(self, failure: Failed) -> Failed:
-        """End all ranks at once, for this reason unless there was one before; the reason."""
-        with self._news:
+        """End all ranks at once; the first reason that was given for it."""
+        with self._changed:
             is_first = self._failure is None
             self._failure = self._failure or failure
-            self._news.notify_all()
+            self._changed.notify_all()
         if is_first:
             self.is_over.set()
             for member in self._members:
@@ -142,7 +212,7 @@ class Ranks:
         if not self._is_closing:
             self._is_closing = True
             with suppress(RankFailedError):  # Then they have ended already.
-                self.tell(Stop())
+                self.send(None)
         self._watcher.join(END_S_MAX)
         for member in self._members:
             member.process.kill()
@@ -158,34 +228,34 @@ class Ranks:
                 try:
                     self._note(members[connection], connection.recv())
                 except (EOFError, OSError):
-                    self._bury(members.pop(connection))
-                except Exception as error:  # noqa: BLE001  What was said cannot be read: nobody may wait for more.
-                    self.fail(Failed(f"{members[connection]} said something else: {error!r}", ""))
+                    self._note_end(members.pop(connection))
+                except Exception as error:  # noqa: BLE001  An answer that cannot be read: no call may wait for more.
+                    self.fail(Failed(f"{members[connection]} sent what cannot be read: {error!r}"))
 
     def _note(self, member: _Member, message: Done | Failed) -> None:
         if isinstance(message, Failed):
             self.fail(Failed(f"{member} failed: {message.message}", message.trace))
             return
-        with self._news:
+        with self._changed:
             self._answers.setdefault(message.number, []).append(message.value)
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _bury(self, member: _Member) -> None:
-        """A rank's end of the sockets was closed, so it is ending or has ended."""
+    def _note_end(self, member: _Member) -> None:
+        """Collect a rank that has closed its end of the sockets, so it is ending or has ended."""
         try:
             code = member.process.wait(END_S_MAX)
         except subprocess.TimeoutExpired:
             member.process.kill()
             code = member.process.wait()
         if not self._is_closing:
-            self.fail(Failed(f"{member} {_manner(code)}", ""))
+            self.fail(Failed(f"{member} {_manner(code)}"))
         member.connection.close()
         assert member.process.stdin is not None
         member.process.stdin.close()
 
 
 def _start(rank: int, num_threads: int) -> _Member:
-    """A process that will be a rank: with this one's modules, and threads as it is told, before it loads torch."""
+    """A process that will be a rank: it has this one's modules, and its threads are set before it loads torch."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S_MAX, 0))
     environment = {
@@ -200,7 +270,7 @@ def _start(rank: int, num_threads: int) -> _Member:
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env=environment,
-            start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in good order.
+            start_new_session=True,  # Ctrl-C at a terminal is for rank 0, which ends the others in order.
         )
     return _Member(rank, process, Connection(ours.detach()))
 
@@ -210,7 +280,7 @@ def _manner(code: int) -> str:
     if code < 0:
         names = {each.value: each.name for each in signal.Signals}
         return f"was ended by signal {-code} ({names.get(-code, 'without a name')})"
-    return f"has ended with exit code {code}; what it said of it stands on stderr"
+    return f"has ended with exit code {code}; its own message is on stderr"
 
 
 def _error(failure: Failed) -> RankFailedError:

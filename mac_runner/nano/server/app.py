@@ -1,43 +1,46 @@
-"""The application: which path is answered by whom, and how errors are told in each protocol."""
+"""The application: the handler of each path, the owner's paths under `/admin/`, and the answers to errors.
+
+The owner of the server brings a key of its own. Without such a key the paths of `/admin/` are closed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import FastAPI, Request, Response
+from pydantic import Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mac_runner.nano.checkpoint import read_state_dict
 from mac_runner.nano.errors import NanoError
-from mac_runner.nano.server.admin_api import AdminApi, Pause, Sleep, Weights
-from mac_runner.nano.server.bodies import Body
-from mac_runner.nano.server.body_budget import BodyBudget
-from mac_runner.nano.server.gates import BodyGate, KeyGate
-from mac_runner.nano.server.health import Health, ProgressWatch
-from mac_runner.nano.server.keys import Key
-from mac_runner.nano.server.limits import ENGINE_ANSWER_S_MAX, LOOK_AGAIN_S
-from mac_runner.nano.server.metrics import CONTENT_TYPE, Tally, exposition
-from mac_runner.nano.server.ollama_api import OllamaApi
-from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest, ShowRequest
-from mac_runner.nano.server.openai_api import OpenaiApi
-from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
-from mac_runner.nano.server.refusal_answers import refusal_answer
-from mac_runner.nano.server.refusals import CLIENT_GONE_STATUS, INTERNAL_ERROR_STATUS, Refusal, refusal_of
+from mac_runner.nano.server.answers import (
+    INTERNAL_ERROR_STATUS,
+    Refusal,
+    RefusedError,
+    answer,
+    refusal_answer,
+    refusal_of,
+)
+from mac_runner.nano.server.bodies import Body, parse_body, read_bytes
+from mac_runner.nano.server.gates import BodyBudget, BodyGate, Key, KeyGate
+from mac_runner.nano.server.metrics import AnswerCounter, Monitor, Tally
+from mac_runner.nano.server.ollama import ChatRequest, GenerateRequest, OllamaApi, ShowRequest
+from mac_runner.nano.server.openai import ChatBody, CompletionBody, OpenaiApi
 from mac_runner.nano.server.service import Service
-from mac_runner.nano.server.wire import answer
+
+WEIGHT_VERSION_MAX = (1 << 63) - 1
+"""A key of the prefix cache has 64 bits for the version, one of them the sign."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(
-    service: Service,
-    *,
-    admin_key: str | None = None,
-    api_key: str | None = None,
-    budget: BodyBudget | None = None,
+    service: Service, *, admin_key: str | None = None, api_key: str | None = None, budget: BodyBudget | None = None
 ) -> FastAPI:
-    """The application that serves `service`. Whoever made the engine also shuts it down.
+    """The application that serves `service`. The caller shuts the engine down.
 
     Without `admin_key` the paths of `/admin` are closed; without `api_key` all others are open.
     """
@@ -46,17 +49,17 @@ def build_app(
     _add_openai(app, OpenaiApi(service))
     _add_ollama(app, OllamaApi(service))
     _add_admin(app, AdminApi(service, None if admin_key is None else Key(admin_key)))
-    watched = _Watched(service, tally)
-    app.add_api_route("/health", watched.health, methods=["GET"])
-    app.add_api_route("/metrics", watched.metrics, methods=["GET"])
-    app.add_exception_handler(NanoError, _refused)
-    app.add_exception_handler(HTTPException, _not_here)
-    app.add_exception_handler(Exception, _broken)
+    monitor = Monitor(service, tally)
+    app.add_api_route("/health", monitor.health, methods=["GET"])
+    app.add_api_route("/metrics", monitor.metrics, methods=["GET"])
+    app.add_exception_handler(NanoError, _answer_refusal)
+    app.add_exception_handler(HTTPException, _answer_unknown_path)
+    app.add_exception_handler(Exception, _answer_bug)
     # The middleware that is added last comes first.
     app.add_middleware(BodyGate, budget=budget or BodyBudget())
     if api_key is not None:
         app.add_middleware(KeyGate, key=Key(api_key))
-    app.add_middleware(_Counting, tally=tally)
+    app.add_middleware(AnswerCounter, tally=tally)
     return app
 
 
@@ -87,101 +90,126 @@ def _add_admin(app: FastAPI, api: AdminApi) -> None:
 
 
 def _add_body(app: FastAPI, path: str, handler: Handler, kind: type[Body]) -> None:
-    """A path that takes a body. It is described for `/openapi.json`: bodies are read by us, not by the framework."""
+    """Add a path that takes a body, with its schema for `/openapi.json`: the framework does not read bodies here."""
     place = f"#/paths/{path.replace('/', '~1')}/post/requestBody/content/application~1json/schema/$defs/{{model}}"
     content = {"application/json": {"schema": kind.model_json_schema(ref_template=place)}}
     extra = {"requestBody": {"required": True, "content": content}}
     app.add_api_route(path, handler, methods=["POST"], openapi_extra=extra)
 
 
-class _Watched:
-    """How the server is, for those who watch over it."""
-
-    def __init__(self, service: Service, tally: Tally) -> None:
-        self._service = service
-        self._tally = tally
-        self._watch = ProgressWatch()
-
-    async def health(self) -> Response:
-        """200 while the engine gets on with its work, or has none."""
-        found = await self._look()
-        return answer({"status": found.status}, status=200 if found.is_well else 503)
-
-    async def metrics(self) -> Response:
-        """For Prometheus."""
-        try:
-            async with asyncio.timeout(ENGINE_ANSWER_S_MAX):
-                stats = await self._service.engine.stats()
-        except (NanoError, TimeoutError):
-            stats = None
-        return Response(exposition(stats, self._tally), media_type=CONTENT_TYPE)
-
-    async def _look(self) -> Health:
-        found = await self._glance()
-        if not found.is_stuck:
-            return found
-        # Both looks may have met a request that had just come: then a step was taken by now.
-        await self._service.times.sleep(LOOK_AGAIN_S)
-        return await self._glance()
-
-    async def _glance(self) -> Health:
-        engine = self._service.engine
-        try:
-            async with asyncio.timeout(ENGINE_ANSWER_S_MAX):
-                stats = await engine.stats()
-        except NanoError as error:
-            return Health(False, str(error))
-        except TimeoutError:
-            return Health(False, f"the engine has not come to the end of a step for {ENGINE_ANSWER_S_MAX:.0f} s")
-        return self._watch.look(stats, engine.engine.state, self._service.times.monotonic_s())
-
-
-class _Counting:
-    """Counts answers, by the path as the application knows it: what clients make up does not fill the memory."""
-
-    def __init__(self, app: ASGIApp, tally: Tally) -> None:
-        self._app = app
-        self._tally = tally
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        self._tally.in_flight += 1
-        try:
-            await self._app(scope, receive, noting)
-        except Exception:
-            # It is answered further out, where this cannot see it.
-            status = status or INTERNAL_ERROR_STATUS
-            raise
-        finally:
-            self._tally.in_flight -= 1
-            path = getattr(scope.get("route"), "path", "other")
-            self._tally.answers[path, status or CLIENT_GONE_STATUS] += 1
-
-
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, NanoError)
     return refusal_answer(request.scope, refusal_of(error))
 
 
-async def _not_here(request: Request, error: Exception) -> Response:
+async def _answer_unknown_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
     return refusal_answer(request.scope, Refusal(status=error.status_code, message=message))
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    del error  # The server logs it; a client has no use for our insides.
+async def _answer_bug(request: Request, error: Exception) -> Response:
+    del error  # The server logs it; the client does not get our internals.
     return refusal_answer(
         request.scope,
         Refusal(status=INTERNAL_ERROR_STATUS, message="an error in the server: see its log", kind="server_error"),
     )
+
+
+class Weights(Body):
+    """`POST /admin/weights`: safetensors in a directory that the server can read."""
+
+    path: Annotated[str, Field(min_length=1)]
+    version: Annotated[int | None, Field(ge=1, le=WEIGHT_VERSION_MAX)] = None
+
+
+class Pause(Body):
+    """`POST /admin/pause`."""
+
+    mode: Literal["abort", "wait", "keep"] = "keep"
+
+
+class Sleep(Body):
+    """`POST /admin/sleep`."""
+
+    drop_weights: bool = False
+
+
+class Nothing(Body):
+    """A request with an empty object or no body."""
+
+
+Order = TypeVar("Order", bound=Body)
+
+
+class AdminApi:
+    """The handlers of `/admin/`."""
+
+    def __init__(self, service: Service, key: Key | None) -> None:
+        self._service = service
+        self._engine = service.engine
+        self._key = key
+
+    async def update_weights(self, request: Request) -> Response:
+        """Compute with other weights from the next step on."""
+        body = await self._order(Weights, request)
+        loop, path = asyncio.get_running_loop(), Path(body.path)
+        state_dict = await loop.run_in_executor(self._service.thread, read_state_dict, path)
+        return answer({"weight_version": await self._engine.update_weights(state_dict, body.version)})
+
+    async def flush_cache(self, request: Request) -> Response:
+        """Forget every prefix."""
+        await self._order(Nothing, request)
+        await self._engine.flush_cache()
+        return await self._state()
+
+    async def pause(self, request: Request) -> Response:
+        """Stop between two steps; answered when it has stopped."""
+        await self._engine.pause((await self._order(Pause, request)).mode)
+        return await self._state()
+
+    async def resume(self, request: Request) -> Response:
+        """Continue after a pause."""
+        await self._order(Nothing, request)
+        await self._engine.resume()
+        return await self._state()
+
+    async def sleep(self, request: Request) -> Response:
+        """Give memory back; nothing may be running."""
+        await self._engine.sleep(drop_weights=(await self._order(Sleep, request)).drop_weights)
+        return await self._state()
+
+    async def wake(self, request: Request) -> Response:
+        """Be ready again after a sleep."""
+        await self._order(Nothing, request)
+        await self._engine.wake()
+        return await self._state()
+
+    async def state(self, request: Request) -> Response:
+        """What the engine does, and what its cache holds."""
+        await self._order(Nothing, request)
+        return await self._state()
+
+    async def _state(self) -> Response:
+        stats = await self._engine.stats()
+        return answer(
+            {
+                "state": self._engine.engine.state,
+                "weight_version": stats.weight_version,
+                "running": stats.num_running,
+                "waiting": stats.num_waiting,
+                "kv_blocks": {
+                    "all": stats.num_blocks,
+                    "free": stats.num_free_blocks,
+                    "cached": stats.num_cached_blocks,
+                },
+            }
+        )
+
+    async def _order(self, kind: type[Order], request: Request) -> Order:
+        """The body of a request with the key. Raises RefusedError for another key before the body is read."""
+        if self._key is None:
+            message = "the server was started without a key for these paths: set --admin-key-env"
+            raise RefusedError(Refusal(status=403, message=message, kind="permission_error"))
+        self._key.require(request.headers)
+        return parse_body(kind, await read_bytes(request) or b"{}")

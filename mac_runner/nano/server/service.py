@@ -1,26 +1,152 @@
-"""One engine and what its server knows of the model: takes jobs, gives back what becomes of them."""
+"""One engine and what its server knows of the model: it takes jobs, and yields their completions.
+
+A `Job` is what a client asks for, in either protocol. `Service.begin` queues it as a `Generation`. The `ModelCard` is
+what lists and inquiries are answered from.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import NamedTuple
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
+from mac_runner.nano.config import EngineConfig
+from mac_runner.nano.engine import InferenceEngine
 from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError
-from mac_runner.nano.outputs import Delta, TrainingSample
-from mac_runner.nano.sampling_params import SamplingParams
-from mac_runner.nano.server.card import ModelCard
-from mac_runner.nano.server.job import Job, tokens_of
-from mac_runner.nano.server.refusals import given_up, unknown_model
+from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
+from mac_runner.nano.sequence import Delta, TrainingSample
+from mac_runner.nano.server.answers import given_up, unknown_model
+from mac_runner.nano.tokenizer import Tokenizer
+
+ANY_OBJECT = json.dumps({"type": "object"})
+"""The schema of any JSON object."""
+_SHORT = (("B", 1_000_000_000), ("M", 1_000_000))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """A served model. `digest` identifies its directory: the names, sizes and times of its files."""
+
+    name: str
+    architecture: str
+    num_parameters: int
+    dtype: str
+    context_tokens: int
+    size_bytes: int
+    changed_unix_s: float
+    digest: str
+    template: str
+    shape: ModelConfig
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the chat template has a switch for thinking, as Qwen3's has."""
+        return "enable_thinking" in self.template
+
+    @property
+    def parameter_size(self) -> str:
+        """The number of parameters, for people."""
+        for unit, size in _SHORT:
+            if self.num_parameters >= size:
+                return f"{self.num_parameters / size:.1f}{unit}"
+        return f"{self.num_parameters / 1000:.0f}K"
+
+
+def card_of(engine: InferenceEngine, name: str | None) -> ModelCard:
+    """The card of a loaded model; its name is by default that of its directory, or the one on the hub."""
+    files = sorted(path for path in engine.directory.iterdir() if path.is_file())
+    stats = [(path.name, path.stat()) for path in files]
+    marks = "\n".join(f"{file} {stat.st_size} {stat.st_mtime_ns}" for file, stat in stats)
+    tokenizer = engine.tokenizer
+    return ModelCard(
+        name=name or _name_of(engine.config.model_path),
+        architecture=engine.model_config.architecture,
+        num_parameters=sum(prod(shape) for shape in expected_shapes(engine.model_config).values()),
+        dtype=engine.model_config.dtype,
+        context_tokens=engine.max_model_len,
+        size_bytes=sum(stat.st_size for file, stat in stats if file.endswith(".safetensors")),
+        changed_unix_s=max((stat.st_mtime for _, stat in stats), default=0.0),
+        digest=hashlib.sha256(marks.encode()).hexdigest(),
+        template=(tokenizer.chat_template or "") if tokenizer is not None else "",
+        shape=engine.model_config,
+    )
+
+
+def _name_of(model_path: str) -> str:
+    directory = Path(model_path).expanduser()
+    return directory.resolve().name if directory.is_dir() else model_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """Messages for the model's chat template, and further variables for it."""
+
+    messages: tuple[Mapping[str, str], ...]
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Prompts to be completed with the same settings.
+
+    With `is_open_ended` a completion may fill the rest of the context, and `params.max_tokens` does not count.
+    `context_tokens` is a context shorter than the model's. With `thinks` the model thinks first, and its thought is
+    separated from the answer.
+    """
+
+    prompts: tuple[str | tuple[int, ...] | Chat, ...]
+    params: SamplingParams
+    num_samples: int = 1
+    is_open_ended: bool = False
+    context_tokens: int | None = None
+    thinks: bool = False
+
+
+def tokens_of(
+    prompt: str | tuple[int, ...] | Chat, tokenizer: Tokenizer | None, context_tokens: int
+) -> tuple[int, ...]:
+    """The tokens of a prompt.
+
+    Raises InvalidRequestError, and PromptTooLongError for a text that cannot fit, before it is encoded.
+    """
+    if isinstance(prompt, tuple):
+        return prompt
+    if tokenizer is None:
+        raise InvalidRequestError("text needs a tokenizer, and this model has no tokenizer.json: send token ids")
+    is_chat = isinstance(prompt, Chat)
+    text = tokenizer.chat_text(list(prompt.messages), prompt.variables) if isinstance(prompt, Chat) else prompt
+    chars_max = tokenizer.chars_max(context_tokens)
+    if chars_max is not None and len(text) > chars_max:
+        raise PromptTooLongError(
+            f"the prompt has {len(text)} characters, more than the context of {context_tokens} tokens can hold"
+        )
+    return tuple(tokenizer.encode(text, add_special_tokens=not is_chat))
+
+
+def schema_text(schema: object) -> str:
+    """A JSON schema as text, for the engine."""
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def overlaid(defaults: SamplingParams, given: Mapping[str, object]) -> SamplingParams:
+    """`defaults` with the settings that are not None. Raises InvalidRequestError."""
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(defaults, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Two clocks, of seconds since 1970 and of seconds that only ever grow, and what waits for so many seconds."""
+    """Two clocks, of seconds since 1970 and monotonic seconds, and a function that sleeps for so many seconds."""
 
     unix_s: Callable[[], float]
     monotonic_s: Callable[[], float]
@@ -28,14 +154,14 @@ class Times:
 
 
 class Piece(NamedTuple):
-    """What came next: of which completion of the job, counted over all its prompts."""
+    """The next delta, and the index of its completion, counted over all prompts of the job."""
 
     place: int
     delta: Delta
 
 
 class Generation:
-    """A job under way. Whoever holds it ends it with `cancel`, whether it was finished or not."""
+    """A job under way. The caller ends it with `cancel`, whether it was finished or not."""
 
     def __init__(self, prompts: list[tuple[int, ...]], streams: list[RequestStream], num_samples: int) -> None:
         self.prompts = prompts
@@ -45,7 +171,7 @@ class Generation:
         self._num_samples = num_samples
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Everything that comes, prompt by prompt. Raises the error of the first completion that has one."""
+        """All pieces, prompt by prompt. Raises the error of the first completion that has one."""
         for first, stream in zip(count(step=self._num_samples), self._streams, strict=False):
             self._current = stream
             async for delta in stream:
@@ -73,7 +199,7 @@ class Generation:
 
 
 class Service:
-    """What all handlers share. `thread` tokenises, which would hold up the event loop."""
+    """What all handlers share. `thread` encodes texts, which would hold up the event loop."""
 
     def __init__(
         self,
@@ -91,10 +217,10 @@ class Service:
         self.times = times
         self.context_tokens = min(card.context_tokens, cache_tokens)
         self.thread = thread
-        self._num_jobs = 0
+        self._numbers = count(1)
 
     def require_model(self, name: str) -> None:
-        """Raises RefusedError for a model that is not served here."""
+        """Raise RefusedError for a model that is not served here."""
         if name not in (self.card.name, f"{self.card.name}:latest"):
             raise unknown_model(name)
 
@@ -109,14 +235,13 @@ class Service:
 
     def number(self) -> int:
         """A number for the next answer's id."""
-        self._num_jobs += 1
-        return self._num_jobs
+        return next(self._numbers)
 
     async def begin(self, job: Job, *, stream: bool) -> Generation:
-        """Queue a job. What is wrong with it is raised here, and then nothing of it is queued.
+        """Queue a job. If it is wrong, this raises, and nothing of it is queued.
 
-        It takes no longer than a step. Whoever asked is watched only after it, lest a client that leaves just as it
-        ends leaves a generation behind that nobody cancels.
+        It takes no longer than a step. The client is watched only after it: otherwise one that leaves just as this ends
+        would leave a generation behind that no handler cancels.
         """
         loop, tokenizer = asyncio.get_running_loop(), self.engine.engine.tokenizer
         if len(job.prompts) * job.num_samples > self.engine.config.max_waiting:
@@ -135,7 +260,7 @@ class Service:
         return Generation(prompts, streams, job.num_samples)
 
     def _params(self, job: Job, num_tokens: int) -> SamplingParams:
-        """A completion may grow to the end of the context, and not beyond."""
+        """The job's settings, so that a completion ends with the context."""
         context = self._context(job)
         room = context - num_tokens
         if room < 1:
@@ -145,3 +270,24 @@ class Service:
 
     def _context(self, job: Job) -> int:
         return min(self.context_tokens, job.context_tokens or self.context_tokens)
+
+
+@asynccontextmanager
+async def open_service(config: EngineConfig, *, times: Times, name: str | None = None) -> AsyncIterator[Service]:
+    """A running engine with its service, shut down at the end. Raises NanoError."""
+    engine = AsyncEngine(config)
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nano-tokens")
+    try:
+        await engine.start()
+        stats = await engine.stats()
+        yield Service(
+            engine,
+            card_of(engine.engine, name),
+            recommended_sampling(engine.engine.directory),
+            cache_tokens=stats.num_blocks * config.block_size,
+            times=times,
+            thread=thread,
+        )
+    finally:
+        await engine.shutdown()
+        thread.shutdown()

@@ -12,8 +12,8 @@ import pytest
 
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.nano.settings import NanoConfig
-from mac_runner.environments.discussion.answers.reading import Found, read_fields
-from mac_runner.environments.town_of_salem.structured import read_object
+from mac_runner.environments.discussion.answers import Found, read_fields
+from mac_runner.environments.town_of_salem.view.replies import read_object
 from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.sim.nano_model import CONTEXT_TOKENS, make_nano_model
@@ -254,7 +254,7 @@ def test_schema_that_cannot_be_followed_fails_its_conversation_alone(model_direc
         (lambda model: (model / "config.json").unlink(), "there is no config.json"),
         (lambda model: (model / "tokenizer.json").unlink(), "has no tokenizer.json"),
         (lambda model: (model / "model.safetensors").write_bytes(b"junk"), "cannot be read"),
-        (lambda model: (model / "generation_config.json").write_text('{"top_p": 7}'), "recommends what cannot be"),
+        (lambda model: (model / "generation_config.json").write_text('{"top_p": 7}'), "recommends a wrong setting"),
     ],
 )
 def test_directory_without_a_whole_model_is_bad_input(tmp_path: Path, spoil: Callable[[Path], None], told: str) -> None:

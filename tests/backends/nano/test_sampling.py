@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from mac_runner.backends.nano.sampling import params_of
+from mac_runner.backends.nano.engine import params_of
 from mac_runner.nano import SamplingParams
 from mac_runner.types import Message, Prompt, Sampling
 from tests.sim.requests import EVERY_SETTING

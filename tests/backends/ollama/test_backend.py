@@ -13,8 +13,8 @@ from contextlib import suppress
 import pytest
 
 from mac_runner.backends.ollama import backend as module
-from mac_runner.backends.ollama import watching
 from mac_runner.backends.ollama.backend import OllamaBackend
+from mac_runner.backends.ollama.connection import OLLAMA_BODY_BYTES_MAX
 from mac_runner.errors import (
     RETRY_AFTER_S_MAX,
     BackendError,
@@ -22,7 +22,6 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.limits import OLLAMA_BODY_BYTES_MAX
 from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
@@ -438,7 +437,7 @@ def test_request_that_hangs_can_be_given_up(stub: OllamaStub) -> None:
 
 
 def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "OLLAMA_LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(module, "OLLAMA_LOOK_INTERVAL_S", 0.05)
     with OllamaStub() as stub:
         backend = backend_at(stub.host)
 
@@ -449,7 +448,7 @@ def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None
         async def program(backend: OllamaBackend) -> TransientBackendError:
             stub.faults.append(fall_silent)
             monkeypatch.setattr(module, "OLLAMA_ANSWER_S_MAX", 0.1)
-            with pytest.raises(TransientBackendError, match="hangs: it answers nobody") as raised:
+            with pytest.raises(TransientBackendError, match="hangs: it answers no request") as raised:
                 await backend.generate(request())
             return raised.value
 

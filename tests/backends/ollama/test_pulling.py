@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 from ollama import ProgressResponse
 
-from mac_runner.backends.ollama.pulling import follow_pull
+from mac_runner.backends.ollama.backend import OLLAMA_PULL_STALL_S_MAX, follow_pull
 from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import EngineDeadError
-from mac_runner.limits import OLLAMA_PULL_STALL_S_MAX
 from tests.sim.loop import SimulatedClock, simulate
 
 UNKEYED = Redactor(None)

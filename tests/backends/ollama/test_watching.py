@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from mac_runner.backends.ollama import watching
-from mac_runner.backends.ollama.watching import watched
+from mac_runner.backends.ollama import backend
+from mac_runner.backends.ollama.backend import watched
 from mac_runner.errors import TransientBackendError
 
 
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "OLLAMA_LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(backend, "OLLAMA_LOOK_INTERVAL_S", 0.001)
 
 
 def test_slow_answer_is_waited_for_while_the_server_is_there() -> None:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mac_runner.backends.openai.answer import Answer, model_names, read_answer
-from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.openai.answer import Answer, SendingError, Standing, model_names, read_answer
 from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue
@@ -100,7 +99,7 @@ ERRORS = [400, 401, 402, 403, 404, 408, 413, 429, 500, 502, 503, 504, 529]
 def test_error_told_with_200_is_what_the_same_status_is(status: int, spell: Callable[[int], JsonValue]) -> None:
     found, same = error(200, retry_after="7", code=spell(status)), error(status, retry_after="7")
 
-    assert str(found) == f"status {status}, told with status 200: no"
+    assert str(found) == f"status {status}, reported with status 200: no"
     assert (found.verdict, found.standing) == (same.verdict, same.standing)
     assert (found.retry_after_s, found.is_busy) == (same.retry_after_s, same.is_busy)
 
@@ -155,7 +154,7 @@ def test_path_that_a_server_lacks_is_denied_though_it_answers_200() -> None:
 def test_redirect_is_told_with_where_it_leads() -> None:
     answer = Answer(status=308, body=b"", location="https://gpu-1/v1/chat/completions")
 
-    with pytest.raises(SendingError, match=r"status 308; it sends on to https://gpu-1/v1/chat/completions, and"):
+    with pytest.raises(SendingError, match=r"status 308; it redirects to https://gpu-1/v1/chat/completions, and"):
         read_answer(answer, has_tokens=False, now=NOW, redactor=UNKEYED)
 
 

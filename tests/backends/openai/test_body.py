@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mac_runner.backends.openai.body import BodyWriter
+from mac_runner.backends.openai.request_body import BodyWriter
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
 from tests.sim.requests import EVERY_SETTING, request

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.openai.completion import read_completion
-from mac_runner.backends.openai.faults import SendingError, Standing
+from mac_runner.backends.openai.answer import SendingError, Standing, read_completion
 from mac_runner.backends.redaction import Redactor
 from mac_runner.errors import Verdict
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply, TokenCount, TokenTrace
@@ -61,12 +60,15 @@ def test_part_of_a_thought_without_a_text_stays_an_open_thought(part: JsonObject
 @pytest.mark.parametrize(
     ("part", "what"),
     [
-        ({"type": "image_url", "image_url": {}}, "content holds a part of type 'image_url'"),
-        ({"type": "text", "text": 7}, "content holds a part of type 'text' that is no text"),
-        ({"type": "thinking"}, "content holds a part of type 'thinking'"),
-        ({"type": "thinking", "thinking": [{"type": "reference", "reference_ids": [1]}]}, "thinking .* 'reference'"),
-        ({"type": ["text"]}, "content holds a part without a type"),
-        ("So be it.", "content holds a part without a type"),
+        ({"type": "image_url", "image_url": {}}, r"content: .*image_url.* at `\$\[1\].type`"),
+        ({"type": "text", "text": 7}, r"content: .* at `\$\[1\].text`"),
+        ({"type": "thinking"}, r"content: .*`thinking` - at `\$\[1\]`"),
+        (
+            {"type": "thinking", "thinking": [{"type": "reference", "reference_ids": [1]}]},
+            r"content: .*reference.* at `\$\[1\].thinking\[0\].type`",
+        ),
+        ({"type": ["text"]}, r"content: .* at `\$\[1\].type`"),
+        ("So be it.", r"content: .* at `\$\[1\]`"),
     ],
 )
 def test_part_that_is_no_text_is_malformed_and_named(part: JsonValue, what: str) -> None:
@@ -140,7 +142,7 @@ def test_count_that_is_written_as_a_float_is_that_count() -> None:
 
 @pytest.mark.parametrize("count", [9.5, -1.0, float("inf"), 1e300, True])
 def test_number_that_counts_nothing_is_malformed(count: float) -> None:
-    with pytest.raises(SendingError, match="malformed reply: prompt_tokens is no count"):
+    with pytest.raises(SendingError, match="malformed reply: usage: "):
         read(chat("x") | {"usage": {"prompt_tokens": count}})
 
 

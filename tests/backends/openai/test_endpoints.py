@@ -5,8 +5,13 @@ from collections import Counter
 import pytest
 
 from mac_runner.backends.openai import endpoints as module
-from mac_runner.backends.openai.endpoints import Endpoints
-from mac_runner.limits import CANARY_S_MAX, ENDPOINT_REST_S, ENDPOINT_REST_S_MAX, ENDPOINT_STRIKES_MAX
+from mac_runner.backends.openai.endpoints import (
+    CANARY_S_MAX,
+    ENDPOINT_REST_S,
+    ENDPOINT_REST_S_MAX,
+    ENDPOINT_STRIKES_MAX,
+    Endpoints,
+)
 from mac_runner.scheduler.engine_policy import ENGINE_SILENCE_S_MAX
 
 URLS = ("http://a/v1", "http://b/v1", "http://c/v1")

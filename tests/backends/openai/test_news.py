@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from mac_runner.backends.openai.endpoints import Endpoint
-from mac_runner.backends.openai.news import News
-from mac_runner.limits import ENDPOINT_SAY_INTERVAL_S
+from mac_runner.backends.openai.endpoints import ENDPOINT_SAY_INTERVAL_S, Endpoint, EndpointLog
 
 
 class HandClock:
@@ -26,7 +24,7 @@ class HandClock:
 
 def test_a_server_that_goes_and_comes_back_is_told_of_with_the_reason() -> None:
     said: list[str] = []
-    news, one = News("m", HandClock(), said.append), Endpoint("http://one/v1")
+    news, one = EndpointLog("m", HandClock(), said.append), Endpoint("http://one/v1")
     news.down(one, "no connection")
     news.up(one)
 
@@ -39,7 +37,7 @@ def test_a_server_that_goes_and_comes_back_is_told_of_with_the_reason() -> None:
 def test_a_server_that_comes_and_goes_all_the_time_is_told_of_now_and_then() -> None:
     said: list[str] = []
     clock = HandClock()
-    news, one, other = News("m", clock, said.append), Endpoint("http://one/v1"), Endpoint("http://other/v1")
+    news, one, other = EndpointLog("m", clock, said.append), Endpoint("http://one/v1"), Endpoint("http://other/v1")
     for _ in range(10):
         news.down(one, "503")
         news.up(one)
@@ -57,7 +55,7 @@ def test_a_server_that_comes_and_goes_all_the_time_is_told_of_now_and_then() -> 
 
 def test_one_that_was_silent_from_the_start_is_told_of_when_it_serves() -> None:
     said: list[str] = []
-    news, one = News("m", HandClock(), said.append), Endpoint("http://one/v1")
+    news, one = EndpointLog("m", HandClock(), said.append), Endpoint("http://one/v1")
     news.silent(one, "no connection")
     news.up(one)
 
@@ -70,7 +68,7 @@ def test_one_that_was_silent_from_the_start_is_told_of_when_it_serves() -> None:
 def test_a_server_that_turns_requests_away_is_told_of_now_and_then() -> None:
     said: list[str] = []
     clock = HandClock()
-    news, one, other = News("m", clock, said.append), Endpoint("http://one/v1"), Endpoint("http://other/v1")
+    news, one, other = EndpointLog("m", clock, said.append), Endpoint("http://one/v1"), Endpoint("http://other/v1")
     for _ in range(10):
         news.busy(one, "status 429: slow down")
         clock.now_s += ENDPOINT_SAY_INTERVAL_S / 5

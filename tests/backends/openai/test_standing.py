@@ -360,7 +360,7 @@ def test_servers_that_are_all_set_aside_are_told_with_why() -> None:
         for _ in range(3):
             with pytest.raises(TransientBackendError, match="malformed"):
                 await backend.generate(request())
-        with pytest.raises(TransientBackendError, match=r"none of .* answers; the last word of .*: malformed reply"):
+        with pytest.raises(TransientBackendError, match=r"none of .* answers; last fault of .*: malformed reply"):
             await backend.generate(request())
 
     run(program, server)

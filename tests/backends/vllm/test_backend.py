@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mac_runner.backends.vllm import backend
+from mac_runner.backends.vllm.arguments import Release
 from mac_runner.backends.vllm.backend import VllmBackend
-from mac_runner.backends.vllm.housing import EngineLog
-from mac_runner.backends.vllm.releases import Release
+from mac_runner.backends.vllm.process_logs import EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.clock import SystemClock
 

@@ -5,8 +5,7 @@ from typing import cast
 
 import pytest
 
-from mac_runner.backends.vllm.capacity import Capacity, cache_tokens, capacity_of
-from mac_runner.backends.vllm.protocols import EngineConfig
+from mac_runner.backends.vllm.library import Capacity, EngineConfig, cache_tokens, capacity_of
 from mac_runner.backends.vllm.settings import VllmConfig
 
 

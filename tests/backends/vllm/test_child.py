@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 NEST = """
 import multiprocessing, os, time
 from multiprocessing.shared_memory import SharedMemory
-from mac_runner.backends.vllm.housing import HOUSING
+from mac_runner.backends.vllm.process_logs import PROCESS_LOGS
 
 def worker(pipe, memory):
     pipe.send((os.getppid(), os.getpid(), memory))
@@ -29,7 +29,7 @@ def engine(pipe):
     time.sleep(600)
 
 if __name__ == "__main__":
-    HOUSING.enter("m").adopt()
+    PROCESS_LOGS.acquire("m").adopt()
     ours, theirs = multiprocessing.Pipe()
     multiprocessing.get_context("spawn").Process(target=engine, args=(theirs,)).start()
     print(*ours.recv(), flush=True)

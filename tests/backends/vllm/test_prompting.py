@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.backends.chat import ChatShape
-from mac_runner.backends.rendering import Renderer
-from mac_runner.backends.vllm.prompting import is_free_to_think, renderer_for
-from mac_runner.backends.vllm.protocols import Tokenizer
+from mac_runner.backends.chat_template import ChatShape, Renderer
+from mac_runner.backends.vllm.library import Tokenizer
+from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message, Prompt
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mac_runner.backends import Backend
-from mac_runner.backends.building import build_backend
+from mac_runner.backends.factory import build_backend
 from mac_runner.clock import SystemClock
 from mac_runner.config import Loaded, ModelDefinition
 from mac_runner.errors import ConfigError

@@ -107,3 +107,21 @@ def result(conversation: Conversation) -> JsonObject:
     """The outcome of a discussion that has ended."""
     assert conversation.outcome is not None
     return conversation.outcome
+
+
+def everything(**prompt: str) -> Experiment:
+    """Every role, a private channel, and all that ends a discussion early."""
+    return talk(
+        agent("ann", persona="economist", demographics={"age": "elderly"}),
+        agent("bob", visible_to=["ann"]),
+        agent("cat", if_as_human=True),
+        agent("dev", "devils_advocate", after=("ann", "bob")),
+        agent("mod", "moderator", after=("ann", "bob", "cat", "dev")),
+        agent("jud", "judge", after=("ann", "bob", "cat")),
+        max_rounds=4,
+        routing_strategy={"history_rounds": None, "channels": {"duo": ["ann", "jud"]}},
+        identity_reveal_config={"persona": True, "presence_mode": "as_declared"},
+        stopping={"on_consensus": True, "stable_rounds": 2},
+        prompt=dict(prompt),
+        max_retries=2,
+    )

@@ -13,8 +13,7 @@ from jinja2.filters import FILTERS
 from jinja2.sandbox import SandboxedEnvironment
 
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.reproduction import Recorder, Rendering, check_reproduced
-from mac_runner.environments.discussion.templates import PromptTemplate
+from mac_runner.environments.discussion.templates import PromptTemplate, Recorder, Rendering, check_reproduced
 from mac_runner.errors import ConfigError, ConversationError
 from tests.environments.discussion.test_templates import with_template
 

@@ -15,7 +15,7 @@ from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.prompts import DiscussionView, aside_field
 from mac_runner.environments.discussion.settings import RoutingStrategy
-from mac_runner.environments.discussion.visibility import readable
+from mac_runner.environments.discussion.state import readable
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonValue, Prompt, Reply, Turn
 from tests.environments.discussion.table import agent, opened, read_by, reply, shown, talk

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.state import Options, Player
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Options, Player
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.facts import ALL_ROLES, MAFIA, VAMPIRES, Day, Notice
 
@@ -237,7 +237,7 @@ MAY_BE_TOLD: Mapping[EventKind, Rule] = {
     ),
     EventKind.SEANCE_CHOSEN: lambda notice: notice.day.seances.get(notice.seat) == notice.about(),
     EventKind.SEANCE: lambda notice: notice.seat in notice.day.seances.values(),
-    EventKind.DEED_CHOSEN: _own_deed,
+    EventKind.ACTION_CHOSEN: _own_deed,
     EventKind.HAUNT_OFFERED: _is_one_of("jester"),
     EventKind.BLOCKED: _may_be_hit("block"),
     EventKind.BLOCK_RESISTED: _may_be_hit("block"),

@@ -13,16 +13,16 @@ from random import Random
 
 from mac_runner.environments.base import Policy
 from mac_runner.environments.replay import receive
-from mac_runner.environments.town_of_salem.acts import ACTS, Act
+from mac_runner.environments.town_of_salem.bots.statements import write
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.knowledge import SeatView
-from mac_runner.environments.town_of_salem.lobbies import NAMES
-from mac_runner.environments.town_of_salem.players.writing import write
-from mac_runner.environments.town_of_salem.prompts import system_text
-from mac_runner.environments.town_of_salem.rules import EndRound, Move, apply, new_game, validate
-from mac_runner.environments.town_of_salem.state import Death, Options, Phase, Player
-from mac_runner.environments.town_of_salem.tools import TOOLS
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES
+from mac_runner.environments.town_of_salem.game.rules import EndRound, Move, apply, new_game, validate
+from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Player
+from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.view.prompts import system_text
+from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import (
     Agent,
     JsonObject,

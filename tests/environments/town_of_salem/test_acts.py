@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, Offer, offers
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.reading import Chosen, read
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, Offer, offers
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
+from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, check
+from mac_runner.environments.town_of_salem.game.state import Ballot, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES, Changed, DayAbility
-from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, check
-from mac_runner.environments.town_of_salem.state import Ballot, GameState, Options, Phase
+from mac_runner.environments.town_of_salem.view.replies import Chosen, read
 from mac_runner.types import Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, random_roles
 

@@ -6,9 +6,9 @@ from itertools import groupby
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.rules import IllegalActError, new_game
-from mac_runner.environments.town_of_salem.state import Options, Phase
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError, new_game
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
 CLASSIC = ELEVEN[:10]

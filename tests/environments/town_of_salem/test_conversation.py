@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.state import Options, Phase
-from mac_runner.limits import TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
+from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX
 from mac_runner.types import Prompt, Receipt, ReceiptKind, Reply, TokenCount, Turn
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play, random_roles
 
@@ -225,7 +225,7 @@ def test_ended_game_has_an_outcome_and_no_turns() -> None:
 
 _GAMES = """
 from tests.environments.town_of_salem.table import ELEVEN, clumsy, open_game, play
-from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.bots import POLICIES
 for policy in (clumsy, POLICIES["heuristic"]):
     for seed in range(2):
         game = open_game(ELEVEN, seed=seed)

@@ -13,12 +13,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Act, Form, offers
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES, NAMES, deal
-from mac_runner.environments.town_of_salem.nightfall import dusk
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, offers
+from mac_runner.environments.town_of_salem.game.calendar import dusk
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
+from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, new_game, validate
+from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction, Options, Phase
 from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
-from mac_runner.environments.town_of_salem.rules import EndRound, IllegalActError, apply, new_game, validate
-from mac_runner.environments.town_of_salem.state import Death, Deed, GameState, Options, Phase
 
 NIGHTS = 1_200
 GAMES = 60
@@ -125,16 +125,16 @@ def test_night_in_any_state_ends_with_every_invariant_kept(part: int) -> None:
 
 
 ACTOR, TARGET, JAILOR, TRANSPORTER, WITCH, ESCORT, KILLER = range(7)
-CONDITIONS: dict[str, tuple[Deed, ...]] = {
+CONDITIONS: dict[str, tuple[NightAction, ...]] = {
     "target jailed": (),
     "actor jailed": (),
-    "transported with each other": (Deed(seat=TRANSPORTER, verb="swap", targets=(ACTOR, TARGET)),),
-    "transported away": (Deed(seat=TRANSPORTER, verb="swap", targets=(TARGET, WITCH)),),
-    "blocked and doused": (Deed(seat=ESCORT, verb="block", targets=(ACTOR,)),),
-    "controlled": (Deed(seat=WITCH, verb="control", targets=(ACTOR, TARGET)),),
-    "made to turn on oneself": (Deed(seat=WITCH, verb="control", targets=(ACTOR, ACTOR)),),
-    "target made to turn on the actor": (Deed(seat=WITCH, verb="control", targets=(TARGET, ACTOR)),),
-    "target killed": (Deed(seat=KILLER, verb="stab", targets=(TARGET,)),),
+    "transported with each other": (NightAction(seat=TRANSPORTER, verb="swap", targets=(ACTOR, TARGET)),),
+    "transported away": (NightAction(seat=TRANSPORTER, verb="swap", targets=(TARGET, WITCH)),),
+    "blocked and doused": (NightAction(seat=ESCORT, verb="block", targets=(ACTOR,)),),
+    "controlled": (NightAction(seat=WITCH, verb="control", targets=(ACTOR, TARGET)),),
+    "made to turn on oneself": (NightAction(seat=WITCH, verb="control", targets=(ACTOR, ACTOR)),),
+    "target made to turn on the actor": (NightAction(seat=WITCH, verb="control", targets=(TARGET, ACTOR)),),
+    "target killed": (NightAction(seat=KILLER, verb="stab", targets=(TARGET,)),),
 }
 
 

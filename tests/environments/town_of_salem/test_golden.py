@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.players import POLICIES
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
 from mac_runner.types import Prompt, Turn
 from tests.environments.town_of_salem.table import open_game, play
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.knowledge import view_of
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Faction
+from mac_runner.environments.town_of_salem.view.knowledge import view_of
 from tests.environments.town_of_salem.entitlement import MAY_BE_TOLD
 from tests.environments.town_of_salem.facts import ALL_ROLES
 from tests.environments.town_of_salem.table import ELEVEN, open_game

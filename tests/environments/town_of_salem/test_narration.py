@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.narration import tell
-from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.view.narration import sentence
 from tests.environments.town_of_salem.table import Table
 
 CROWD = ("sheriff", "doctor", "lookout", "consigliere", "mafioso")
@@ -18,7 +18,7 @@ def told(who: str, verb: str, whom: str) -> list[str]:
     table.night({who: (verb, whom)})
     seat, name = table.seat(who), table.name(whom)
     heard = (event for event in table.events[before:] if event.audience is not None and seat in event.audience)
-    return [tell(event).replace(name, "Abel") for event in heard if event.kind is not EventKind.TEAM]
+    return [sentence(event).replace(name, "Abel") for event in heard if event.kind is not EventKind.TEAM]
 
 
 def test_findings_say_what_somebody_is_and_who_was_there() -> None:

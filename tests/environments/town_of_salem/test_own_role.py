@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from mac_runner.environments.base import Policy
-from mac_runner.environments.town_of_salem.acts import ACTS
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.lobbies import deal, role_list, roles_of
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.claims import extract
+from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import deal, role_list, roles_of
+from mac_runner.environments.town_of_salem.game.rules import validate
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, NightAction, Options
 from mac_runner.environments.town_of_salem.roles import (
     ROLES,
     Alignment,
@@ -27,10 +29,9 @@ from mac_runner.environments.town_of_salem.roles import (
     unregister,
 )
 from mac_runner.environments.town_of_salem.roles.base import others
-from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot, Choice
-from mac_runner.environments.town_of_salem.rules import validate
-from mac_runner.environments.town_of_salem.speech import extract
-from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, Options
+from mac_runner.environments.town_of_salem.roles.tactics import Aim, Bot
+from mac_runner.environments.town_of_salem.view.knowledge import Choice
+from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.types import ReceiptKind
 from tests.environments.town_of_salem.table import open_game, play
 
@@ -40,8 +41,8 @@ LOBBY = ("poisoner", "investigator", "sheriff", "doctor", "lookout", "bodyguard"
 OPTIONS = Options(discussion_rounds=1, vote_rounds=2, night_chat_rounds=1, max_days=8)
 
 
-def poison(night: NightState, deed: Deed) -> None:
-    night.attack(deed.seat, night.house(deed), Level.POWERFUL, POISONED)
+def poison(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, night.house(action), Level.POWERFUL, POISONED)
 
 
 def first_in_the_alphabet(bot: Bot, choice: Choice) -> Aim:
@@ -94,7 +95,7 @@ def test_registered_role_is_played_to_the_end_by_all_players() -> None:
         assert game.outcome is not None
         validate(game.state)
         for event in game.log.events:
-            if event.kind is EventKind.DEED_CHOSEN and event.data["verb"] == "poison":
+            if event.kind is EventKind.ACTION_CHOSEN and event.data["verb"] == "poison":
                 seen["poison"] += 1
             elif event.kind is EventKind.DEATH and event.data["causes"] == ["poisoner"]:
                 seen["dead"] += 1

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import Event, EventKind, private, public
-from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.players.statements import accuse, claim, take
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, take
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private, public
+from mac_runner.environments.town_of_salem.game.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
 from tests.environments.town_of_salem.table import Table
 
 COMPANY = ("sheriff", "doctor", "escort", "lookout", "godfather", "mafioso", "framer", "survivor", "vampire")

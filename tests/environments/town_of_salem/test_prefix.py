@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.prefix_cache import measure, trial
-from mac_runner.environments.building import build_environment
+from mac_runner.environments import build_environment
 
 
 @pytest.mark.parametrize("words", ["", " So I say." * 20], ids=["short speeches", "long speeches"])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.acts import ACTS
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.lobbies import roles_in_play
-from mac_runner.environments.town_of_salem.narration import _WORDS
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.prompts import system_text
+from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Options, Phase
-from mac_runner.environments.town_of_salem.tools import TOOLS
+from mac_runner.environments.town_of_salem.view.prompts import system_text
+from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
+from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
 
@@ -83,7 +83,7 @@ def test_system_message_tells_the_calendar_of_this_game() -> None:
 
 
 def test_every_kind_of_event_has_its_words() -> None:
-    assert set(_WORDS) == set(EventKind)
+    assert set(EVENT_WORDS) == set(EventKind)
 
 
 def ask(game: Game, agent: int) -> str:
@@ -142,6 +142,6 @@ def test_deed_without_a_target_is_told_without_one() -> None:
     table.act("jailor", "jail", "godfather")
     table.night({"jailor": ("execute",)})
     game = open_game(CLASSIC)
-    game.log.append(tuple(event for event in table.events if event.kind is EventKind.DEED_CHOSEN))
+    game.log.append(tuple(event for event in table.events if event.kind is EventKind.ACTION_CHOSEN))
 
     assert game.log.private_lines[table.seat("jailor")][-1] == "[Night 2] You chose to execute."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError
+from mac_runner.environments.town_of_salem.game.state import Faction, Options, Phase
+from mac_runner.environments.town_of_salem.game.victory import check, has_won
 from mac_runner.environments.town_of_salem.roles import DOUSED
-from mac_runner.environments.town_of_salem.rules import IllegalActError
-from mac_runner.environments.town_of_salem.state import Faction, Options, Phase
-from mac_runner.environments.town_of_salem.victory import check, has_won
 from tests.environments.town_of_salem.table import Table
 
 CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather")

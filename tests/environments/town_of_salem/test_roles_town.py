@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.narration import line
-from mac_runner.environments.town_of_salem.roles.spy import PICKED_UP
-from mac_runner.environments.town_of_salem.rules import IllegalActError
-from mac_runner.environments.town_of_salem.state import Options, Phase
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
+from mac_runner.environments.town_of_salem.roles.town_investigative import PICKED_UP
+from mac_runner.environments.town_of_salem.view.narration import line
 from tests.environments.town_of_salem.table import Table, Who
 
 CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather")

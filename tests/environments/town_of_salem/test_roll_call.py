@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.lobbies import LOBBIES
-from mac_runner.environments.town_of_salem.players.roll_call import Room, chances_of_lie
+from mac_runner.environments.town_of_salem.bots.beliefs import Room, chances_of_lie
+from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
 
 
 def test_claims_within_the_list_are_no_lies() -> None:

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.environments.town_of_salem.acts import ACTS, Act
+from mac_runner.environments.town_of_salem.bots import POLICIES
 from mac_runner.environments.town_of_salem.conversation import Game
-from mac_runner.environments.town_of_salem.knowledge import SeatView
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.reading import Chosen, Problem, Reading, ToolRequest, read
-from mac_runner.environments.town_of_salem.state import GameState, Options, Phase
-from mac_runner.environments.town_of_salem.tools import TOOLS
-from mac_runner.limits import SPEECH_CHARS_MAX, TOOL_CALLS_PER_TURN_MAX
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act
+from mac_runner.environments.town_of_salem.game.state import GameState, Options, Phase
+from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
+from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, TOOLS
+from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import FinishReason, JsonObject, Prompt, ReceiptKind, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.channels import channels
-from mac_runner.environments.town_of_salem.events import Event, EventKind
-from mac_runner.environments.town_of_salem.rules import IllegalActError
-from mac_runner.environments.town_of_salem.state import Phase
+from mac_runner.environments.town_of_salem.game.channels import channels
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError
+from mac_runner.environments.town_of_salem.game.state import Phase
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who
 
 CLASSIC = ELEVEN[:10]

@@ -7,15 +7,16 @@ import json
 import jsonschema
 import pytest
 
-from mac_runner.environments.town_of_salem.attributes import ATTRIBUTES
-from mac_runner.environments.town_of_salem.hearsay import accused_names, claimed_roles
-from mac_runner.environments.town_of_salem.knowledge import GameLog, SeatView, view_of
-from mac_runner.environments.town_of_salem.phases import RULES
-from mac_runner.environments.town_of_salem.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.game.acts import NOTES_CHARS_MAX
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
-from mac_runner.environments.town_of_salem.state import Options, Phase
-from mac_runner.environments.town_of_salem.tools import TOOLS, observe
-from mac_runner.limits import NOTES_CHARS_MAX, OBSERVATION_CHARS_MAX, SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, SeatView, view_of
+from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
+from mac_runner.environments.town_of_salem.view.public_record import Conduct, conduct_of
+from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
+from mac_runner.environments.town_of_salem.view.tools import OBSERVATION_CHARS_MAX, TOOLS, observe
+from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, open_game
 
@@ -164,13 +165,13 @@ def test_attribute_is_told_with_the_roles_that_have_it(table: Table, attribute: 
 
 
 def test_every_phase_of_the_game_has_its_rules() -> None:
-    assert set(RULES) == {phase.value for phase in Phase} - {Phase.OVER.value}
+    assert set(PHASE_RULES) == {phase.value for phase in Phase} - {Phase.OVER.value}
 
 
 def test_system_message_lists_the_arguments_that_are_few() -> None:
     text = system_text(CLASSIC, Options())
 
-    for few in (*RULES, *ATTRIBUTES):
+    for few in (*PHASE_RULES, *ATTRIBUTES):
         assert few in text
 
 
@@ -206,6 +207,12 @@ def test_notes_do_not_use_up_the_turn_and_are_bounded() -> None:
     assert f"{NOTES_CHARS_MAX} are allowed" in say(f"<notes>{'n' * (NOTES_CHARS_MAX + 1)}</notes><wait/>").detail
 
 
+def conduct(text: str) -> Conduct:
+    """What the public record keeps of one speech."""
+    speech = Event(kind=EventKind.SPEECH, day=1, phase=Phase.DISCUSSION, data={"player": "Beatrice", "text": text})
+    return conduct_of([speech], ("Beatrice", "Abel", "Elias"))["Beatrice"]
+
+
 @pytest.mark.parametrize(
     ("text", "roles"),
     [
@@ -220,7 +227,7 @@ def test_notes_do_not_use_up_the_turn_and_are_bounded() -> None:
     ],
 )
 def test_role_claims_are_heard_and_denials_are_not(text: str, roles: tuple[str, ...]) -> None:
-    assert claimed_roles(text, ("Abel", "Elias")) == roles
+    assert conduct(text).claims == [(1, role) for role in roles]
 
 
 @pytest.mark.parametrize(
@@ -235,4 +242,4 @@ def test_role_claims_are_heard_and_denials_are_not(text: str, roles: tuple[str, 
     ],
 )
 def test_accusations_are_heard_and_denials_are_not(text: str, names: tuple[str, ...]) -> None:
-    assert accused_names(text, ("Abel", "Elias")) == names
+    assert conduct(text).accuses == [(1, name) for name in names]

@@ -18,13 +18,13 @@ from mac_runner.nano.parallel.group import (
     GatherMemory,
     Group,
     MemoryGroup,
+    Shard,
     TorchGroup,
     anonymous_memory,
     has_ordered_memory,
     host_store,
     join_store,
 )
-from mac_runner.nano.parallel.shard import Shard
 
 CPU = torch.device("cpu")
 Groups = Callable[[int, torch.dtype], AbstractContextManager[list[Group]]]

@@ -7,8 +7,8 @@ import torch
 
 from mac_runner.nano import ConfigError
 from mac_runner.nano.architecture import read_model_config
-from mac_runner.nano.linear import Linear, can_pack
-from mac_runner.nano.parallel.shard import WHOLE, Shard, require_divisible
+from mac_runner.nano.model import Linear, can_pack
+from mac_runner.nano.parallel.group import WHOLE, Shard, require_divisible
 from tests.nano.tiny_models import ModelMaker
 
 SIZES = (1, 2, 4)

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.nano.server.bodies import Body, parse_body
-from mac_runner.nano.server.limits import JSON_PARTS_MAX
-from mac_runner.nano.server.ollama_requests import ChatRequest, GenerateRequest
-from mac_runner.nano.server.openai_requests import ChatBody, CompletionBody
-from mac_runner.nano.server.refusals import RefusedError
+from mac_runner.nano.server.answers import RefusedError
+from mac_runner.nano.server.bodies import JSON_PARTS_MAX, Body, parse_body
+from mac_runner.nano.server.ollama import ChatRequest, GenerateRequest
+from mac_runner.nano.server.openai import ChatBody, CompletionBody
 
 KINDS = (ChatBody, CompletionBody, ChatRequest, GenerateRequest)
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

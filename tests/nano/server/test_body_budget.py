@@ -7,10 +7,14 @@ import random
 import pytest
 from starlette.datastructures import Headers
 
-from mac_runner.nano.server.body_budget import BodyBudget, BodyShare
-from mac_runner.nano.server.gates import require_length_within_bounds
-from mac_runner.nano.server.limits import BODY_BYTES_FREE, BODY_BYTES_MAX
-from mac_runner.nano.server.refusals import Refusal, RefusedError
+from mac_runner.nano.server.answers import Refusal, RefusedError
+from mac_runner.nano.server.gates import (
+    BODY_BYTES_FREE,
+    BODY_BYTES_MAX,
+    BodyBudget,
+    BodyShare,
+    require_length_within_bounds,
+)
 
 
 def refusal_of(share: BodyShare, num_bytes: int) -> Refusal | None:

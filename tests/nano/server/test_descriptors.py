@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.nano.server.descriptors import connections_within
-from mac_runner.nano.server.limits import DESCRIPTORS_KEPT
+from mac_runner.nano.server.lifecycle import DESCRIPTORS_KEPT, connections_within
 
 
 @pytest.mark.parametrize(

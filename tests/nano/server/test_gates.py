@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mac_runner.nano.server import BodyBudget
-from mac_runner.nano.server.limits import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX
+from mac_runner.nano.server.gates import BODIES_BYTES_MAX, BODY_BYTES_FREE, BODY_BYTES_MAX
 from tests.sim.nano_server import MODEL, Served, served
 
 KEY = "canary-0123456789abcdef"

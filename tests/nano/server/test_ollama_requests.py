@@ -10,8 +10,8 @@ import pytest
 
 from mac_runner.nano import NanoError
 from mac_runner.nano.server.bodies import parse_body
-from mac_runner.nano.server.job import ANY_OBJECT, Chat, Job
-from mac_runner.nano.server.ollama_requests import OLLAMA_DEFAULTS, ChatRequest, GenerateRequest, ShowRequest
+from mac_runner.nano.server.ollama import OLLAMA_DEFAULTS, ChatRequest, GenerateRequest, ShowRequest
+from mac_runner.nano.server.service import ANY_OBJECT, Chat, Job
 
 
 def chat(*, can_think: bool = False, **more: object) -> Job | None:

@@ -8,10 +8,9 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from mac_runner.nano import Delta, TokenLogprob, TrainingSample
-from mac_runner.nano.server import ollama_replies
-from mac_runner.nano.server.ollama_replies import Course, OllamaEnvelope
-from mac_runner.nano.server.openai_replies import Envelope, JsonObject, usage
-from mac_runner.nano.server.refusals import Refusal
+from mac_runner.nano.server.answers import JsonObject, Refusal, ollama_error
+from mac_runner.nano.server.ollama import Course, OllamaEnvelope
+from mac_runner.nano.server.openai import Envelope, usage
 from mac_runner.nano.server.thoughts import Said
 
 SAMPLE = TrainingSample(
@@ -177,4 +176,4 @@ def test_ollama_stream_is_pieces_and_an_end_without_words() -> None:
 
 
 def test_ollama_errors_are_one_text() -> None:
-    assert ollama_replies.error_body(Refusal(status=400, message="no")) == {"error": "no"}
+    assert ollama_error(Refusal(status=400, message="no")) == {"error": "no"}

@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mac_runner.nano import EngineStats, Tokenizer
-from mac_runner.nano.server import wire
-from mac_runner.nano.server.bodies import Parsed, parse_body
-from mac_runner.nano.server.limits import BODY_BYTES_AT_ONCE_MAX
+from mac_runner.nano.server import bodies
+from mac_runner.nano.server.bodies import BODY_BYTES_AT_ONCE_MAX, Parsed, parse_body
 from tests.sim.nano_model import write_other_weights
 from tests.sim.nano_server import MODEL, Served, served
 
@@ -190,7 +189,7 @@ def test_body_that_is_long_is_parsed_beside_the_event_loop(model: Path, monkeypa
         threads.append(current_thread().name)
         return parse_body(kind, content)
 
-    monkeypatch.setattr(wire, "parse_body", noting)
+    monkeypatch.setattr(bodies, "parse_body", noting)
 
     async def scene(_: Served, client: httpx.AsyncClient) -> None:
         for size in (10, BODY_BYTES_AT_ONCE_MAX):
@@ -256,7 +255,7 @@ def test_client_that_leaves_in_the_middle_of_its_body_harms_nobody(model: Path) 
 
 def test_body_that_does_not_arrive_is_not_waited_for(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bound is a minute, which nobody wants to spend here.
-    monkeypatch.setattr(wire, "BODY_S_MAX", 0.01)
+    monkeypatch.setattr(bodies, "BODY_S_MAX", 0.01)
 
     async def scene(server: Served, _: httpx.AsyncClient) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -448,9 +447,9 @@ def test_health_and_metrics_tell_of_an_engine_that_has_died(model: Path) -> None
         ill, down = await client.get("/health"), (await client.get("/metrics")).text
         refused = await client.post("/v1/completions", json=SHORT)
 
-        assert "nano_completion_tokens_total 2\n" in up
-        assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1\n' in up
-        assert (ill.status_code, "nano_engine_up 0" in down) == (503, True)
+        assert "nano_completion_tokens_total 2.0\n" in up
+        assert 'nano_http_requests_total{path="/v1/completions",status="200"} 1.0\n' in up
+        assert (ill.status_code, "nano_engine_up 0.0" in down) == (503, True)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_stopped")
 
     play(model, scene)
@@ -478,7 +477,7 @@ def test_error_of_the_server_is_counted_as_one(model: Path, monkeypatch: pytest.
         page = (await client.get("/metrics")).text
 
         assert answer.status_code == 500
-        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1\n' in page
+        assert 'nano_http_requests_total{path="/v1/completions",status="500"} 1.0\n' in page
 
     play(model, scene)
 

@@ -14,9 +14,8 @@ import pytest
 from fastapi import FastAPI, Response
 
 from mac_runner.nano.server import bound, serving
-from mac_runner.nano.server.descriptors import Listener
-from mac_runner.nano.server.serving import is_loopback
-from mac_runner.nano.server.wire import NDJSON, Stream
+from mac_runner.nano.server.answers import NDJSON, Stream
+from mac_runner.nano.server.lifecycle import Listener, is_loopback
 
 REQUEST = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWERED = b"HTTP/1.1 200 OK\r\n"

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from mac_runner.nano import Delta, EngineStoppedError, RequestStream, TrainingSample
-from mac_runner.nano.server.openai_api import events_of
-from mac_runner.nano.server.openai_replies import Envelope
+from mac_runner.nano.server.openai import Envelope, events_of
 from mac_runner.nano.server.service import Generation
 
 SAMPLE = TrainingSample(
@@ -27,7 +26,7 @@ def writes(
 
     async def program() -> list[str]:
         streams = [RequestStream(1, lambda stream: None) for _ in range(num_prompts)]
-        events = events_of(Generation([(1,)] * num_prompts, streams, 1), envelope, tells_usage=False)
+        events = events_of(Generation([(1,)] * num_prompts, streams, 1), envelope, includes_usage=False)
         written = list[str]()
         for lot in arrivals:
             for each in lot:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from mac_runner.nano import EngineState, EngineStats, errors
-from mac_runner.nano.server.health import Health, ProgressWatch
-from mac_runner.nano.server.limits import QUOTED_CHARS_MAX, STALL_S_MAX
-from mac_runner.nano.server.metrics import Tally, exposition
-from mac_runner.nano.server.refusals import refusal_of
+from mac_runner.nano.server.answers import QUOTED_CHARS_MAX, refusal_of
+from mac_runner.nano.server.metrics import STALL_S_MAX, Health, Metrics, ProgressWatch, Tally
 
 RUNNING = EngineState.RUNNING
 
@@ -87,18 +86,46 @@ def test_engine_that_is_paused_says_so_and_begins_anew_when_it_goes_on() -> None
     assert watch.look(stats(steps=3, running=1), RUNNING, 10 * STALL_S_MAX).is_well
 
 
-def test_metrics_are_told_with_all_their_digits() -> None:
+def read(metrics: Metrics) -> dict[str, float]:
+    """Every sample of the page, with its labels, as Prometheus reads it."""
+    return {
+        sample.name + "".join(f" {name}={value}" for name, value in sample.labels.items()): sample.value
+        for family in text_string_to_metric_families(metrics.page().decode())
+        for sample in family.samples
+    }
+
+
+def test_metrics_are_exact() -> None:
     tally = Tally()
     tally.answers["/v1/models", 200] += 2
 
-    page = exposition(stats(running=1), tally)
+    found = read(Metrics(tally, stats(running=1)))
 
-    assert 'nano_http_requests_total{path="/v1/models",status="200"} 2\n' in page
-    assert 'nano_kv_blocks{state="held"} 2\n' in page
-    assert "nano_prompt_tokens_total 12345678\n" in page
-    assert "nano_engine_up 1\n" in page
+    assert found == {
+        "nano_engine_up": 1,
+        "nano_http_requests_in_flight": 0,
+        "nano_http_requests_total path=/v1/models status=200": 2,
+        "nano_requests_running": 1,
+        "nano_requests_waiting": 0,
+        "nano_kv_blocks state=free": 5,
+        "nano_kv_blocks state=cached": 3,
+        "nano_kv_blocks state=held": 2,
+        "nano_weight_version": 2,
+        "nano_steps_total": 0,
+        "nano_prompt_tokens_total": 12_345_678,
+        "nano_prompt_tokens_cached_total": 0,
+        "nano_completion_tokens_total": 0,
+        "nano_preemptions_total": 0,
+    }
+
+
+def test_metrics_have_a_type_and_a_help_each() -> None:
+    page = Metrics(Tally(), stats()).page().decode()
+
     assert page.count("# TYPE ") == page.count("# HELP ") == 12
+    assert "# TYPE nano_steps_total counter\n" in page
+    assert "# TYPE nano_kv_blocks gauge\n" in page
 
 
 def test_metrics_without_an_engine_say_that_it_is_down() -> None:
-    assert "nano_engine_up 0\n" in exposition(None, Tally())
+    assert read(Metrics(Tally())) == {"nano_engine_up": 0, "nano_http_requests_in_flight": 0}

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from mac_runner.environments.discussion.sandbox.environment import GLOBALS, Sandbox
 from mac_runner.environments.discussion.sandbox.language import compiled, parsed
-from mac_runner.environments.discussion.sandbox.meter import METER, Meter
+from mac_runner.environments.discussion.sandbox.values import METER, PROMPT_CHARS_MAX, Meter
 
-__all__ = ["GLOBALS", "METER", "Meter", "Sandbox", "compiled", "parsed"]
+__all__ = ["GLOBALS", "METER", "PROMPT_CHARS_MAX", "Meter", "Sandbox", "compiled", "parsed"]

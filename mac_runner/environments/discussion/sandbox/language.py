@@ -15,11 +15,8 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 
-from mac_runner.environments.discussion.sandbox.environment import Sandbox
-from mac_runner.environments.discussion.sandbox.filters import COUNTED, SHOWN, SPENT, WEIGHED
-from mac_runner.environments.discussion.sandbox.meter import is_too_large
-from mac_runner.environments.discussion.sandbox.values import PRINTABLE
-from mac_runner.limits import TEMPLATE_NESTING_MAX
+from mac_runner.environments.discussion.sandbox.environment import COUNTED, SHOWN, SPENT, WEIGHED, Sandbox
+from mac_runner.environments.discussion.sandbox.values import NESTING_MAX, PRINTABLE, is_too_large
 from mac_runner.problems import suggestion
 
 _CHARS_PER_STEP: Final = 4
@@ -66,8 +63,8 @@ def compiled(sandbox: Sandbox, tree: nodes.Template) -> CodeType:
 
 def _check(tree: nodes.Template, sandbox: Sandbox) -> None:
     for node, depth in _with_depth(tree):
-        if depth > TEMPLATE_NESTING_MAX:
-            raise TemplateSyntaxError(f"{_TOO_DEEP}; {TEMPLATE_NESTING_MAX} levels are allowed", node.lineno)
+        if depth > NESTING_MAX:
+            raise TemplateSyntaxError(f"{_TOO_DEEP}; {NESTING_MAX} levels are allowed", node.lineno)
         if isinstance(node, nodes.Const) and isinstance(node.value, int) and is_too_large(node.value):
             raise TemplateSyntaxError("the number is too large", node.lineno)
         if isinstance(node, _OTHER_FILES):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles.base import (
+    A_VAMPIRE,
     DOUSED,
+    MAFIA_MEMBER,
+    NOT_A_VAMPIRE,
+    NOT_SUSPICIOUS,
+    SUSPICIOUS,
     Ability,
     Alignment,
     Changed,
     DayAbility,
-    Level,
     NightAbility,
-    NightState,
     Role,
-    Step,
     become,
     joined,
+    others,
+    visitors_in,
+    with_article,
 )
 from mac_runner.environments.town_of_salem.roles.catalogue import (
     ROLES,
@@ -26,8 +32,13 @@ from mac_runner.environments.town_of_salem.roles.catalogue import (
 )
 
 __all__ = [
+    "A_VAMPIRE",
     "DOUSED",
+    "MAFIA_MEMBER",
+    "NOT_A_VAMPIRE",
+    "NOT_SUSPICIOUS",
     "ROLES",
+    "SUSPICIOUS",
     "Ability",
     "Alignment",
     "Changed",
@@ -41,8 +52,11 @@ __all__ = [
     "become",
     "follows_roles",
     "joined",
+    "others",
     "register",
     "unregister",
+    "visitors_in",
+    "with_article",
 ]
 
 load()

@@ -101,9 +101,10 @@ class RoleTable(Mapping[_Key, _Value]):
 
 
 def load() -> None:
-    """Register the `ROLE` of every file of this package."""
+    """Register every role that a file of this package defines."""
     package = __name__.rpartition(".")[0]
     for info in pkgutil.iter_modules([str(Path(__file__).parent)]):
         module = importlib.import_module(f"{package}.{info.name}")
-        if hasattr(module, "ROLE") and module.ROLE.id not in _roles:
-            register(module.ROLE)
+        for value in list(vars(module).values()):
+            if isinstance(value, Role) and value.id not in _roles:
+                register(value)

@@ -1,28 +1,20 @@
-"""Vampire: makes others into Vampires (rules, section 10)."""
+"""Neutral Chaos: the Vampire, who turns others into Vampires (rules, section 10)."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from mac_runner.environments.town_of_salem.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
-from mac_runner.environments.town_of_salem.roles.base import (
-    Alignment,
-    Level,
-    NightAbility,
-    NightState,
-    Role,
-    Step,
-    become,
-)
-from mac_runner.environments.town_of_salem.roles.teams import join_team
-from mac_runner.environments.town_of_salem.state import DeathCause, Deed, Faction, GameState, Player
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
 
 BITTEN_TO_DEATH = DeathCause("vampire", "bitten by a Vampire", guard_order=4, is_visible=True)
 
 BITE = "bite"
 BITTEN = "bitten"
-# So many Vampires are enough: from then on they kill.
+# From so many Vampires on they kill instead of turning.
 VAMPIRES_MAX = 4
 
 
@@ -35,38 +27,38 @@ def _mortals(state: GameState, player: Player) -> tuple[int, ...]:
 
 
 def _is_hungry(state: GameState, player: Player) -> bool:
-    """In the night after somebody was turned, nobody bites."""
+    """Vampires do not bite in the night after one was turned."""
     is_resting = any(other.became_on == state.day - 1 and other.became_on > 0 for other in _clan(state))
     return player.alive and not is_resting
 
 
 def _settle_who_bites(night: NightState) -> None:
-    """One bite a night, at whom most of the Vampires want, by the one who was turned last."""
-    wishes = [deed for deed in night.deeds if deed.verb == BITE]
-    counted = Counter(deed.targets for deed in wishes)
+    """One bite a night: the victim that most Vampires want, by the Vampire who was turned last."""
+    wishes = [action for action in night.actions if action.verb == BITE]
+    counted = Counter(action.targets for action in wishes)
     most = max(counted.values())
     wanted = sorted(targets for targets, count in counted.items() if count == most)
     targets = night.chance(BITE).choice(wanted)
     able = [player for player in _clan(night.state) if night.is_able(player.seat)]
     biter = max(able, key=lambda player: (player.became_on, player.seat))
-    night.deeds = [deed for deed in night.deeds if deed.verb != BITE]
-    night.deeds.append(Deed(seat=biter.seat, verb=BITE, targets=targets))
+    night.actions = [action for action in night.actions if action.verb != BITE]
+    night.actions.append(NightAction(seat=biter.seat, verb=BITE, targets=targets))
 
 
-def _bite(night: NightState, deed: Deed) -> None:
-    victim = night.house(deed)
+def _bite(night: NightState, action: NightAction) -> None:
+    victim = night.house(action)
     role = night.role_of(victim)
     if role.hunts_vampires:
-        night.attack(victim, deed.seat, Level.BASIC, role.causes[0], is_direct=False)
+        night.attack(victim, action.seat, Level.BASIC, role.causes[0], is_direct=False)
         return
     is_mortal = role.faction is Faction.TOWN or role.is_convertible
     turns = is_mortal and role.defence is Level.NONE and len(_clan(night.state)) < VAMPIRES_MAX
     instead = (lambda: _infect(night, victim)) if turns else None
-    night.attack(deed.seat, victim, Level.BASIC, BITTEN_TO_DEATH, instead=instead)
+    night.attack(action.seat, victim, Level.BASIC, BITTEN_TO_DEATH, instead=instead)
 
 
 def _infect(night: NightState, seat: int) -> None:
-    """Whoever is bitten becomes a Vampire at the end of the night, and nothing else in it."""
+    """Make the bitten a Vampire at the end of the night; nothing else can change their role in it."""
     night.tonight[seat].add(BITTEN)
     night.later(Step.REPORT, lambda: _turn(night, seat))
 
@@ -74,13 +66,14 @@ def _infect(night: NightState, seat: int) -> None:
 def _turn(night: NightState, seat: int) -> None:
     player = night.player(seat)
     if player.alive and player.faction is not Faction.VAMPIRE:
-        night.put(become(night.state, player, ROLE))
-        night.tell(seat, EventKind.CONVERTED, role=ROLE.name)
+        night.put(become(night.state, player, VAMPIRE))
+        night.notify(seat, EventKind.CONVERTED, role=VAMPIRE.name)
         join_team(night, night.player(seat))
 
 
-ROLE = Role(
+VAMPIRE = Role(
     name="Vampire",
+    turns_others="bitten by a Vampire",
     faction=Faction.VAMPIRE,
     alignment=Alignment.NEUTRAL_CHAOS,
     card="Vampires know each other and talk at night. Together they bite one player, whom most of them name; the one "
@@ -98,6 +91,7 @@ ROLE = Role(
         NightAbility(
             verb=BITE,
             tactic=tactics.kill,
+            is_kill=True,
             help="name that player as the one to be bitten; one bite a night, at whom most Vampires name",
             step=Step.ATTACK,
             effect=_bite,

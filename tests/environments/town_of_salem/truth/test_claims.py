@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.town_of_salem.events import Event, EventKind, private
-from mac_runner.environments.town_of_salem.lobbies import NAMES
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.truth import Lives, Utterance, claims_told
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private
+from mac_runner.environments.town_of_salem.game.lobbies import NAMES
+from mac_runner.environments.town_of_salem.record.claim_verdicts import Utterance, claim_rows
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 
@@ -23,7 +24,7 @@ def judged(speaker: str, text: str, *learned: tuple[EventKind, JsonObject]) -> l
     events: list[Event] = [*table.events]
     events += [private(table.state, kind, (seat,), **data) for kind, data in learned]
     said = Utterance(event=len(events), day=2, phase=table.state.phase, player=speaker, channel="public", text=text)
-    told = claims_told([said], names, Lives(events, table.state.players))
+    told = claim_rows([said], names, RoleHistory(events, table.state.players))
     return [(str(claim["says"]), str(claim["verdict"])) for claim in told if isinstance(claim, dict)]
 
 
@@ -131,7 +132,7 @@ def test_claim_counts_with_the_role_and_the_results_of_the_moment_it_was_made() 
         Utterance(event=event, day=1, phase=table.state.phase, player=JESTER, channel="public", text=text)
         for event in (len(events), early)
     ]
-    told = claims_told(said, names, Lives(events, table.state.players))
+    told = claim_rows(said, names, RoleHistory(events, table.state.players))
 
     assert [claim["verdict"] for claim in told if isinstance(claim, dict)] == ["false", "false", "true", "true"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from mac_runner.environments.town_of_salem.night import play_out, resolve
-from mac_runner.environments.town_of_salem.state import Phase
-from mac_runner.environments.town_of_salem.truth import night_told
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.night.resolution import play_out, resolve
+from mac_runner.environments.town_of_salem.record.nights import night_row
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import Table, Who
 
@@ -25,7 +25,7 @@ def trace(table: Table, deeds: Mapping[str, tuple[str, *tuple[Who, ...]]]) -> Js
     table.go_to(Phase.NIGHT)
     for who, (verb, *targets) in deeds.items():
         table.act(who, verb, *targets)
-    return night_told(table.state, play_out(table.state))
+    return night_row(table.state, play_out(table.state))
 
 
 def test_night_tells_deeds_visits_and_findings() -> None:
@@ -169,7 +169,7 @@ def test_playing_a_night_for_its_trace_changes_nothing() -> None:
     table = Table(("escort", *CROWD))
     trace(table, {"escort": ("block", "doctor"), "doctor": ("heal", "sheriff"), "mafioso": ("kill", "sheriff")})
     before = resolve(table.state)
-    night_told(table.state, play_out(table.state))
+    night_row(table.state, play_out(table.state))
 
     assert resolve(table.state) == before
 

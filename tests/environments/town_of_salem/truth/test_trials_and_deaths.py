@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.events import EventKind
-from mac_runner.environments.town_of_salem.night import NightState, play_out
-from mac_runner.environments.town_of_salem.players import POLICIES
-from mac_runner.environments.town_of_salem.rules import EndRound
-from mac_runner.environments.town_of_salem.state import Phase
-from mac_runner.environments.town_of_salem.truth import Lives, deaths_told, trials_told
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.rules import EndRound
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.night.resolution import play_out
+from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.record.game_record import trial_rows
+from mac_runner.environments.town_of_salem.record.nights import death_rows
+from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.types import JsonObject
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
 
@@ -42,7 +45,7 @@ def test_trial_is_told_with_the_votes_that_made_it_in_their_order() -> None:
         table.act(seat, "ballot", choice="guilty")
     table.act(judges[-1], "ballot", choice="abstain")
     table.end_round()
-    (trial,) = objects(trials_told(table.events))
+    (trial,) = objects(trial_rows(table.events))
     names = [player.name for player in table.state.players]
 
     assert trial == {
@@ -59,14 +62,14 @@ def test_trial_is_told_with_the_votes_that_made_it_in_their_order() -> None:
 def test_trial_that_came_to_no_verdict_has_none() -> None:
     table = Table(CROWD)
     table.accuse("godfather")
-    (trial,) = objects(trials_told(table.events))
+    (trial,) = objects(trial_rows(table.events))
 
     assert (trial["accused"], trial["verdict"]) == (table.name("godfather"), None)
 
 
 def deaths(table: Table, nights: dict[int, NightState]) -> list[JsonObject]:
     names = [player.name for player in table.state.players]
-    return objects(deaths_told(table.events, nights, Lives(table.events, table.state.players), names))
+    return objects(death_rows(table.events, nights, RoleHistory(table.events, table.state.players), names))
 
 
 def test_death_at_night_is_told_with_its_killer_and_true_role() -> None:
@@ -101,7 +104,7 @@ def test_lynch_has_no_killer() -> None:
 def test_change_of_role_is_told_with_its_reason() -> None:
     table = Table(CROWD)
     table.lynch("godfather")
-    (change,) = objects(Lives(table.events, table.state.players).changes())
+    (change,) = objects(RoleHistory(table.events, table.state.players).changes())
 
     assert change == {
         "day": 2,
@@ -131,7 +134,7 @@ def test_reasons_of_changes_are_told_apart() -> None:
 
 
 def _changes(table: Table) -> object:
-    return Lives(table.events, table.state.players).changes()
+    return RoleHistory(table.events, table.state.players).changes()
 
 
 def test_executioner_whose_target_is_killed_at_night_is_told_to_have_lost_it() -> None:
@@ -149,7 +152,7 @@ def test_record_holds_the_whole_truth_of_a_game() -> None:
     play(game, POLICIES["heuristic"], seed=5)
     record = game.record()
     cast = {str(player["role"]): player for player in objects(record["cast"])}
-    chosen = [event for event in game.log.events if event.kind is EventKind.DEED_CHOSEN]
+    chosen = [event for event in game.log.events if event.kind is EventKind.ACTION_CHOSEN]
     nights = objects(record["nights"])
 
     assert sum(len(objects(night["deeds"])) for night in nights) == len(chosen)

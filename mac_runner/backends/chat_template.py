@@ -1,0 +1,192 @@
+"""From the messages of a prompt to what a given model takes: as messages, as text, or as tokens.
+
+Chat templates differ: some have no system role, some insist that user and assistant alternate, and a base model has no
+template at all. `ChatShape` says what a template takes, `probe_shape` finds it out by trying, and messages that do not
+fit are rewritten. No word of a prompt is ever left out. `Renderer` does this for engines that take tokens; such an
+engine brings two functions of its model's tokenizer, `Write` and `Encode`.
+
+Some templates end a prompt inside a thought. The reply then has only the end of its thought, and gets `OPEN_THOUGHT`
+back, because without the tag reasoning that was cut off would look like an answer. A reply that the engine holds to a
+schema or to choices from its first token has no thought, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from mac_runner.errors import ConfigError, RequestRefusedError, TransientBackendError, boundary
+from mac_runner.types import FinishReason, Message, Reply, TokenCount, TokenTrace
+
+OPEN_THOUGHT: Final = "<think>"
+CLOSED_THOUGHT: Final = "</think>"
+_BETWEEN: Final = "\n\n"
+# One word each: some tokenizers write a blank as another character.
+_SYSTEM: Final = Message(role="system", content="system-probe")
+USER_PROBE: Final = Message(role="user", content="user-probe")
+"""What a template is tried with: any that can hold a conversation takes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatShape:
+    """What a model's chat template takes, and whether it ends a prompt inside a thought."""
+
+    has_system: bool = True
+    must_alternate: bool = False
+    opens_thought: bool = False
+
+    def fit(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """`messages` as this template takes them."""
+        fitted = tuple(messages) if self.has_system else merge_system(messages)
+        return merge_neighbours(fitted) if self.must_alternate else fitted
+
+
+def probe_shape(render: Callable[[Sequence[Message]], str]) -> ChatShape:
+    """What the template `render` takes. It does not take a system message if it silently leaves one out.
+
+    `render` may raise anything. Raises RequestRefusedError when the template cannot write even a user's message.
+    """
+    with boundary(RequestRefusedError, "it cannot write a user's message"):
+        text = render((USER_PROBE,))
+    if USER_PROBE.content not in text:
+        raise RequestRefusedError("it leaves out what a user says")
+
+    def takes(*messages: Message) -> bool:
+        try:
+            with boundary(RequestRefusedError, "the chat template"):
+                text = render(messages)
+        except RequestRefusedError:
+            return False
+        return all(message.content in text for message in messages)
+
+    return ChatShape(
+        has_system=takes(_SYSTEM, USER_PROBE),
+        must_alternate=not takes(USER_PROBE, USER_PROBE),
+        opens_thought=ends_in_thought(text),
+    )
+
+
+def merge_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` without a system message: its words go in front of the user's first."""
+    system = _BETWEEN.join(message.content for message in messages if message.role == "system")
+    others = [message for message in messages if message.role != "system"]
+    if not system:
+        return tuple(others)
+    first = next((place for place, message in enumerate(others) if message.role == "user"), None)
+    if first is None:
+        return (Message(role="user", content=system), *others)
+    others[first] = replace(others[first], content=f"{system}{_BETWEEN}{others[first].content}")
+    return tuple(others)
+
+
+def merge_neighbours(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """`messages` with neighbours of one role merged into a single message."""
+    return tuple(
+        Message(role=role, content=_BETWEEN.join(message.content for message in stretch))
+        for role, stretch in groupby(messages, key=lambda message: message.role)
+    )
+
+
+def plain_text(messages: Sequence[Message]) -> str:
+    """The prompt of a model without a chat template: paragraphs under headings, ending where the reply begins."""
+    paragraphs = (f"### {message.role.capitalize()}\n{message.content}" for message in messages)
+    return f"{_BETWEEN.join(paragraphs)}{_BETWEEN}### Assistant\n"
+
+
+def ends_in_thought(prompt: str) -> bool:
+    """Whether `prompt` ends inside a thought, which the reply continues."""
+    return prompt.rstrip().endswith(OPEN_THOUGHT)
+
+
+def notice_of_forms(model: str) -> str:
+    """The user's notice that replies of `model`, whose template opens a thought, have none when held to a form."""
+    return (
+        f"model {model}: its chat template opens a thought, but a reply that is held to a schema or to choices is "
+        "given without one"
+    )
+
+
+class Rendered(NamedTuple):
+    """A prompt as text and as tokens."""
+
+    text: str
+    ids: list[int]
+
+
+Conversation: TypeAlias = list[dict[str, str]]
+"""Messages as chat templates take them, each with `role` and `content`."""
+
+Write: TypeAlias = Callable[[Conversation], Rendered]
+"""The model's chat template, which writes the special tokens itself: a conversation as what the model continues."""
+
+
+class Encode(Protocol):
+    """The model's tokenizer."""
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The tokens of a text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renderer:
+    """Renders the prompts of one model. A model without a chat template has no `write`."""
+
+    write: Write | None
+    encode: Encode
+    shape: ChatShape
+
+    def render(self, messages: Sequence[Message]) -> Rendered:
+        """Raises RequestRefusedError when the template does not take the messages even as rewritten for it."""
+        if self.write is None:
+            text = encodable(plain_text(messages))
+            return Rendered(text, self.encode(text, add_special_tokens=True))
+        with boundary(RequestRefusedError, "the model's chat template refuses the prompt"):
+            return self.write(conversation_of(self.shape.fit(messages)))
+
+
+def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) -> Renderer:
+    """The renderer of a model; its template is probed here.
+
+    Raises ConfigError for the setting `key`, where the template comes from, when it can write no prompt.
+    """
+    if write is None:
+        return Renderer(write=None, encode=encode, shape=ChatShape())
+    try:
+        shape = probe_shape(lambda messages: write(conversation_of(messages)).text)
+    except RequestRefusedError as fault:
+        raise ConfigError(f"{'.'.join(key)}: the chat template does not work: {fault}", key=key) from fault
+    return Renderer(write=write, encode=encode, shape=shape)
+
+
+def conversation_of(messages: Sequence[Message]) -> Conversation:
+    """`messages` as templates and servers take them."""
+    return [{"role": message.role, "content": encodable(message.content)} for message in messages]
+
+
+def encodable(text: str) -> str:
+    """`text` with a question mark for each half of a surrogate pair, which has no bytes in UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+_REASONS: Final[Mapping[str | None, FinishReason]] = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+def token_reply(
+    engine: str, text: str, reason: str | None, *, trace: TokenTrace, cached: int, is_thinking: bool, traces: bool
+) -> Reply:
+    """The reply of an engine in this process, from the tokens it was given and has made.
+
+    With `is_thinking` the reply continues a thought that the prompt opened. The trace is kept with `traces`.
+    Raises TransientBackendError when `engine` ended the request without finishing it.
+    """
+    if reason not in _REASONS:
+        raise TransientBackendError(f"{engine} ended the request unfinished: {reason}")
+    return Reply(
+        text=f"{OPEN_THOUGHT}{text}" if is_thinking else text,
+        finish_reason=_REASONS[reason],
+        tokens=TokenCount(prompt=len(trace.prompt_ids), cached=cached, completion=len(trace.completion_ids)),
+        trace=trace if traces else None,
+    )

@@ -1,0 +1,77 @@
+"""From an entry of `model_definitions` to the backend that serves it.
+
+What an experiment asks of a backend is checked here, before a run directory is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
+from mac_runner.clock import Clock
+from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.errors import ConfigError
+from mac_runner.latency import EngineLatency
+from mac_runner.registry import backend_specs
+from mac_runner.types import Reply, Request
+
+
+def build_backend(
+    name: str,
+    definition: ModelDefinition,
+    *,
+    agents: Sequence[AgentDefinition],
+    policy_of: Callable[[str], Callable[[object, Random], str]],
+    clock: Clock,
+    say: Callable[[str], None],
+    can_pull: bool = False,
+) -> Backend:
+    """The backend of model `name`, not started. Raises ConfigError for a setting that the backend cannot honour.
+
+    The parameters are the fields of `BackendRequest`; `agents` are all agents of the experiment.
+    """
+    request = BackendRequest(
+        name=name,
+        backend=definition.backend,
+        settings=definition.settings,
+        record_tokens=definition.record_tokens,
+        agents=agents,
+        policy_of=policy_of,
+        clock=clock,
+        say=say,
+        can_pull=can_pull,
+    )
+    try:
+        backend = backend_specs()[definition.backend].build(request)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("mac_runner"):
+            raise
+        raise ConfigError(
+            f"model_definitions.{name}.backend: {definition.backend!r} needs the package {missing.name!r}, which is "
+            f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
+            key=("model_definitions", name, "backend"),
+        ) from missing
+    return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
+
+
+class DelayedBackend(PassingBackend):
+    """A backend whose replies take as long as a latency model says, in real time.
+
+    It shows on a fast engine, or with scripted players, how a run would go on a slow one. The request holds its slot
+    meanwhile. The time that the engine itself takes counts, so a slower engine is not slowed further. Replies are not
+    changed.
+    """
+
+    def __init__(self, backend: Backend, latency: EngineLatency, clock: Clock) -> None:
+        super().__init__(backend)
+        self._latency = latency
+        self._clock = clock
+
+    async def generate(self, request: Request) -> Reply:
+        """The engine's reply, not before its time. An error of the engine is not held back."""
+        sent_at_s = self._clock.monotonic_s()
+        reply = await super().generate(request)
+        due_at_s = sent_at_s + self._latency.generation_ms(reply) / 1000
+        await self._clock.sleep(max(0.0, due_at_s - self._clock.monotonic_s()))
+        return reply

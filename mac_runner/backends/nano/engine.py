@@ -1,0 +1,192 @@
+"""The loaded engine: requests in its terms, its samples as replies. Importing this module imports torch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Self
+
+from mac_runner.backends.chat_template import (
+    Conversation,
+    Rendered,
+    Renderer,
+    ends_in_thought,
+    renderer_of,
+    token_reply,
+)
+from mac_runner.backends.nano.settings import NanoConfig
+from mac_runner.errors import (
+    ConfigError,
+    EngineDeadError,
+    RequestRefusedError,
+    TransientBackendError,
+    boundary,
+)
+from mac_runner.nano import (
+    AsyncEngine,
+    EngineConfig,
+    EngineStoppedError,
+    NanoError,
+    QueueFullError,
+    RequestError,
+    SamplingParams,
+    Tokenizer,
+    recommended_sampling,
+)
+from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request, Sampling, TokenTrace
+
+
+class LoadedEngine:
+    """A running engine and what belongs to it."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        renderer: Renderer,
+        defaults: SamplingParams,
+        *,
+        cache_tokens: int,
+        thread: ThreadPoolExecutor,
+    ) -> None:
+        self.cache_tokens = cache_tokens
+        self._engine = engine
+        self._renderer = renderer
+        self._defaults = defaults
+        self._thread = thread
+        # The longest a request may grow: the model's window, or the whole cache where that is smaller.
+        self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
+
+    @classmethod
+    async def open(cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor) -> Self:
+        """Load the model of entry `name`. Raises ConfigError or EngineDeadError."""
+        key = ("model_definitions", name, "nano_config")
+        _require_variables(config.chat_template_kwargs, (*key, "chat_template_kwargs"))
+        try:
+            with boundary(EngineDeadError, "nano did not start"):
+                engine = AsyncEngine(engine_config(config))
+                await engine.start()
+        except EngineDeadError as error:
+            if isinstance(error.__cause__, NanoError):
+                raise ConfigError(f"{'.'.join(key)}: {error.__cause__}", key=key) from error
+            raise
+        try:
+            return await cls._equipped(engine, config, key, thread)
+        except BaseException:
+            await engine.shutdown()
+            raise
+
+    @classmethod
+    async def _equipped(
+        cls, engine: AsyncEngine, config: NanoConfig, key: tuple[str, ...], thread: ThreadPoolExecutor
+    ) -> Self:
+        tokenizer = engine.engine.tokenizer
+        if tokenizer is None:
+            raise ConfigError(f"{'.'.join(key)}.model: {config.model} has no tokenizer.json", key=(*key, "model"))
+        try:
+            defaults = recommended_sampling(engine.engine.directory)
+        except NanoError as error:
+            raise ConfigError(f"{'.'.join(key)}.model: {error}", key=(*key, "model")) from error
+        stats = await engine.stats()
+        return cls(
+            engine,
+            _renderer_for(tokenizer, config.chat_template_kwargs, key),
+            defaults,
+            cache_tokens=stats.num_blocks * engine.config.block_size,
+            thread=thread,
+        )
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether the model's chat template ends a prompt inside a thought."""
+        return self._renderer.shape.opens_thought
+
+    async def generate(self, request: Request, *, traces: bool) -> Reply:
+        """The reply to `request`; cancelled, it leaves the engine. Raises a BackendError."""
+        loop = asyncio.get_running_loop()
+        text, ids = await loop.run_in_executor(self._thread, self._renderer.render, request.prompt.messages)
+        room = self._context_tokens - len(ids)
+        if room <= 0:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        with verdicts():
+            params = params_of(request.sampling, request.prompt, defaults=self._defaults, room_tokens=room)
+            (sample,) = await self._engine.generate(ids, params)
+        trace = TokenTrace(
+            prompt_ids=sample.prompt_tokens, completion_ids=sample.completion_tokens, logprobs=sample.logprobs
+        )
+        return token_reply(
+            "nano",
+            sample.text or "",
+            sample.finish_reason,
+            trace=trace,
+            cached=sample.num_cached_tokens,
+            # A grammar holds from the first token on, and leaves no room for a thought.
+            is_thinking=ends_in_thought(text) and not params.is_constrained,
+            traces=traces,
+        )
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self._engine.shutdown()
+
+
+def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> None:
+    """Raises ConfigError for a name that no variable of a chat template can have."""
+    for name in Tokenizer.reserved_variables & settings.keys():
+        raise ConfigError(f"{'.'.join(key)}.{name}: the name means something else in every template", key=(*key, name))
+
+
+def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> Renderer:
+    """Raises ConfigError for a template that no prompt can be written with."""
+
+    def write(conversation: Conversation) -> Rendered:
+        text = tokenizer.chat_text(conversation, settings)
+        return Rendered(text, tokenizer.encode(text, add_special_tokens=False))
+
+    origin = (*key, "chat_template_kwargs" if settings else "model")
+    return renderer_of(None if tokenizer.chat_template is None else write, tokenizer.encode, key=origin)
+
+
+def engine_config(config: NanoConfig) -> EngineConfig:
+    """The settings in the engine's terms."""
+    return EngineConfig(
+        model_path=config.model,
+        max_batch_size=config.max_num_seqs_upper_bound,
+        max_tokens_per_batch=config.max_num_batched_tokens,
+        max_model_len=config.max_model_len,
+        dtype=config.dtype,
+        device=config.device,
+        num_threads=config.num_threads,
+        tensor_parallel_size=config.tensor_parallel_size,
+        kv_cache_bytes=int(config.kv_cache_gib * (1 << 30)),
+        gpu_memory_utilization=config.gpu_memory_utilization,
+    )
+
+
+@contextmanager
+def verdicts() -> Iterator[None]:
+    """Turn the engine's errors about a request into BackendErrors."""
+    try:
+        yield
+    except EngineStoppedError as error:
+        raise EngineDeadError(f"nano: {error}") from error
+    except QueueFullError as error:
+        raise TransientBackendError(f"nano: {error}", is_busy=True) from error
+    except RequestError as error:
+        raise RequestRefusedError(f"nano: {error}") from error
+
+
+def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, room_tokens: int) -> SamplingParams:
+    """The engine's sampling parameters; a reply is no longer than `room_tokens`.
+
+    `defaults` are the model's own, for settings that `sampling` leaves open. A schema says more than a list of choices,
+    so a prompt with both is held to the schema.
+    """
+    given = {name: value for name, value in asdict(sampling).items() if value is not None}
+    params = replace(defaults, **given | {"max_tokens": min(sampling.max_tokens, room_tokens)})
+    if prompt.schema is not None:
+        return replace(params, json_schema=json.dumps(dict(prompt.schema)))
+    return params if prompt.choices is None else replace(params, choices=prompt.choices)

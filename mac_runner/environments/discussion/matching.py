@@ -1,0 +1,277 @@
+"""The choice that an answer names, if it names exactly one; and the labels under which choices are listed.
+
+Tried in this order: the very text of a choice; its words; its label; one choice mentioned in a sentence; words that
+only one choice has; and a misspelt choice, which has to be near enough and clearly nearer than any other. Nothing is
+ever matched across a negation: `Not guilty` is not `Guilty`, and neither is `anything but guilty`. What names two
+choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rapidfuzz.distance import OSA
+
+from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, Cause, Problem
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.settings import ChoiceFormat
+from mac_runner.environments.discussion.words import (
+    EXCEPTIONS,
+    NEGATIONS,
+    are_opposed,
+    folded,
+    negations,
+    places,
+    telling,
+    words,
+)
+from mac_runner.environments.markup import defuse
+
+_ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}
+_ROMAN: Final = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+
+
+def labels(choice_format: ChoiceFormat, count: int) -> tuple[str, ...]:
+    """The labels of `count` choices; empty texts where the format has none."""
+    match choice_format.partition("_")[0]:
+        case "letters":
+            return tuple(chr(ord("A") + i) for i in range(count))
+        case "numerals":
+            return tuple(str(i + 1) for i in range(count))
+        case "roman":
+            return tuple(_roman(i + 1) for i in range(count))
+        case _:
+            return ("",) * count
+
+
+def listed(choice_format: ChoiceFormat, choices: Sequence[Choice]) -> tuple[str, ...]:
+    """The choices as lines of a prompt."""
+    end = _ENDS.get(choice_format.partition("_")[2], "")
+    heads = [f"{label}{end} " if label else "" for label in labels(choice_format, len(choices))]
+    if choice_format == "bullet":
+        heads = ["- "] * len(choices)
+    return tuple(f"{head}{choice.text}" for head, choice in zip(heads, choices, strict=True))
+
+
+def _roman(number: int) -> str:
+    digits = ""
+    for value, digit in _ROMAN:
+        count, number = divmod(number, value)
+        digits += digit * count
+    return digits
+
+
+WORD_LIKENESS_MIN: Final = 0.75
+"""A misspelt word is at least this like the right one: `Wong` may be `Wang`, `man` is not `woman`."""
+
+_LEAD: Final = re.compile(
+    r"^\W*(?:(?:so|thus|therefore|hence|well|overall)\W+)?"
+    r"(?:(?:(?:the|my|our|final|correct|best|right|most\s+likely)\s+)*"
+    r"(?:answer|choice|option|verdict|vote|response|selection)\b(?:\s+(?:is|was|would\s+be|should\s+be))?\s*[:=]?"
+    r"|i(?:'d|\s+would|\s+will|'ll)?\s+(?:choose|pick|select|say|think|believe|vote\s+for|go\s+with|go\s+for)"
+    r"(?:\s+(?:that|it\s+is|it's|is|option|choice|answer))*\s*:?"
+    r"|it\s+(?:is|was|must\s+be|has\s+to\s+be)\b|it's\b)\s*",
+    re.IGNORECASE,
+)
+_BETWEEN_LABELS: Final = frozenset({"or", "and", "either", "both", "option", "options", "choice", "choices"})
+_REASON: Final = re.compile(
+    r"\b(?:because|since|given that|due to|as (?:the|it|he|she|they|there|we)|for the reason)\b"
+)
+_LABEL: Final = re.compile(r"[\s(\[*_\"'#]*(?:(?:option|choice|answer)\s+)?([a-z]{1,6}|\d{1,2})(?![\w'’])")
+_LABEL_END: Final = re.compile(r"[\s)\]*_\"']*([).:,;=\-–—]|$)[\s).:,;=*_\"'\-–—]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The choice an answer names, and how that was found."""
+
+    choice_id: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A choice ready to be compared."""
+
+    id: str
+    text: str
+    words: tuple[str, ...]
+
+    @property
+    def negations(self) -> int:
+        return negations(self.words)
+
+
+class Matcher:
+    """Matches answers to the choices of one question, listed in one format."""
+
+    def __init__(
+        self, choices: Sequence[Choice], choice_format: ChoiceFormat, *, threshold: float, margin: float
+    ) -> None:
+        shown = labels(choice_format, len(choices))
+        # A label that was not shown is understood too, as far as it can mean one thing only.
+        others = (labels("letters_dot", len(choices)), labels("numerals_dot", len(choices)))
+        self._shown = {label.casefold(): choice.id for label, choice in zip(shown, choices, strict=True) if label}
+        self._labels = {
+            label.casefold(): choice.id for scheme in others for label, choice in zip(scheme, choices, strict=True)
+        } | self._shown
+        self._choices = tuple(_Known(choice.id, choice.text.strip(), telling(words(choice.text))) for choice in choices)
+        self._threshold = threshold / 100
+        self._margin = margin / 100
+
+    def match(self, answer: str) -> Match | Problem:
+        """The choice that `answer` names."""
+        answer = answer.strip()
+        if not answer:
+            return Problem(Cause.EMPTY, "the answer is empty")
+        if len(answer) > ANSWER_CHARS_MAX:
+            return Problem(Cause.UNMATCHED, f"the answer is longer than {ANSWER_CHARS_MAX} characters; give the choice")
+        bare = answer[lead.end() :].strip() if (lead := _LEAD.match(answer)) else answer
+        for text in dict.fromkeys((answer, bare)):
+            if text and (found := self._whole(text)) is not None:
+                return found
+        if (refused := self._only_labels(bare)) is not None:
+            return refused
+        return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
+
+    def _whole(self, answer: str) -> Match | Problem | None:
+        """The answer as a choice from end to end, or as a label."""
+        told = self._told(answer)
+        labelled = self._labelled(answer)
+        if told is None or labelled is None:
+            return told or labelled
+        if told.how == "exact" and isinstance(labelled, Problem):
+            return told
+        if isinstance(labelled, Problem):
+            return labelled
+        if labelled.choice_id == told.choice_id:
+            return told
+        # `2` may be the second choice or the choice `2`; where numbers are not how choices are listed, it is the text.
+        return _ambiguous(answer) if answer.casefold() in self._shown else told
+
+    def _only_labels(self, answer: str) -> Problem | None:
+        """Why an answer that is nothing but labels and words between them names no choice: `A or B`, `not C`."""
+        said = [word for word in words(answer) if word not in _BETWEEN_LABELS]
+        named = [self._labels[word] for word in said if word in self._labels]
+        if not named or len(named) + negations(tuple(said)) < len(said):
+            return None
+        if len(named) < len(said):
+            return _negated(answer)
+        return _ambiguous(answer) if len(set(named)) > 1 else None
+
+    def _told(self, answer: str) -> Match | None:
+        exact = [choice for choice in self._choices if choice.text == answer]
+        if exact:
+            return Match(exact[0].id, "exact")
+        said = telling(words(answer))
+        same = [choice for choice in self._choices if "".join(choice.words) == "".join(said) and said]
+        if len(same) == 1 and same[0].negations == negations(said):
+            return Match(same[0].id, "normalised")
+        return None
+
+    def _labelled(self, answer: str) -> Match | Problem | None:
+        """A label alone, or one set off from what follows, which may not name another choice."""
+        text = _REASON.split(folded(answer))[0]
+        label = _LABEL.match(text)
+        choice_id = self._labels.get(label.group(1)) if label else None
+        end = _LABEL_END.match(text, label.end()) if label else None
+        if choice_id is None or end is None:
+            return None
+        rest = text[end.end() :].strip()
+        named = {choice.id for choice in self._choices if places(choice.words, telling(words(rest)))}
+        if named - {choice_id}:
+            return _ambiguous(answer)
+        if named or not rest:
+            return Match(choice_id, "label") if not self._turns_down(rest, choice_id) else None
+        is_short = len(words(rest)) <= len(words(self._choice(choice_id).text)) + 2
+        other = (self._partial(rest) or self._near(rest)) if is_short else None
+        if isinstance(other, Match):
+            return Match(choice_id, "label") if other.choice_id == choice_id else _ambiguous(answer)
+        return None
+
+    def _turns_down(self, rest: str, choice_id: str) -> bool:
+        said = words(rest)
+        return negations(said) != self._choice(choice_id).negations if said else False
+
+    def _choice(self, choice_id: str) -> _Known:
+        return next(choice for choice in self._choices if choice.id == choice_id)
+
+    def _mentioned(self, answer: str) -> Match | Problem | None:
+        """The only choice mentioned in a sentence that does not turn it down."""
+        claim = telling(words(_REASON.split(folded(answer))[0]))
+        spans = [(choice.id, place) for choice in self._choices for place in places(choice.words, claim)]
+        # `an old man` mentions `man` too, but as a part of itself.
+        outer = [(name, place) for name, place in spans if not any(set(place) < set(other) for _, other in spans)]
+        if not outer:
+            return None
+        choice_id = outer[0][0]
+        if any(name != choice_id for name, _ in outer):
+            return _ambiguous(answer)
+        outside = [word for position, word in enumerate(claim) if not any(position in place for _, place in outer)]
+        # `No, the loan should not be granted` says no to the question, not to the choice.
+        is_a_no = self._choice(choice_id).words == ("no",) and outer[0][1].start == 0
+        if any(word in NEGATIONS or word in EXCEPTIONS for word in outside) and not is_a_no:
+            return _negated(answer)
+        return Match(choice_id, "mentioned")
+
+    def _partial(self, answer: str) -> Match | Problem | None:
+        """The only choice that has all the words of the answer."""
+        said = set(telling(words(answer)))
+        having = [choice for choice in self._choices if said and said <= set(choice.words)]
+        if not having:
+            return None
+        if len(having) > 1:
+            return _ambiguous(answer)
+        is_same = negations(tuple(said)) == having[0].negations
+        return Match(having[0].id, "partial") if is_same else _negated(answer)
+
+    def _near(self, answer: str) -> Match | Problem:
+        said = telling(words(answer))
+        scores = sorted(((_likeness(said, choice.words), choice.id) for choice in self._choices), reverse=True)
+        (best, choice_id), (second, _) = scores[0], scores[1]
+        if best < self._threshold:
+            return Problem(Cause.UNMATCHED, f"the answer {_quoted(answer)} is none of the choices")
+        if negations(said) != self._choice(choice_id).negations or _has_opposite(said, self._choice(choice_id).words):
+            return _negated(answer)
+        return Match(choice_id, "near") if best - second >= self._margin else _ambiguous(answer)
+
+
+def _likeness(said: tuple[str, ...], choice: tuple[str, ...]) -> float:
+    """How alike two texts are letter by letter, from 0 to 1; 0 when a word of one has none like it in the other."""
+    spoken, known = tuple(dict.fromkeys(said)), tuple(dict.fromkeys(choice))
+    for word in spoken:
+        if not any(_is_like(word, other) for other in known):
+            return 0.0
+    for word in known:
+        if not any(_is_like(word, other) for other in spoken):
+            return 0.0
+    return OSA.normalized_similarity(" ".join(said), " ".join(choice))
+
+
+def _is_like(word: str, other: str) -> bool:
+    # `20` is no misspelling of `30`.
+    longer = max(len(word), len(other))
+    if abs(len(word) - len(other)) > (1 - WORD_LIKENESS_MIN) * longer:
+        return False
+    has_digit = any(char.isdigit() for char in word + other)
+    return word == other if has_digit else OSA.normalized_similarity(word, other) >= WORD_LIKENESS_MIN
+
+
+def _has_opposite(said: tuple[str, ...], choice: tuple[str, ...]) -> bool:
+    return any(are_opposed(word, other) for word in said for other in choice if word not in choice)
+
+
+def _ambiguous(answer: str) -> Problem:
+    return Problem(Cause.AMBIGUOUS, f"the answer {_quoted(answer)} may mean more than one of the choices")
+
+
+def _negated(answer: str) -> Problem:
+    return Problem(Cause.NEGATED, f"the answer {_quoted(answer)} says what it is not; name the choice that it is")
+
+
+def _quoted(answer: str) -> str:
+    text = defuse(answer)
+    return f'"{text[:80]}…"' if len(text) > 80 else f'"{text}"'

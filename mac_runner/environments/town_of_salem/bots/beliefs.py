@@ -1,0 +1,322 @@
+"""What a scripted player makes of what it has seen: how suspicious the others are.
+
+Scores are sums of evidence: 0 is nothing known, about 2 is enough for a vote, below 0 speaks for a player. The
+weights are judgement, tuned by playing; nothing outside this file depends on their values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from mac_runner.environments.town_of_salem.bots.statements import Statement, understand
+from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, roles_of
+from mac_runner.environments.town_of_salem.game.state import LYNCH, Ballot, Faction
+from mac_runner.environments.town_of_salem.roles import (
+    MAFIA_MEMBER,
+    NOT_SUSPICIOUS,
+    ROLES,
+    SUSPICIOUS,
+    Role,
+    follows_roles,
+    visitors_in,
+)
+from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+
+_OWN_FINDING = 5.0
+_PROVEN_WORD = 3.5
+_INFORMED_WORD = 1.5
+_BARE_WORD = 0.4
+_FALSE_CLAIM = 2.5
+_BAD_ACCUSER = 1.0
+_BAD_INFORMER = 3.0
+_WRONG_BALLOT = 0.4
+_SILENCE = 2.0
+_ODDS = 4.0
+# From this day on the Town says what it is, but for roles that hide; a day later, silence is suspicious.
+CLAIMING_DAY = 3
+_CLEARED = -1.0
+_UNCONTESTED = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beliefs:
+    """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings.
+
+    `unclaimed` are the roles the list still has room for when the living are taken at their word.
+    """
+
+    suspicion: Mapping[str, float]
+    claims: Mapping[str, str]
+    findings: Mapping[str, bool]
+    unclaimed: Sequence[str]
+
+    def most_suspicious(self) -> tuple[str, float] | None:
+        """The player with the highest score; the first in seat order among equals."""
+        if not self.suspicion:
+            return None
+        name = max(self.suspicion, key=lambda name: self.suspicion[name])
+        return name, self.suspicion[name]
+
+
+def form_beliefs(view: SeatView) -> Beliefs:
+    """Weigh everything this seat has seen."""
+    said = [(speaker, understand(text)) for speaker, text in _utterances(view)]
+    claims = {speaker: statement.claims for speaker, statement in said if statement.claims}
+    revealed = {event.text("player"): event.text("role") for event in view.public if event.kind is EventKind.REVEALED}
+    claims.update(revealed)
+    findings = own_findings(view, claims) | dict.fromkeys(revealed.keys() - {view.name}, False)
+    score: dict[str, float] = defaultdict(float)
+    for name, is_guilty in findings.items():
+        score[name] += _OWN_FINDING if is_guilty else -_OWN_FINDING / 2
+    room = _room(view)
+    living = {name: role for name, role in claims.items() if name in view.living and name != view.name}
+    _weigh_claims(view, room, living, score)
+    for speaker, accused, is_accusation in _distinct(said):
+        _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
+    _weigh_ballots(view, score)
+    _weigh_odds(view, score)
+    _weigh_silence(view, room, living, score)
+    others = (name for name in view.living if name != view.name)
+    return Beliefs(
+        suspicion={name: score[name] for name in others},
+        claims=claims,
+        findings=findings,
+        unclaimed=room.left(living.values()),
+    )
+
+
+def _utterances(view: SeatView) -> Iterator[tuple[str, str]]:
+    """Each speaker and text that this seat heard. A will speaks for its writer, and the dead speak at night."""
+    for event in view.public:
+        if event.kind is EventKind.SPEECH:
+            yield event.text("player"), event.text("text")
+        elif event.kind is EventKind.DEATH and event.data["will"]:
+            yield event.text("player"), event.text("will")
+    for event in view.private:
+        if event.kind is EventKind.WHISPER or (event.kind is EventKind.CHAT and event.data["channel"] != "mafia"):
+            yield event.text("player"), event.text("text")
+
+
+def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, bool]]:
+    """Each accusation or clearing once per speaker, the last word of a speaker about a player counting."""
+    words: dict[tuple[str, str], bool] = {}
+    for speaker, statement in said:
+        words.update({(speaker, name): True for name in statement.accuses})
+        words.update({(speaker, name): False for name in statement.clears})
+    for (speaker, name), is_accusation in words.items():
+        yield speaker, name, is_accusation
+
+
+def _room(view: SeatView) -> Room:
+    known = [role for role in view.graveyard.values() if role != UNKNOWN_ROLE]
+    own = [*view.team.values()] or ([view.role.name] if view.is_alive else [])
+    return Room(view.lobby, [*known, *own])
+
+
+def _weigh_claims(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
+    """Where more players claim a role than the list has, some of them lie."""
+    for name, chance in chances_of_lie(room, claims).items():
+        score[name] += _FALSE_CLAIM * chance
+        if not chance and room.named[claims[name]] and view.day > CLAIMING_DAY:
+            # The holder of this role would have spoken up against a liar by now.
+            score[name] -= _UNCONTESTED
+
+
+def _weigh_word(
+    view: SeatView,
+    claims: Mapping[str, str],
+    score: dict[str, float],
+    said: tuple[str, str],
+    *,
+    is_accusation: bool,
+) -> None:
+    """What one player's word about another adds to the score of both."""
+    speaker, about = said
+    if speaker == view.name or speaker == about:
+        return
+    shown = view.graveyard.get(about)
+    if shown == UNKNOWN_ROLE:
+        return
+    if shown is not None:
+        # The grave shows whether the word was true.
+        was_right = is_accusation != is_town_role(shown)
+        wrong = _BAD_INFORMER if is_informed(claims.get(speaker)) and is_accusation else _BAD_ACCUSER
+        score[speaker] += -_BAD_ACCUSER if was_right else wrong
+        return
+    weight = _credit(view, claims, speaker, score[speaker])
+    score[about] += weight if is_accusation else _CLEARED * min(weight, 1.0)
+
+
+def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: float) -> float:
+    shown = view.graveyard.get(speaker)
+    if shown is not None and shown != UNKNOWN_ROLE:
+        if not is_town_role(shown):
+            return 0.0
+        return _PROVEN_WORD if is_informed(shown) else _BARE_WORD
+    credit = _INFORMED_WORD if is_informed(claims.get(speaker)) else _BARE_WORD
+    return credit / (1.0 + max(doubt, 0.0))
+
+
+def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
+    """Judges whose ballot the grave then showed to be wrong."""
+    ballots: Event | None = None
+    for event in view.public:
+        if event.kind is EventKind.BALLOTS:
+            ballots = event
+        elif event.kind is EventKind.DEATH and event.data["causes"] == [LYNCH.name] and ballots is not None:
+            wrong = Ballot.GUILTY if is_town_role(event.text("role")) else Ballot.INNOCENT
+            for name in ballots.names(wrong):
+                score[name] += _WRONG_BALLOT
+
+
+def _chance_of_evil(slot: str) -> float:
+    roles = roles_of(slot)
+    return sum(ROLES[role].faction is not Faction.TOWN for role in roles) / len(roles)
+
+
+def _weigh_odds(view: SeatView, score: dict[str, float]) -> None:
+    """The share of the others who must be evil by the role list and the graves."""
+    evil = sum(_chance_of_evil(slot) for slot in view.lobby)
+    evil -= sum(not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE)
+    others = [name for name in view.living if name != view.name]
+    odds = evil / len(others) if others else 0.0
+    for name in others:
+        score[name] += _ODDS * max(0.0, odds - 0.5)
+
+
+def _weigh_silence(view: SeatView, room: Room, claims: Mapping[str, str], score: dict[str, float]) -> None:
+    """Those who have claimed no role for too long; a role that hides may, and could be any of the silent."""
+    silent = silent_players(view, claims)
+    is_one_hiding = any(ROLES[role.lower()].hides for role in room.left(claims.values()))
+    for name in silent:
+        score[name] += _SILENCE * (1.0 - is_one_hiding / len(silent))
+
+
+def silent_players(view: SeatView, claims: Mapping[str, str]) -> list[str]:
+    """Those who should have claimed a role by now."""
+    if view.day <= CLAIMING_DAY:
+        return []
+    return [name for name in view.living if name not in claims and name != view.name]
+
+
+def role_named(name: str | None) -> Role | None:
+    """The role of that public name; None for a name that no role has."""
+    return None if name is None else ROLES.get(name.lower())
+
+
+def is_town_role(name: str) -> bool:
+    """Whether a role, by its public name, belongs to the Town; False for an unknown one."""
+    role = role_named(name)
+    return role is not None and role.faction is Faction.TOWN
+
+
+def is_informed(name: str | None) -> bool:
+    """Whether the word of this role's holder about others has a source."""
+    role = role_named(name)
+    return role is not None and role.is_informed
+
+
+class Room:
+    """The slots of the public role list that no known player fills.
+
+    A slot that names a role (`named`, by role name) has room for one claim to it. A slot filled by lot (`drawn`, the
+    roles it may hold) has room for one claim to any of them. Claims beyond the room are lies.
+    """
+
+    def __init__(self, lobby: Iterable[str], known: Iterable[str]) -> None:
+        slots = [[ROLES[role].name for role in roles_of(slot)] for slot in lobby]
+        self.named = Counter(slot[0] for slot in slots if len(slot) == 1)
+        self.drawn = [slot for slot in slots if len(slot) > 1]
+        for role in known:
+            self._take(role)
+
+    def _take(self, role: str) -> None:
+        if self.named[role]:
+            self.named[role] -= 1
+            return
+        # A player who changed roles in the game fills no slot of the new one.
+        slot = next((slot for slot in self.drawn if role in slot), None)
+        if slot is not None:
+            self.drawn.remove(slot)
+
+    def drawn_for(self, role: str) -> int:
+        """How many drawn slots could hold a role."""
+        return sum(role in slot for slot in self.drawn)
+
+    def left(self, claims: Iterable[str]) -> list[str]:
+        """The roles one more player could claim without a contradiction."""
+        counts = Counter(claims)
+        surplus = sum((counts - self.named).values())
+        drawn = {role for slot in self.drawn for role in slot} if surplus < len(self.drawn) else set[str]()
+        return sorted({role for role in self.named if self.named[role] > counts[role]} | drawn)
+
+
+def chances_of_lie(room: Room, claims: Mapping[str, str]) -> dict[str, float]:
+    """The chance that each of these claims, by player, is a lie, spread evenly over all who claim the same."""
+    claimants: dict[str, list[str]] = defaultdict(list)
+    for name, role in claims.items():
+        claimants[role].append(name)
+    surplus = {role: max(0, len(names) - room.named[role]) for role, names in claimants.items()}
+    drawn_for = {role: room.drawn_for(role) for role in claimants}
+    contenders = sum(min(surplus[role], drawn_for[role]) for role in claimants)
+    granted = min(1.0, len(room.drawn) / contenders) if contenders else 0.0
+    return {
+        name: (surplus[role] - granted * min(surplus[role], drawn_for[role])) / len(names)
+        for role, names in claimants.items()
+        for name in names
+    }
+
+
+def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, bool]:
+    """Whether others are guilty, by this seat's own investigations; those they leave open are left out."""
+    findings: dict[str, bool] = {}
+    for event in view.private:
+        if event.kind is EventKind.RESULT:
+            about, finding = event.text("about"), event.text("finding")
+            visitors = visitors_in(finding)
+            if visitors is not None:
+                findings.update(_caught(view, event, visitors))
+                continue
+            verdict = _verdict(view, finding, claims.get(about))
+            if verdict is not None:
+                findings[about] = verdict
+        elif event.kind is EventKind.MAFIA_VISITS:
+            # The Mafia does not call on its own.
+            findings.update((name, False) for name in event.names("visited") if name != view.name)
+    return findings
+
+
+def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]:
+    """The one visitor of a house whose owner was murdered that night; among several it could be any."""
+    murders = (
+        event
+        for event in view.public
+        if event.kind is EventKind.DEATH and event.data["player"] == seen.data["about"] and event.day - seen.day <= 1
+    )
+    causes = {cause for event in murders for cause in event.names("causes")}
+    is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _visible_causes())
+    return dict.fromkeys(visitors, True) if is_caught else {}
+
+
+@follows_roles
+@cache
+def _visible_causes() -> frozenset[str]:
+    return frozenset(cause.name for role in ROLES.values() for cause in role.causes if cause.is_visible)
+
+
+def _verdict(view: SeatView, finding: str, claimed: str | None) -> bool | None:
+    if finding in (SUSPICIOUS, NOT_SUSPICIOUS):
+        return finding == SUSPICIOUS
+    if finding == MAFIA_MEMBER:
+        return True
+    named = [role for role in roles_in_play(view.lobby) if role.name in finding]
+    if not named:
+        return None
+    if len({role.faction is Faction.TOWN for role in named}) > 1:
+        # A claim to be none of those is a lie.
+        return True if claimed is not None and claimed not in {role.name for role in named} else None
+    return named[0].faction is not Faction.TOWN

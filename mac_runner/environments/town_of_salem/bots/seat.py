@@ -1,0 +1,264 @@
+"""One seat of a scripted player deciding one turn: what it sees, and what follows from it.
+
+`Seat` holds a view and a source of chance, and nothing else; it is the `Bot` that the tactics of abilities ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, cached_property
+from random import Random
+
+from mac_runner.environments.town_of_salem.bots.beliefs import (
+    Beliefs,
+    form_beliefs,
+    is_town_role,
+    role_named,
+    silent_players,
+)
+from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear, understand, write
+from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
+from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility, Role, follows_roles
+from mac_runner.environments.town_of_salem.roles.tactics import Aim
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+
+# How much suspicion it takes on the second day, and how much less with each day: waiting helps the Mafia.
+_VOTE_FROM = 1.8
+_EASIER_EACH_DAY = 0.15
+_VOTE_FROM_MIN = 0.7
+# Below this suspicion a claim is taken for true.
+_TRUSTED = 1.0
+# How much more likely a killer chooses a player who speaks against the killer's side.
+_REVENGE = 3.0
+
+
+@follows_roles
+@cache
+def _kill_verbs() -> frozenset[str]:
+    abilities = (ability for role in ROLES.values() for ability in role.abilities)
+    return frozenset(ability.verb for ability in abilities if isinstance(ability, NightAbility) and ability.is_kill)
+
+
+class Seat:
+    """A view, and what follows from it."""
+
+    def __init__(self, view: SeatView, chance: Random) -> None:
+        self.view = view
+        self.chance = chance
+        self.choices: dict[str, Choice] = {choice.verb: choice for choice in view.choices}
+
+    # Who it is and what it knows.
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Formed when first asked for: not every turn needs them."""
+        return form_beliefs(self.view)
+
+    @property
+    def is_hostile(self) -> bool:
+        """Whether this seat wins when the Town loses, so that any lynch outside its team helps it."""
+        role = self.view.role
+        return role.is_hostile_to_town or (role.group is not None and not self.is_town)
+
+    @property
+    def is_town(self) -> bool:
+        """Whether this seat is of the Town."""
+        return self.view.role.faction is Faction.TOWN
+
+    @property
+    def quarry(self) -> str | None:
+        """The target it wants lynched, while that target lives."""
+        return self.view.quarry if self.view.quarry in self.view.living else None
+
+    @property
+    def enough(self) -> float:
+        """The suspicion it takes today to vote, to judge guilty and to execute."""
+        return max(_VOTE_FROM_MIN, _VOTE_FROM - _EASIER_EACH_DAY * (self.view.day - 2))
+
+    @property
+    def roles_in_play(self) -> Sequence[Role]:
+        """Every role that the game may hold."""
+        return roles_in_play(self.view.lobby)
+
+    @cached_property
+    def known_roles(self) -> dict[str, str]:
+        """The exact roles this seat found, or read in its team's chat."""
+        known = {
+            name: role
+            for event in self.view.private
+            if event.kind is EventKind.CHAT and event.data["channel"] == Faction.MAFIA
+            for name, role in understand(event.text("text")).roles
+        }
+        for event in self.view.private:
+            role = event.text("finding").partition(" ")[2] if event.kind is EventKind.RESULT else ""
+            if role_named(role) is not None:
+                known[event.text("about")] = role
+        return known
+
+    def is_town_role(self, name: str) -> bool:
+        """Whether a role belongs to the Town."""
+        return is_town_role(name)
+
+    def is_jailed(self) -> bool:
+        """Whether this seat is in jail tonight."""
+        return any(event.kind is EventKind.JAILED and event.day == self.view.day for event in self.view.private)
+
+    def _accusations(self, accused: set[str]) -> list[Event]:
+        """Everything said in public against any of these players."""
+        return [
+            event
+            for event in self.view.public
+            if event.kind is EventKind.SPEECH and not accused.isdisjoint(understand(event.text("text")).accuses)
+        ]
+
+    def is_accused(self) -> bool:
+        """Whether a player accused this seat today."""
+        return any(event.day == self.view.day for event in self._accusations({self.view.name}))
+
+    def accusers(self) -> list[str]:
+        """The living who accused this seat."""
+        names = (event.text("player") for event in self._accusations({self.view.name}))
+        return [name for name in names if name in self.view.living]
+
+    def enemies(self) -> set[str]:
+        """The living outside this seat's side who accused one of it."""
+        side = {self.view.name, *self.view.team}
+        return {event.text("player") for event in self._accusations(side)} & set(self.view.living) - side
+
+    # Choosing among players.
+
+    def pick(self, names: Sequence[str]) -> str:
+        """Any of `names`."""
+        return self.chance.choice(list(names))
+
+    def draw(self, names: Sequence[str], weights: Sequence[float]) -> str:
+        """Any of `names`, by weight."""
+        return self.chance.choices(list(names), weights)[0]
+
+    def others(self, choice: Choice) -> list[str]:
+        """Targets but oneself; a member of the Town avoids those who may shoot their visitors."""
+        others = [name for name in choice.targets if name != self.view.name]
+        safe = [name for name in others if not (self.is_town and self._shoots_visitors(name))]
+        return safe or others or list(choice.targets)
+
+    def _shoots_visitors(self, name: str) -> bool:
+        role = role_named(self.beliefs.claims.get(name))
+        return role is not None and role.shoots_visitors
+
+    def worst(self, choice: Choice) -> str:
+        """The most suspicious target."""
+        suspicion, others = self.beliefs.suspicion, self.others(choice)
+        worst = max(suspicion.get(name, 0.0) for name in others)
+        return self.pick([name for name in others if suspicion.get(name, 0.0) >= worst])
+
+    def worth_protecting(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that the Town needs most, as far as their claims are believed."""
+        claims, suspicion = self.beliefs.claims, self.beliefs.suspicion
+        return [
+            name
+            for name in names
+            if self.weight_of(claims.get(name)) > 1.0 and suspicion.get(name, _TRUSTED) < _TRUSTED
+        ]
+
+    def weight_of(self, role: str | None) -> float:
+        """How much the holder of a role is worth guarding, and worth killing."""
+        return 1.0 if role is None else ROLES[role.lower()].worth
+
+    def victim(self, targets: Sequence[str] | None = None) -> str:
+        """The one that a killer wants dead: drawn, likelier with a dangerous role and an undoubted word."""
+        view = self.view
+        living = [name for name in targets or view.living if name not in view.team and name != view.name]
+        survivors = self._survivors()
+        living = [name for name in living if name not in survivors] or living or list(view.living)
+        enemies = self.enemies()
+        return self.draw(living, [self._danger(name) * (_REVENGE if name in enemies else 1.0) for name in living])
+
+    def _danger(self, name: str) -> float:
+        role = self.known_roles.get(name) or self.beliefs.claims.get(name)
+        weight = self.weight_of(role)
+        silent = [name for name in silent_players(self.view, self.beliefs.claims) if name not in self.view.team]
+        hidden = [role.worth for role in map(role_named, self.beliefs.unclaimed) if role is not None and role.hides]
+        if role is None and name in silent and hidden:
+            weight += (max(hidden) - weight) / len(silent)
+        # The Town may lynch by itself those it doubts.
+        doubt = max(0.0, self.beliefs.suspicion.get(name, 0.0))
+        return weight / (1.0 + doubt)
+
+    def _survivors(self) -> set[str]:
+        """The players this seat tried to kill last night, and those ever too strong for it."""
+        found: set[str] = set()
+        for event in self.view.private:
+            if event.kind is EventKind.DEFENCE_TOO_STRONG:
+                found.add(event.text("target"))
+            elif event.kind is EventKind.ACTION_CHOSEN and event.day == self.view.day - 1:
+                found.update(event.names("targets") if event.data["verb"] in _kill_verbs() else ())
+        return found
+
+    def agreed_victim(self) -> str | None:
+        """The one its team spoke of killing tonight: the last word of its leader, else of any member."""
+        said = [
+            (event.text("player"), takes)
+            for event in self.view.private
+            if event.day == self.view.day and event.kind is EventKind.CHAT
+            if (takes := understand(event.text("text")).takes) is not None
+        ]
+        ranks = {name: ROLES[role.lower()].team_rank for name, role in self.view.team.items()}
+        leader = max(ranks, key=lambda name: ranks[name], default="")
+        led = [takes for speaker, takes in said if speaker == leader and ranks[leader]]
+        return led[-1] if led else said[-1][1] if said else None
+
+    def use(self, kind: type[NightAbility | DayAbility]) -> tuple[str, Aim] | None:
+        """The verb and the aim of the first ability of its role's card that has something to do."""
+        for ability in self.view.role.abilities:
+            choice = self.choices.get(ability.verb)
+            aim = ability.tactic(self, choice) if choice is not None and isinstance(ability, kind) else None
+            if aim is not None:
+                return ability.verb, aim
+        return None
+
+    # Words.
+
+    def cover(self) -> str:
+        """A role of the Town to hide behind: its earlier claim, else one that the list has room for."""
+        mine = self.beliefs.claims.get(self.view.name)
+        if mine is not None:
+            return mine
+        free = [role for role in self.beliefs.unclaimed if is_town_role(role) and not is_risky_claim(role)]
+        if free:
+            return self.pick(free)
+        roles = [role.name for role in self.roles_in_play if role.faction is Faction.TOWN]
+        dead = set(self.view.graveyard.values())
+        return self.pick([role for role in roles if role not in dead] or roles or [self.view.role.name])
+
+    def false_will(self) -> str:
+        """A will that a role of the Town could have written."""
+        return claim(self.cover(), dead=True)
+
+    def say(self, text: str, thought: str) -> str:
+        """Speak, or wait without words or, if blackmailed, without a voice."""
+        if not text or "speak" not in self.choices:
+            return write("wait", thought=thought or "I have nothing to say.", will=self.will())
+        return write("speak", text=text, thought=thought, will=self.will())
+
+    def will(self) -> str:
+        """A new will when there are findings that the old one lacks."""
+        if not self.is_town or "will" not in self.choices:
+            return ""
+        will = f"{claim(self.view.role.name, dead=True)} {self.findings()}".strip()
+        if len(will) > WILL_CHARS_MAX:
+            will = will[:WILL_CHARS_MAX].rpartition(".")[0] + "."
+        return will if will != self.view.will else ""
+
+    def findings(self) -> str:
+        """This seat's findings, in the sentences others understand."""
+        guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty]
+        innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
+        return f"{accuse(guilty)} {clear(innocent)}".strip()
+
+
+def is_risky_claim(role: str) -> bool:
+    """Whether a liar who claims this role is easily found out."""
+    return ROLES[role.lower()].is_risky_claim

@@ -1,0 +1,285 @@
+"""Claims, and how they are read from words.
+
+A claim is taken only where its speaker makes it in earnest: not from a question, a condition, a quotation, the
+reported words of others, a negated sentence (`nobody said that Bob is evil`), or a plan to say something (`I will
+claim Doctor`). A plain denial of guilt is a defence (`Bob is not mafia`). A sentence that the rules do not know holds
+no claim: missing one is better than inventing one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from mac_runner.environments.town_of_salem.claims.attribution import Sentence, own_words, passages
+from mac_runner.environments.town_of_salem.claims.patterns import patterns
+from mac_runner.environments.town_of_salem.claims.vocabulary import HAS_NAME, HAS_ROLE, mark, names_in, roles_in
+from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
+
+
+class ClaimKind(StrEnum):
+    """What a claim is about: the speaker's role, a result of theirs, or what another player is."""
+
+    ROLE = "role"
+    RESULT = "result"
+    ACCUSATION = "accusation"
+    DEFENCE = "defence"
+
+
+class Says(StrEnum):
+    """What is said, in one word.
+
+    `role` and `roles` are listed in the claim's `roles`, the visitors of `visited by` in its `names`. The results from
+    `attacked` to `blackmailed` are what befell the player it is about.
+    """
+
+    ROLE = "role"
+    WAS_ROLE = "role held before"
+    # Results.
+    SUSPICIOUS = "suspicious"
+    NOT_SUSPICIOUS = "not suspicious"
+    ROLES = "one of the roles"
+    VISITED_BY = "visited by"
+    VISITED_BY_MAFIA = "visited by the mafia"
+    VAMPIRE = "vampire"
+    NOT_VAMPIRE = "not a vampire"
+    ATTACKED = "attacked"
+    BLOCKED = "blocked"
+    CONTROLLED = "controlled"
+    TRANSPORTED = "transported"
+    DOUSED = "doused"
+    JAILED = "jailed"
+    BLACKMAILED = "blackmailed"
+    # What others are; `mafia` may be a result too.
+    MAFIA = "mafia"
+    NOT_MAFIA = "not mafia"
+    TOWN = "town"
+    NOT_TOWN = "not town"
+    EVIL = "evil"
+    NOT_EVIL = "not evil"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One claim and its place in the text."""
+
+    kind: ClaimKind
+    says: Says
+    """EVIL is every word against a player without faction or role, also a call to vote; NOT_EVIL every word for one."""
+    about: str = ""
+    """The name of the player it is about; "" for the speaker."""
+    roles: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    start: int
+    end: int
+    """`text[start:end]` are the words that make it."""
+
+    @property
+    def is_against(self) -> bool:
+        """Whether it makes the player it is about look guilty."""
+        return self.kind is ClaimKind.ACCUSATION or (self.kind is ClaimKind.RESULT and self.says in _GUILTY)
+
+    @property
+    def is_in_favour(self) -> bool:
+        """Whether it makes the player it is about look innocent."""
+        return self.kind is ClaimKind.DEFENCE or (self.kind is ClaimKind.RESULT and self.says in _INNOCENT)
+
+
+_GUILTY = frozenset({Says.SUSPICIOUS, Says.MAFIA, Says.VAMPIRE})
+_INNOCENT = frozenset({Says.NOT_SUSPICIOUS})
+
+
+_BOUNDARY = re.compile(r"[,:()–—\x00]|\s-|\b(?:and|so|because|since|or|but|as)\b", re.I)
+_NEGATOR = re.compile(
+    r"\b(?:not|never|no|nobody|none|cannot|without|neither|nor|hardly|refuse\w*|stop|doubt)\b|n't\b", re.I
+)
+_NO_DOUBT = re.compile(r"(?:\bno|\bnot|n't)\s+doubt\b", re.I)
+_PLAN = re.compile(
+    r"(?:\b(?:will|shall|going to|gonna|could|can|should|would|plan to|want to|have to|let's|let me|to)|'ll|'d)\s+"
+    r"(?:\w+ly\s+|just\s+)*(?:say|claim|pretend|fake|tell\s+\w+|pose|act)\b",
+    re.I,
+)
+# A name after one of these is not the subject: `the house of Bob is …`.
+_NO_SUBJECT = re.compile(
+    r"\b(?:or|either|of|for|by|against|than|about|with|to|neither|nor|from|visit\w*|killed|murdered|attacked)\s+$", re.I
+)
+_DENIED = {
+    Says.MAFIA: Says.NOT_MAFIA,
+    Says.EVIL: Says.NOT_EVIL,
+    Says.TOWN: Says.NOT_TOWN,
+    Says.NOT_EVIL: Says.EVIL,
+}
+_NEGATED = {
+    Says.SUSPICIOUS: Says.NOT_SUSPICIOUS,
+    Says.MAFIA: Says.NOT_SUSPICIOUS,
+    Says.VAMPIRE: Says.NOT_VAMPIRE,
+}
+_AGAINST = frozenset({Says.MAFIA, Says.EVIL, Says.NOT_TOWN})
+_PRONOUNS = frozenset({"he", "she", "they"})
+_SENTENCE_ENDS = ".!?\n"
+
+
+@follows_roles
+@lru_cache(maxsize=8192)
+def extract(text: str, players: tuple[str, ...]) -> tuple[Claim, ...]:
+    """The claims that the speaker of `text` makes, in order; `players` are the names known."""
+    marked = mark(text, players)
+    parts = passages(marked.text)
+    claimed = {role for part in parts for claim in _self_claims(part.text) for role in claim.roles}
+    is_sheriff = any(ROLES[role.lower()].finds_suspicion for role in claimed)
+    return tuple(
+        replace(claim, start=marked.place(part.start + claim.start), end=marked.place(part.start + claim.end))
+        for part in parts
+        for claim in _claims(part.text, players, is_sheriff)
+    )
+
+
+# Cached by passage: players say the same sentence many times.
+@follows_roles
+@lru_cache(maxsize=16384)
+def _claims(passage: str, players: tuple[str, ...], is_sheriff: bool) -> tuple[Claim, ...]:
+    sentences = own_words(passage)
+    taken: list[Claim] = []
+    _take(taken, _results("".join(sentence.text for sentence in sentences), players))
+    for sentence in sentences:
+        _take(taken, _verdicts(sentence, players) if is_sheriff else ())
+        _take(taken, _oneself(sentence))
+        _take(taken, _others(sentence, passage, players))
+    return tuple(sorted((*_self_claims(passage), *taken), key=lambda claim: (claim.start, claim.end)))
+
+
+@follows_roles
+@lru_cache(maxsize=16384)
+def _self_claims(passage: str) -> tuple[Claim, ...]:
+    return tuple(claim for sentence in own_words(passage) for claim in _roles(sentence))
+
+
+def _take(taken: list[Claim], claims: Iterable[Claim]) -> None:
+    """Add those of `claims` that do not share their player and their words with one taken before."""
+    for claim in claims:
+        if not any(claim.about == old.about and claim.start < old.end and old.start < claim.end for old in taken):
+            taken.append(claim)
+
+
+def _roles(sentence: Sentence) -> Iterator[Claim]:
+    text, ends = sentence.text, 0
+    if not HAS_ROLE.search(text):
+        return
+    matches = [match for pattern in patterns().roles for match in pattern.finditer(text)]
+    for match in sorted(matches, key=lambda match: match.start("roles")):
+        is_counted = match.start("roles") < ends
+        if is_counted or _is_denied(text, match.start()) or _is_planned(text, match.start("roles")):
+            continue
+        ends = match.end("roles")
+        yield Claim(
+            kind=ClaimKind.ROLE,
+            says=Says.WAS_ROLE if match.groupdict().get("WAS_ROLE") else Says.ROLE,
+            roles=roles_in(match["roles"]),
+            start=sentence.start + match.start(),
+            end=sentence.start + ends,
+        )
+
+
+def _results(text: str, players: tuple[str, ...]) -> Iterator[Claim]:
+    tried = patterns().results if HAS_NAME.search(text) else ()
+    for pattern in (patterns().befallen, *tried):
+        for match in pattern.finditer(text):
+            start = max(text.rfind(end, 0, match.start()) for end in _SENTENCE_ENDS) + 1
+            if not _is_denied(text[start : match.start()], match.start() - start):
+                yield from _result(match, 0, players)
+
+
+def _verdicts(sentence: Sentence, players: tuple[str, ...]) -> Iterator[Claim]:
+    for match in patterns().verdict.finditer(sentence.text):
+        before = sentence.text[: match.start()]
+        if not _is_denied(before, match.start()) and not _NO_SUBJECT.search(before):
+            yield from _result(match, sentence.start, players)
+
+
+def _result(match: re.Match[str], offset: int, players: tuple[str, ...]) -> Iterator[Claim]:
+    groups = _groups(match)
+    says, roles = _said(groups), roles_in(groups.get("roles", ""))
+    if says is Says.ROLES and roles == (Faction.VAMPIRE.title(),):
+        says, roles = Says.VAMPIRE, ()
+    found = min(match.start(name) for name in groups if name in (says.name, "roles", "names"))
+    if "about" in groups and _NEGATOR.search(match.string, match.end("about"), found):
+        if says not in _NEGATED:
+            return
+        says = _NEGATED[says]
+    for about in names_in(groups.get("about", ""), players) or ("",):
+        yield Claim(
+            kind=ClaimKind.RESULT,
+            says=says,
+            about=about,
+            roles=roles,
+            names=names_in(groups.get("names", ""), players),
+            start=offset + match.start(),
+            end=offset + match.end(),
+        )
+
+
+def _oneself(sentence: Sentence) -> Iterator[Claim]:
+    for match in patterns().oneself.finditer(sentence.text):
+        if not _is_denied(sentence.text, match.start()) and not _is_planned(sentence.text, match.start()):
+            yield _opinion(match, "", sentence.start)
+
+
+def _others(sentence: Sentence, passage: str, players: tuple[str, ...]) -> Iterator[Claim]:
+    tried = patterns().others if HAS_NAME.search(passage) else ()
+    for pattern in tried:
+        for match in pattern.finditer(sentence.text):
+            if not _is_denied(sentence.text, match.start()):
+                for about in _meant(match, passage[: sentence.start + match.start()], players):
+                    yield _opinion(match, about, sentence.start)
+
+
+def _meant(match: re.Match[str], before: str, players: tuple[str, ...]) -> tuple[str, ...]:
+    """The players a sentence is about; a pronoun means the one player named before it, if there is only one."""
+    if match["about"].lower() in _PRONOUNS:
+        named = names_in(before, players)
+        return named if len(named) == 1 else ()
+    named = names_in(match["about"], players)
+    is_subject = match.start("about") == match.start()
+    # `I vote for Abel, and Bob is innocent`: of the two only Bob is.
+    return named[1:][-1:] if is_subject and _NO_SUBJECT.search(before) else named
+
+
+def _opinion(match: re.Match[str], about: str, offset: int) -> Claim:
+    groups = _groups(match)
+    said, roles = _said(groups), roles_in(groups.get("roles", ""))
+    says = Says.ROLE if roles else _DENIED[said] if "not" in groups else said
+    of_town = (ROLES[role.lower()].faction is Faction.TOWN for role in roles)
+    is_against = not all(of_town) if roles else says in _AGAINST
+    return Claim(
+        kind=ClaimKind.ACCUSATION if is_against else ClaimKind.DEFENCE,
+        says=says,
+        about=about,
+        roles=roles,
+        start=offset + match.start(),
+        end=offset + match.end(),
+    )
+
+
+def _groups(match: re.Match[str]) -> dict[str, str]:
+    return {name: found for name, found in match.groupdict().items() if found is not None}
+
+
+def _said(groups: Mapping[str, str]) -> Says:
+    """What the group that matched is named after."""
+    return next((Says[name] for name in groups if name in Says.__members__), Says.ROLES)
+
+
+def _is_denied(text: str, start: int) -> bool:
+    """Whether the words before `start` in the same part of the sentence deny it."""
+    ends = [boundary.end() for boundary in _BOUNDARY.finditer(text, 0, start)]
+    before = text[ends[-1] if ends else 0 : start]
+    return _NEGATOR.search(_NO_DOUBT.sub("", before)) is not None
+
+
+def _is_planned(text: str, end: int) -> bool:
+    """Whether it is what the speaker means to say: `I will say I am the Doctor`."""
+    return _PLAN.search(text, text.rfind(",", 0, end) + 1, end) is not None

@@ -1,0 +1,207 @@
+"""The sentences in which claims are made, as patterns over the speaker's own words.
+
+They match marked text (`vocabulary`), so they are the same for all games. Named groups: `about` and `names` hold
+players, `roles` roles, `not` reverses the meaning, and a group in capitals is named after what is said (`Says`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from mac_runner.environments.town_of_salem.claims.attribution import CONTINUING
+from mac_runner.environments.town_of_salem.claims.vocabulary import NAME, ROLE
+
+# What may be repeated is bounded, so that it cannot cost more than its square. Possessive repetition and atomic groups
+# would do too, but Python before 3.11.5 matches them wrongly.
+_THE = (
+    r"(?:(?:the|an?|your|our|this town's|town's)\s+)?"
+    r"(?:(?:real|true|only|actual|one|revealed|original|simple|humble|mere)\s+){0,4}"
+)
+_ROLE_LIST = rf"{_THE}{ROLE}(?:\s*(?:,\s*or\b|,\s*and\b|,|/|\bor\b)\s*{_THE}{ROLE})+"
+# The names in a row are bounded, and so is the cost of a list.
+_NAMES = rf"{NAME}(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*|\s*/\s*){NAME}){{0,14}}"
+_I_AM = r"\bI(?:'m| am|m)"
+_HOW = (
+    r"(?:\s+(?:very|more|really|definitely|clearly|obviously|probably|likely|most|almost|certainly|surely|so|too|quite|just"
+    r"|actually|still|also|all|both|indeed|100%|highly|extremely|simply|truly|absolutely|pretty|rather|somewhat|now|only"
+    r"|an? (?:loyal|regular|simple|proud)"
+    r"|in fact|of course|a bit|for sure|no doubt|\w+ly)\b){0,4}"
+)
+_IS = (
+    r"(?:\s*'s|\s*'re|\s*=|\s+(?:(?:is|was|were|has been|have been) (?:found|proven|shown|confirmed)(?: to be| as)?"
+    r"|is|are|was|were|has been|have been|must be|has to be|have to be|needs to be|seems? to be|appears? to be|seems?"
+    r"|appears?|looks?(?: like)?|sounds?(?: like)?|feels?(?: like)?|to be|being"
+    r"|(?:is|are|was|were|has been|have been|keeps?) (?:acting|being|looking|behaving|sounding)))"
+)
+_IS_NOT = (
+    r"(?:\s+(?:isn't|aren't|wasn't|weren't|ain't|cannot be|can't be|doesn't seem|doesn't look|doesn't sound)"
+    rf"|{_IS}{_HOW}\s+(?:not|never|no longer|neither))"
+)
+_NOT_OF = r"(?!\s+of\b)(?!['’]s\b)(?!-)(?!\s+(?:friends?|partners?|targets?|claim\w*|bait|hunters?|wants?|players?)\b)"
+_MAFIA = (
+    r"(?P<MAFIA>(?:(?:in|with|part of|one of|an? members? of|members? of|of|from) )?(?:the |an? )?"
+    rf"(?:mafia|mafias|maf)(?: members?)?\b){_NOT_OF}"
+)
+_EVIL = (
+    r"(?P<EVIL>(?:an? |the |our |pure |my )?(?:(?:top|main|prime|biggest|number one|first) )?(?:evil|scum|scummy|guilty"
+    r"|bad|dangerous|killers?|murderers?|traitors?|enem(?:y|ies)|impostors?|threat|suspicious|suspect|suspects|sus|shady"
+    rf"|fishy|untrustworthy|lying|liars?|frauds?|faking)\b){_NOT_OF}"
+)
+_TOWN = (
+    r"(?P<TOWN>(?:(?:with|part of|one of|an? members? of|members? of|of|on|pro|confirmed|verified|proven) )*"
+    rf"(?:the |an? )?(?:town|townies?|townspersons?|townsfolk|villagers?|town members?)\b){_NOT_OF}"
+)
+_INNOCENT = (
+    r"(?P<NOT_EVIL>(?:an? )?(?:innocent|clear(?:ed)?|clean|trustworthy|honest|good|safe|legit(?:imate)?|not guilty"
+    r"|trusted|confirmed|telling the truth|one of us|on our side)"
+    r"(?! (?:mafia|evil|to(?! me)|about|on|for|that|question|point))\b)"
+)
+# Between a name and its finding: the rest of the sentence, and the beginning of a next one about it.
+_BEFORE_FINDING = rf"(?:[^.!?\n\x00]|[.!]\s+(?={CONTINUING}))"
+_NIGHT = r"\b(?:N|Night|Nights)\s*\d{1,2}\b[\s:\-–—).=,>]*"
+_CHECKED = (
+    r"(?:investigated|checked(?: on| out)?|interrogated|looked (?:into|at)|inspected|questioned|examined|scanned"
+    r"|visited|searched|sheriffed|invested|tested|read)"
+)
+_WATCHED = r"(?:watched|was watching|looked at|observed|camped|was at|kept watch (?:on|over))"
+_HEALED = r"(?:healed|protected|guarded|saved|treated|doctored|was (?:healing|protecting|guarding))"
+_HOUSE = r"(?:'s?(?: (?:house|home|place|door))?)?"
+_BEFALL = (
+    r"(?:(?P<BLOCKED>role-?\s?blocked|blocked|kept busy|distracted)|(?P<ATTACKED>attacked|healed|saved)"
+    r"|(?P<CONTROLLED>controlled|witched|bewitched)|(?P<TRANSPORTED>transported|swapped|moved)|(?P<DOUSED>doused)"
+    r"|(?P<JAILED>jailed|in jail)|(?P<BLACKMAILED>blackmailed))\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patterns:
+    """All patterns, in the order in which they are tried.
+
+    `befallen` and `results` run over a whole passage, because a result may follow in the sentence after the name; the
+    others over one sentence at a time. `verdict` is for speakers who claim a role that finds suspicion: their `Bob is
+    not suspicious` is a result.
+    """
+
+    roles: tuple[re.Pattern[str], ...]
+    befallen: re.Pattern[str]
+    results: tuple[re.Pattern[str], ...]
+    verdict: re.Pattern[str]
+    oneself: re.Pattern[str]
+    others: tuple[re.Pattern[str], ...]
+
+
+@cache
+def patterns() -> Patterns:
+    """Compiled when first asked for."""
+    return Patterns(
+        roles=tuple(re.compile(pattern, re.I) for pattern in _role_patterns()),
+        befallen=re.compile(rf"\bI\s+(?:was|got|have been|had been|'ve been)\s+(?:just |also )?{_BEFALL}", re.I),
+        results=tuple(re.compile(pattern, re.I) for pattern in _result_patterns()),
+        verdict=re.compile(
+            rf"(?P<about>{_NAMES})\s+(?:is|are|was|were)\s+"
+            r"(?:(?P<NOT_SUSPICIOUS>not suspicious)|(?P<SUSPICIOUS>suspicious))",
+            re.I,
+        ),
+        oneself=re.compile(
+            rf"{_I_AM}{_HOW}\s+(?:(?P<not>not)\s+)?(?:{_MAFIA}|{_EVIL}|{_TOWN}|(?P<NOT_EVIL>innocent))(?! about)", re.I
+        ),
+        others=tuple(re.compile(pattern, re.I) for pattern in _other_patterns()),
+    )
+
+
+def _role_patterns() -> tuple[str, ...]:
+    role = rf"(?P<roles>{ROLE})(?!\s+(?:here to|claims?|claimed|said|says|players?|is\b|was\b|did\b))"
+    return (
+        rf"(?:{_I_AM}|\bI have been|\bI've been|\bI(?P<WAS_ROLE> was)){_HOW}\s+{_THE}{role}",
+        rf"\bmy (?:true |real |actual )?role (?:is|(?P<WAS_ROLE>was)){_HOW}\s+{_THE}{role}",
+        rf"\b(?:my )?role\s*[:=-]\s*{_THE}{role}",
+        rf"\bI(?:'m| am|'ve been| have been)?(?: \w+ly| just| also| now| must)* claim(?:ing|ed)?\s*:?"
+        rf"\s+(?:to be |as |my role as )?{_THE}{role}",
+        rf"\bI (?:got|drew|rolled|was dealt|was given|hold|have)\s+{_THE}{role}",
+        rf"(?:^|[,;:–—-])\s*(?:the |a )?{role}\s+here\b",
+        rf"(?:\b(?:speaking )?as|\bbeing)\s+{_THE}{role}[^.,\x00]{{0,25}},?\s+(?:I\b|my\b|let me\b)",
+        rf"\bI,?\s+(?!(?:see|view|regard|treat|trust|know|accept|read|want|have|had)\b)"
+        rf"(?:[^\s.,\x00]+\s+){{0,6}}?as\s+(?:the|your|our|this town's)\s+{role}",
+        rf"(?:^|[.:]|(?<!\n)\n)\s*(?:the )?{role}(?:'s)?\s+(?:will|log|notes|results|report)\b",
+        rf"\bI(?:, the| the)\s+{role}",
+    )
+
+
+def _finding(roles: str) -> str:
+    return (
+        r"(?:(?P<NOT_SUSPICIOUS>(?:not|isn't|wasn't|weren't|aren't|nothing|non|no)[\s-](?:at all )?"
+        r"(?:suspicious|sus\b|suspicion)"
+        r"|innocent|clean\b|clear(?:ed)?\b|\bNS\b|not (?:a member of the |part of the )?mafia)"
+        r"|(?P<MAFIA>(?:an? )?member of the mafia|\bmafia\b)"
+        r"|(?P<SUSPICIOUS>suspicious|\bsus\b|guilty|evil)"
+        rf"|(?P<roles>{roles}))"
+    )
+
+
+def _result_patterns() -> tuple[str, ...]:
+    gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,80}}?"
+    short_gap = rf"(?:(?!{NAME}){_BEFORE_FINDING}){{0,40}}?"
+    listed = rf"(?:{_ROLE_LIST}|{_THE}{ROLE})"
+    no_visitor = r"nobody|no one|no-one|no visitors"
+    return (
+        # What befell a player.
+        rf"\bmy (?:target|patient|ward),?\s+(?P<about>{NAME}),?\s+(?:was|got|had been|has been)\s+"
+        r"(?P<ATTACKED>attacked)",
+        rf"\bI(?: have|'ve)?\s+{_HEALED}\s+(?P<about>{NAME}){gap}(?:was|were|got|been)\s+(?P<ATTACKED>attacked)",
+        # Visits.
+        rf"(?P<about>{NAME}){_HOUSE}\s+(?:was|got)\s+visited\s+(?P<VISITED_BY>by)\s+(?P<names>{_NAMES}|{no_visitor})",
+        rf"\bI saw\s+(?P<names>{_NAMES})\s+"
+        rf"(?P<VISITED_BY>visit(?:ing)?|go(?:ing)? to|enter(?:ing)?|leav(?:e|ing)|come to|at)\s+(?P<about>{NAME})",
+        rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
+        rf"(?P<about>{NAME}){_HOUSE}{gap}(?:saw |visited by |visitors?:? |it was )?(?P<names>{_NAMES}|{no_visitor})"
+        rf"(?:\s+(?P<VISITED_BY>visit(?:ed|ing)?|came|come|went|entered|entering|there|showed|was|were|$))",
+        rf"\bI(?: have|'ve)?\s+{_WATCHED}\s+"
+        rf"(?P<about>{NAME}){_HOUSE}{gap}(?P<VISITED_BY>saw|visited by|visitors?(?: were| was)?:?)\s+"
+        rf"(?P<names>{_NAMES}|{no_visitor})",
+        rf"\bthe mafia\s+(?P<VISITED_BY_MAFIA>visited|went to)\s+(?P<about>{_NAMES})",
+        rf"(?P<names>{_NAMES}|{no_visitor})\s+(?P<VISITED_BY>visited)\s+(?P<about>{NAME})",
+        # What a player was found to be.
+        rf"\bI found(?: out)?(?: that)?\s+(?P<about>{_NAMES})\s+(?:is|are|was|were|to be){_HOW}\s+{_finding(listed)}",
+        rf"\bI(?: have|'ve|'d| had)?(?: \w+ly| also| then| just| already)*\s+{_CHECKED}\s+(?P<about>{_NAMES}){gap}"
+        rf"{_finding(listed)}",
+        rf"{_NIGHT}(?:I )?(?:{_CHECKED}\s+)?(?P<about>{NAME}){short_gap}{_finding(listed)}",
+        rf"\bmy (?:results?|findings?|investigations?|reports?|checks?|target)\s*"
+        rf"(?:(?:on|of|for|about|last night|is|was)\s+|[,:]\s*)*(?P<about>{NAME}){gap}{_finding(listed)}",
+        rf"\bI(?: have|'ve)?\s+(?:got|get|have|received)\s+an?\s+{_finding(listed)}"
+        rf"(?: results?| reports?| findings?)?\s+(?:on|for|about)\s+(?P<about>{_NAMES})",
+        rf"(?P<about>{_NAMES})\s+(?:came|comes|turned|turns|showed|shows)\s+(?:up|back|out)(?: as| to be)*{_HOW}\s+"
+        rf"{_finding(listed)}",
+        rf"(?P<about>{NAME})\s*(?:is|could be|can be|must be|may be|might be|:|=|-)\s*(?:either |one of )?"
+        rf"(?P<roles>{_THE}{ROLE}\s*(?:,|/|\bor\b)\s*{_ROLE_LIST})",
+    )
+
+
+def _other_patterns() -> tuple[str, ...]:
+    somebody = rf"(?P<about>{_NAMES}|\b(?:he|she|they)\b)(?:,? you\b)?"
+    alone = r"(?!\s+(?:is|are|was|were|and I|has|did|could|might|must|will|to be|isn't|who)\b)(?!')"
+    role = rf"{_THE}(?P<roles>{ROLE})(?!\s+(?:claim\w*|here|targets?)\b)(?!\s*(?:,|/)?\s*or\b)"
+    town_guard = r"(?! (?:of|investigative|protective|support|killing)\b)"
+    against = (
+        r"(?:\bvot(?:e|ing|ed)(?!\s+innocent)(?:\s+(?:for|on|against|out|up|off|to (?:lynch|hang)|guilty"
+        r"(?: on| for)?))*"
+        r"|\blynch(?:ing)?|\bhang(?:ing)?|\bexecut(?:e|ing)|\baccus(?:e|ing)|\bsuspect(?:ing)?|\bnominat(?:e|ing)"
+        r"|\bdistrust(?:ing)?|\b(?:do not|don't|cannot|can't|never|wouldn't|would not)\s+(?:trust|believe)|\bdoubt"
+        r"|\bpush(?:ing)? for|\bmy vote (?:is|goes|stays)(?: still)? (?:on|for|to|with|against)|\bsuspicious of"
+        r"|\bwary of|\bget rid of|\beliminat(?:e|ing)|\bsuspicions? (?:is|are|falls?) on|\bpoint(?:s|ing)? (?:to|at)"
+        r"|\bmy vote:?|\bmy (?:main |top |prime )?suspects? (?:is|are|remains?))"
+    )
+    return (
+        rf"{somebody}{_IS_NOT}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{town_guard}|{_INNOCENT})(?P<not>)",
+        rf"{somebody}{_IS}{_HOW}\s+(?:{_MAFIA}|{_EVIL}|{_TOWN}{town_guard}|{_INNOCENT}|{role})",
+        rf"(?P<about>{_NAMES})\s+(?P<EVIL>did it|lied|lies|killed|murdered|attacked|is behind)\b",
+        rf"(?P<about>{_NAMES})\s+(?P<EVIL>(?:must|should|has to|have to|needs? to|deserves? to)\s+(?:go|die|hang"
+        r"|be\s+(?:lynched|hanged|hung|executed|voted|eliminated|killed)))\b",
+        rf"(?P<EVIL>\bput)\s+(?P<about>{_NAMES})\s+on\s+(?:the\s+)?(?:trial|stand)\b",
+        rf"\bit(?:'s| is| was| must be| has to be){_HOW}\s+(?P<EVIL>)(?P<about>{_NAMES})(?!\s+(?:who|that)\b)(?!')",
+        rf"(?P<EVIL>{against})\s+(?P<about>{_NAMES}){alone}",
+        r"(?P<NOT_EVIL>\b(?:trust|believe(?: in)?|vouch(?:ing)? for|defend(?:ing)?|can confirm|confirm"
+        rf"|clear(?:ing)?|vot(?:e|ing|ed) innocent(?: on| for)?|stand(?:ing)? (?:by|with)|spare|acquit))"
+        rf"\s+(?P<about>{_NAMES}){alone}",
+    )

@@ -1,0 +1,423 @@
+"""The one table of what a player can do.
+
+Each entry says how an act is written, when it may be chosen and what it does. The prompt's reference, the list of what
+is legal now, the parser, the JSON schema and the rules all read this table. The abilities of the roles come from the
+catalogue, each verb once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+
+from mac_runner.environments.town_of_salem.game.calendar import open_trial
+from mac_runner.environments.town_of_salem.game.channels import channels_of
+from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.game.rounds import BID_MAX, named_in
+from mac_runner.environments.town_of_salem.game.state import (
+    Ballot,
+    DiscussionMode,
+    GameState,
+    NightAction,
+    Options,
+    Phase,
+    Player,
+)
+from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, RoleTable, follows_roles
+from mac_runner.environments.town_of_salem.roles.base import others
+from mac_runner.limits import SPEECH_CHARS_MAX
+
+WILL_CHARS_MAX = 600
+"""Also of a death note."""
+NOTES_CHARS_MAX = 1_500
+
+
+class Form(StrEnum):
+    """How an act is written."""
+
+    BARE = "bare"
+    TEXT = "text"
+    NAME = "name"
+    NAME_AND_TEXT = "name and text"
+    TWO_NAMES = "two names"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something a seat does."""
+
+    seat: int
+    verb: str
+    targets: tuple[int, ...] = ()
+    text: str = ""
+    """What it says or writes."""
+    choice: str = ""
+    """A ballot, a bid, or the channel it speaks in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An act a seat may choose now."""
+
+    verb: str
+    targets: tuple[int, ...] = ()
+    """The seats it may be aimed at."""
+    seconds: tuple[int, ...] = ()
+    """The second seats of an act with two names."""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActSpec:
+    """One entry of the table of acts."""
+
+    verb: str
+    form: Form
+    help: str
+    offer: Callable[[GameState, Player], Offer | None]
+    """What of it a player may choose now; None for nothing."""
+    perform: Callable[[GameState, Act], Changed]
+    is_side_act: bool = False
+    """Whether it may be added to any reply, without using up the turn."""
+    text_chars_max: int = SPEECH_CHARS_MAX
+    example_choice: str = ""
+    """The choice in its example."""
+    is_played: Callable[[Options], bool] = lambda options: True
+    """The games that have it."""
+
+    def written(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> str:
+        """The act in the markup that players answer in; `choice` is also the channel of an act of words."""
+        match self.form:
+            case Form.BARE:
+                return f"<{self.verb}/>"
+            case Form.TEXT:
+                channel = f' channel="{choice}"' if choice else ""
+                return f"<{self.verb}{channel}>{text}</{self.verb}>"
+            case Form.NAME:
+                return f"<{self.verb}>{target}</{self.verb}>"
+            case Form.NAME_AND_TEXT:
+                return f'<{self.verb} to="{target}">{text}</{self.verb}>'
+            case Form.TWO_NAMES:
+                return f"<{self.verb}>{target}, {second}</{self.verb}>"
+            case Form.CHOICE:
+                return f"<{self.verb}>{choice}</{self.verb}>"
+
+    def example(self, name: str = "NAME", second: str = "NAME") -> str:
+        """The act with placeholders for what it takes, as the prompt shows it."""
+        return self.written(target=name, second=second, text="your words", choice=self.example_choice)
+
+
+_TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
+_SPEAKING = (*_TALKING, Phase.DEFENCE, Phase.LAST_WORDS)
+
+
+def _offer_speech(state: GameState, player: Player) -> Offer | None:
+    if state.phase is Phase.NIGHT_CHAT:
+        names = tuple(channel.name for channel in channels_of(state, player.seat))
+        return Offer(verb="speak", choices=names) if names else None
+    is_heard = player.alive and state.phase in _SPEAKING and not player.is_blackmailed
+    return Offer(verb="speak") if is_heard else None
+
+
+def _speak(state: GameState, act: Act) -> Changed:
+    player = state.players[act.seat]
+    if state.phase is not Phase.NIGHT_CHAT:
+        if state.options.discussion_mode == DiscussionMode.BIDDING:
+            state = replace(state, named=named_in(state, act.seat, act.text))
+        return Changed(state, (public(state, EventKind.SPEECH, player=player.name, text=act.text),))
+    mine = channels_of(state, act.seat)
+    channel = next((channel for channel in mine if channel.name == act.choice), mine[0])
+    speaker = channel.name_of(state, act.seat)
+    event = private(state, EventKind.CHAT, channel.hearers, channel=channel.name, player=speaker, text=act.text)
+    if not channel.overhearers:
+        return Changed(state, (event,))
+    said = {"channel": channel.name, "player": channel.stranger, "text": act.text}
+    return Changed(state, (event, private(state, EventKind.CHAT, channel.overhearers, **said)))
+
+
+def _whisper(state: GameState, act: Act) -> Changed:
+    (target,) = act.targets
+    names = {"player": state.players[act.seat].name, "to": state.players[target].name}
+    readers = (other.seat for other in state.living if ROLES[other.role].reads_whispers(state.options))
+    return Changed(
+        state,
+        (
+            public(state, EventKind.WHISPER_SEEN, **names),
+            private(state, EventKind.WHISPER, (act.seat, target, *readers), **names, text=act.text),
+        ),
+    )
+
+
+def _offer_whisper(state: GameState, player: Player) -> Offer | None:
+    if not player.alive or state.phase not in _TALKING or player.is_blackmailed or not _may_whisper(player):
+        return None
+    targets = tuple(other.seat for other in state.living if other.seat != player.seat and _may_whisper(other))
+    return Offer(verb="whisper", targets=targets) if targets else None
+
+
+def _may_whisper(player: Player) -> bool:
+    return ROLES[player.role].may_whisper(player)
+
+
+def _offer_vote(state: GameState, player: Player) -> Offer | None:
+    if not player.alive or state.phase is not Phase.VOTING:
+        return None
+    standing = state.votes.get(player.seat)
+    targets = tuple(seat for seat in others(state, player) if seat != standing)
+    return Offer(verb="vote", targets=targets) if targets else None
+
+
+def _vote(state: GameState, act: Act) -> Changed:
+    (target,) = act.targets
+    state = replace(state, votes={**state.votes, act.seat: target})
+    count = _weight_against(state, target)
+    event = public(
+        state,
+        EventKind.VOTE,
+        player=state.players[act.seat].name,
+        target=state.players[target].name,
+        count=count,
+        needed=state.votes_needed,
+    )
+    return try_if_enough(Changed(state, (event,)), target)
+
+
+def _weight_against(state: GameState, target: int) -> int:
+    """The weight of all votes on a player."""
+    voters = (state.players[seat] for seat, vote in state.votes.items() if vote == target)
+    return sum(ROLES[voter.role].votes(voter) for voter in voters)
+
+
+def try_if_enough(changed: Changed, target: int) -> Changed:
+    """Put a player on trial when the votes on them weigh enough."""
+    if _weight_against(changed.state, target) < changed.state.votes_needed:
+        return changed
+    trial = open_trial(changed.state, target)
+    return Changed(trial.state, changed.events + trial.events)
+
+
+def _offer_unvote(state: GameState, player: Player) -> Offer | None:
+    return Offer(verb="unvote") if state.phase is Phase.VOTING and player.seat in state.votes else None
+
+
+def _unvote(state: GameState, act: Act) -> Changed:
+    left = {seat: vote for seat, vote in state.votes.items() if seat != act.seat}
+    event = public(
+        state,
+        EventKind.UNVOTE,
+        player=state.players[act.seat].name,
+        target=state.players[state.votes[act.seat]].name,
+    )
+    return Changed(replace(state, votes=left), (event,))
+
+
+def _offer_ballot(state: GameState, player: Player) -> Offer | None:
+    if state.phase is not Phase.JUDGEMENT or not player.alive or player.seat == state.accused:
+        return None
+    return Offer(verb="ballot", choices=tuple(Ballot))
+
+
+def _cast(state: GameState, act: Act) -> Changed:
+    return Changed(replace(state, ballots={**state.ballots, act.seat: Ballot(act.choice)}))
+
+
+def _offer_bid(state: GameState, player: Player) -> Offer | None:
+    # A player who may not speak has no use for the floor.
+    if state.phase is not Phase.BIDDING or not player.alive or player.is_blackmailed:
+        return None
+    return Offer(verb="bid", choices=tuple(str(bid) for bid in range(BID_MAX + 1)))
+
+
+def _bid(state: GameState, act: Act) -> Changed:
+    return Changed(replace(state, bids={**state.bids, act.seat: int(act.choice)}))
+
+
+@follows_roles
+@cache
+def abilities() -> Mapping[tuple[str, str], Ability]:
+    """Role and verb to ability."""
+    return {(role.id, ability.verb): ability for role in ROLES.values() for ability in role.abilities}
+
+
+def _offer_ability(verb: str) -> Callable[[GameState, Player], Offer | None]:
+    def offer(state: GameState, player: Player) -> Offer | None:
+        ability = abilities().get((player.role, verb))
+        targets = None if ability is None else ability.offer(state, player)
+        if ability is None or targets is None:
+            return None
+        seconds = ability.second_aims(state, player) if ability.second_aims is not None else ()
+        return Offer(verb=verb, targets=targets, seconds=seconds)
+
+    return offer
+
+
+def _use_ability(state: GameState, act: Act) -> Changed:
+    player = state.players[act.seat]
+    ability = abilities().get((player.role, act.verb))
+    if isinstance(ability, DayAbility):
+        changed = ability.effect(state, player, act.targets)
+        # A vote that weighs more now may be enough.
+        standing = changed.state.votes.get(act.seat)
+        return changed if standing is None else try_if_enough(changed, standing)
+    names = [state.players[seat].name for seat in act.targets]
+    state = replace(
+        state, deeds=(*state.deeds, NightAction(seat=act.seat, verb=act.verb, targets=act.targets, text=act.text))
+    )
+    return Changed(state, (private(state, EventKind.ACTION_CHOSEN, (act.seat,), verb=act.verb, targets=list(names)),))
+
+
+def _form_of(ability: Ability) -> Form:
+    if ability.aims is None:
+        return Form.BARE
+    if ability.second_aims is not None:
+        return Form.TWO_NAMES
+    return Form.NAME_AND_TEXT if ability.takes_text else Form.NAME
+
+
+def _ability_specs() -> Iterable[ActSpec]:
+    """The abilities of all roles, by verb."""
+    seen: dict[str, Ability] = {}
+    for role in ROLES.values():
+        for ability in role.abilities:
+            seen.setdefault(ability.verb, ability)
+    for verb, ability in sorted(seen.items()):
+        yield ActSpec(
+            verb=verb,
+            form=_form_of(ability),
+            help=ability.help,
+            offer=_offer_ability(verb),
+            perform=_use_ability,
+            # The words of an ability replace a will.
+            text_chars_max=WILL_CHARS_MAX,
+        )
+
+
+def _offer_will(state: GameState, player: Player) -> Offer | None:
+    # A will is frozen once its writer is condemned (rules, section 12).
+    return Offer(verb="will") if player.alive and state.phase is not Phase.LAST_WORDS else None
+
+
+def _offer_death_note(state: GameState, player: Player) -> Offer | None:
+    return Offer(verb="death_note") if player.alive and ROLES[player.role].leaves_notes else None
+
+
+def _write(state: GameState, act: Act) -> Changed:
+    player, text = state.players[act.seat], act.text
+    match act.verb:
+        case "will":
+            return Changed(state.with_player(replace(player, will=text)))
+        case "death_note":
+            return Changed(state.with_player(replace(player, death_note=text)))
+        case _:
+            return Changed(state.with_player(replace(player, notes=text)))
+
+
+def _table() -> Mapping[str, ActSpec]:
+    entries = (
+        ActSpec(
+            verb="speak",
+            form=Form.TEXT,
+            help=f"say something, up to {SPEECH_CHARS_MAX} characters: "
+            "by day to everybody, in a night chat to those in it",
+            offer=_offer_speech,
+            perform=_speak,
+        ),
+        ActSpec(
+            verb="whisper",
+            form=Form.NAME_AND_TEXT,
+            help="say something to one player alone; everybody sees that you whispered, not what",
+            offer=_offer_whisper,
+            perform=_whisper,
+        ),
+        ActSpec(
+            verb="vote",
+            form=Form.NAME,
+            help="vote to put that player on trial; a new vote replaces your standing one",
+            offer=_offer_vote,
+            perform=_vote,
+        ),
+        ActSpec(
+            verb="unvote", form=Form.BARE, help="take back your standing vote", offer=_offer_unvote, perform=_unvote
+        ),
+        ActSpec(
+            verb="ballot",
+            form=Form.CHOICE,
+            help="judge the accused: guilty, innocent or abstain",
+            offer=_offer_ballot,
+            perform=_cast,
+            example_choice=Ballot.GUILTY,
+        ),
+        ActSpec(
+            verb="bid",
+            form=Form.CHOICE,
+            help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
+            offer=_offer_bid,
+            perform=_bid,
+            example_choice="2",
+            is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
+        ),
+        *_ability_specs(),
+        ActSpec(
+            verb="wait",
+            form=Form.BARE,
+            help="do nothing this time",
+            offer=lambda state, player: Offer(verb="wait"),
+            perform=lambda state, act: Changed(state),
+        ),
+        ActSpec(
+            verb="will",
+            form=Form.TEXT,
+            help=f"write your last will anew, {WILL_CHARS_MAX} characters at most; it is read out when you die",
+            offer=_offer_will,
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=WILL_CHARS_MAX,
+        ),
+        ActSpec(
+            verb="death_note",
+            form=Form.TEXT,
+            help=f"write anew the note that is found with those you kill, {WILL_CHARS_MAX} characters at most",
+            offer=_offer_death_note,
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=WILL_CHARS_MAX,
+        ),
+        ActSpec(
+            verb="notes",
+            form=Form.TEXT,
+            help="write your private notebook anew; only you ever see it, at every later turn",
+            # The dead think on: some of them may still choose.
+            offer=lambda state, player: Offer(verb="notes"),
+            perform=_write,
+            is_side_act=True,
+            text_chars_max=NOTES_CHARS_MAX,
+        ),
+    )
+    table = {spec.verb: spec for spec in entries}
+    if len(table) < len(entries):
+        twice = ", ".join(verb for verb, count in Counter(spec.verb for spec in entries).items() if count > 1)
+        raise ValueError(f"an ability of a role is called like an act of everybody: {twice}")
+    return table
+
+
+ACTS: Mapping[str, ActSpec] = RoleTable(_table)
+"""Verb to entry, in the order in which a prompt lists them."""
+
+
+@follows_roles
+@cache
+def _specs_of(role: str) -> tuple[ActSpec, ...]:
+    """The acts that a role may ever choose: an ability is for those whose role has it."""
+    owned = abilities()
+    verbs = {verb for _, verb in owned}
+    return tuple(spec for spec in ACTS.values() if spec.verb not in verbs or (role, spec.verb) in owned)
+
+
+def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
+    """Everything `seat` may choose now, side acts included, in the order of the table."""
+    player = state.players[seat]
+    return tuple([offer for spec in _specs_of(player.role) if (offer := spec.offer(state, player)) is not None])

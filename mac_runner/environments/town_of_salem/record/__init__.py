@@ -1,0 +1,1 @@
+"""The record of a finished game: what happened, and the truth about it."""

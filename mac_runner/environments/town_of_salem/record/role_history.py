@@ -1,0 +1,108 @@
+"""Which player held which role when, and what each had learned by then; read from the game's events.
+
+A moment is a place in the list of events; it follows all events before that place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.state import Player
+from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
+from mac_runner.types import JsonObject, JsonValue
+
+LEARNED = frozenset(
+    {
+        EventKind.RESULT,
+        EventKind.MAFIA_VISITS,
+        EventKind.BUGGED,
+        EventKind.PATIENT_ATTACKED,
+        EventKind.ATTACKED,
+        EventKind.BLOCKED,
+        EventKind.BLOCK_RESISTED,
+        EventKind.CONTROLLED,
+        EventKind.CONTROL_RESISTED,
+        EventKind.TRANSPORTED,
+        EventKind.DOUSED,
+        EventKind.JAILED,
+        EventKind.BLACKMAILED,
+        EventKind.VISITED,
+        EventKind.CLEANED,
+        EventKind.JAILING,
+    }
+)
+"""Events in which a seat learns something of others, or of what befell it."""
+
+
+class _Held(NamedTuple):
+    since: int
+    role: str
+    event: Event
+
+
+class RoleHistory:
+    """The roles a game's players held, and the findings they received."""
+
+    def __init__(self, events: Sequence[Event], players: Sequence[Player]) -> None:
+        self._dealt = {player.name: player.dealt for player in players}
+        self._held: dict[str, list[_Held]] = {player.name: [] for player in players}
+        self._learned: dict[str, list[tuple[int, Event]]] = {player.name: [] for player in players}
+        self._actions: dict[tuple[str, int], str] = {}
+        names = [player.name for player in players]
+        for moment, event in enumerate(events):
+            for seat in event.audience or ():
+                self._enter(moment, event, names[seat])
+
+    def _enter(self, moment: int, event: Event, name: str) -> None:
+        if event.kind in (EventKind.ROLE_CARD, EventKind.CONVERTED):
+            self._held[name].append(_Held(moment, event.text("role"), event))
+        elif event.kind in LEARNED:
+            self._learned[name].append((moment, event))
+        elif event.kind is EventKind.ACTION_CHOSEN:
+            self._actions[name, event.day] = event.text("verb")
+
+    def role_at(self, name: str, moment: int) -> Role:
+        """The role a player held at a moment."""
+        held = [held.role for held in self._held[name] if held.since < moment]
+        return ROLES[held[-1].lower() if held else self._dealt[name]]
+
+    def roles_until(self, name: str, moment: int) -> set[str]:
+        """The names of all roles a player had held by a moment."""
+        return {held.role for held in self._held[name] if held.since < moment}
+
+    def learned(self, name: str, moment: int) -> list[Event]:
+        """What a player had learned by a moment."""
+        return [event for since, event in self._learned[name] if since < moment]
+
+    def changes(self) -> list[JsonValue]:
+        """Every change of role in order: the player, both roles, when and why."""
+        found: list[tuple[int, JsonObject]] = []
+        for name, held in self._held.items():
+            before = ROLES[self._dealt[name]].name
+            for now in held:
+                if now.role != before:
+                    found.append((now.since, self._change(name, before, now)))
+                before = now.role
+        return [change for _, change in sorted(found, key=lambda entry: entry[0])]
+
+    def _change(self, name: str, before: str, now: _Held) -> JsonObject:
+        return {
+            "day": now.event.day,
+            "phase": now.event.phase.value,
+            "player": name,
+            "from": before,
+            "to": now.role,
+            "why": self._why(name, before, now),
+        }
+
+    def _why(self, name: str, before: str, now: _Held) -> str:
+        if now.event.kind is EventKind.ROLE_CARD:
+            return "there was no target to be had"
+        old, new = ROLES[before.lower()], ROLES[now.role.lower()]
+        verb = self._actions.get((name, now.event.day))
+        chosen = (
+            ability.becomes for ability in old.abilities if isinstance(ability, NightAbility) and ability.verb == verb
+        )
+        return next(chosen, "") or new.turns_others or old.may_become.get(new.id, "unknown")

@@ -1,0 +1,141 @@
+"""Mafia Deception: Disguiser, Forger, Framer and Janitor (rules, section 8.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role
+from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
+
+_role = partial(
+    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_DECEPTION, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+)
+
+DISGUISE = "disguise"
+
+
+def _own(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living if other.faction is Faction.MAFIA)
+
+
+def _disguise(night: NightState, action: NightAction) -> None:
+    member = action.targets[0]
+    if member == night.state.prisoner:
+        night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(member))
+        return
+    night.disguises[member] = night.house(action)
+
+
+DISGUISER = _role(
+    name="Disguiser",
+    card="Each night name a member of the Mafia, yourself if you like, and somebody else to be copied: that night the "
+    "member shows the other's list to an Investigator and the other's name to a Lookout, and if the member dies that "
+    "night, the other's role is shown. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up "
+    "the killing.",
+    investigator_group=9,
+    investigator_place=2,
+    abilities=(
+        NightAbility(
+            verb=DISGUISE,
+            tactic=tactics.disguise,
+            help="have the first player, who is of the Mafia, pass for the second one tonight",
+            step=Step.PROTECT,
+            effect=_disguise,
+            aims=_own,
+            second_aims=outsiders,
+            visited=1,
+            under_control=lambda seat, victim: NightAction(seat=seat, verb=DISGUISE, targets=(seat, victim)),
+        ),
+    ),
+)
+
+
+def _forge(night: NightState, action: NightAction) -> None:
+    """Only the dead leave a will; only a forged one costs a use."""
+    body = night.player(night.house(action))
+    if body.death is None:
+        return
+    night.spend(action)
+    night.put(replace(body, death=replace(body.death, forged_will=action.text)))
+
+
+FORGER = _role(
+    name="Forger",
+    card="Each night write a will for one player: if they die that night, yours is read out in place of theirs. You "
+    "can forge a few wills only; a night without a body costs nothing. If the Godfather and the Mafioso are both dead, "
+    "a member of the Mafia takes up the killing.",
+    investigator_group=7,
+    investigator_place=2,
+    abilities=(
+        NightAbility(
+            verb="forge",
+            tactic=tactics.forge,
+            help="have your words read out as that player's will if they die tonight",
+            step=Step.BURY,
+            effect=_forge,
+            aims=outsiders,
+            takes_text=True,
+            uses=lambda options: options.forger_uses,
+            is_spent_by_use=False,
+        ),
+    ),
+)
+
+
+FRAMED = "framed"
+
+FRAMER = _role(
+    name="Framer",
+    card="Each night frame one player: for that night they look suspicious to a Sheriff and like a Framer to an "
+    "Investigator. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    investigator_group=6,
+    investigator_place=1,
+    abilities=(
+        NightAbility(
+            verb="frame",
+            tactic=tactics.anybody,
+            help="make that player look guilty to investigations tonight",
+            step=Step.PROTECT,
+            effect=lambda night, action: night.tonight[night.house(action)].add(FRAMED),
+            aims=outsiders,
+        ),
+    ),
+)
+
+
+def _clean(night: NightState, action: NightAction) -> None:
+    """Only a body can be cleaned, and only a cleaned one costs a use."""
+    body = night.player(night.house(action))
+    if body.death is None:
+        return
+    night.spend(action)
+    night.put(replace(body, death=replace(body.death, is_cleaned=True)))
+    role = night.role_of(body.seat).name
+    night.notify(action.seat, EventKind.CLEANED, target=body.name, role=role, legacy=body.will)
+
+
+JANITOR = _role(
+    name="Janitor",
+    card="Each night choose one player: if they die that night, nobody is shown their role or their will, and you "
+    "learn both. You can clean a few bodies only; a night without a body costs nothing. If the Godfather and the "
+    "Mafioso are both dead, a member of the Mafia takes up the killing.",
+    investigator_group=2,
+    investigator_place=2,
+    abilities=(
+        NightAbility(
+            verb="clean",
+            tactic=tactics.kill,
+            help="hide that player's role and will if they die tonight",
+            step=Step.BURY,
+            effect=_clean,
+            aims=outsiders,
+            uses=lambda options: options.janitor_uses,
+            is_spent_by_use=False,
+        ),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Mafia Support: Blackmailer, Consigliere and Consort (rules, section 8.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, with_article
+from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
+from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
+
+_role = partial(
+    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_SUPPORT, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+)
+
+
+def _blackmail(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    night.put(replace(night.player(house), is_blackmailed=True))
+    night.notify(house, EventKind.BLACKMAILED)
+
+
+BLACKMAILER = _role(
+    name="Blackmailer",
+    short_names=("BM",),
+    card="Each night silence one player: on the next day they can neither speak nor whisper, not even on the stand, "
+    "but they can vote and judge. You read all whispers. If the Godfather and the Mafioso are both dead, a member of "
+    "the Mafia takes up the killing.",
+    investigator_group=4,
+    investigator_place=2,
+    reads_whispers=lambda options: True,
+    abilities=(
+        NightAbility(
+            verb="blackmail",
+            tactic=tactics.silence,
+            help="keep that player from speaking and whispering on the next day",
+            step=Step.PROTECT,
+            effect=_blackmail,
+            aims=outsiders,
+        ),
+    ),
+)
+
+
+def _look_into(night: NightState, action: NightAction) -> None:
+    night.find(action.seat, action.targets[0], with_article(night.role_of(night.house(action)).name))
+
+
+CONSIGLIERE = _role(
+    name="Consigliere",
+    shares_roles=True,
+    short_names=("consig",),
+    card="Each night learn the exact role of one player. Frames and petrol do not mislead you. If the Godfather and "
+    "the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    investigator_group=10,
+    investigator_place=2,
+    abilities=(
+        NightAbility(
+            verb="look_into",
+            tactic=tactics.ask,
+            help="learn that player's exact role",
+            step=Step.INVESTIGATE,
+            effect=_look_into,
+            aims=outsiders,
+        ),
+    ),
+)
+
+
+CONSORT = _role(
+    name="Consort",
+    card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked. If "
+    "the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    investigator_group=8,
+    investigator_place=3,
+    is_block_immune=True,
+    abilities=(replace(BLOCK_ABILITY, aims=outsiders),),
+)

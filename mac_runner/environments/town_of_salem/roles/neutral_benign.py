@@ -1,0 +1,111 @@
+"""Neutral Benign: Amnesiac and Survivor (rules, section 11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, public
+from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
+from mac_runner.environments.town_of_salem.roles.town_protective import VEST_ABILITY
+from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
+
+
+def _remembered_as(state: GameState, corpse: Player) -> str | None:
+    """The role a corpse can be remembered as; None when it is hidden or held."""
+    if not _is_shown(state, corpse):
+        return None
+    role = catalogue.role(corpse.shown_role or "")
+    if role.id == "godfather" and not any(other.faction is Faction.MAFIA for other in state.living):
+        return "mafioso"
+    is_held = role.is_unique and any(other.role == role.id for other in state.living)
+    return None if is_held else role.id
+
+
+def _is_shown(state: GameState, corpse: Player) -> bool:
+    """Whether a corpse was shown as a role that may be remembered."""
+    if corpse.shown_role is None or corpse.shown_role == "amnesiac":
+        return False
+    role = catalogue.role(corpse.shown_role)
+    is_barred = state.options.amnesiac == "no_unique_town" and role.is_unique and role.faction is Faction.TOWN
+    return not is_barred
+
+
+def _dead(state: GameState, player: Player) -> tuple[int, ...]:
+    """The dead to choose from. Only trying shows whether a unique role is free: it is secret that one is held."""
+    return tuple(other.seat for other in state.players if _is_shown(state, other))
+
+
+def _remember(night: NightState, action: NightAction) -> None:
+    player = night.player(action.seat)
+    role_id = _remembered_as(night.state, night.player(action.targets[0]))
+    if not player.alive or BITTEN in night.tonight[action.seat]:
+        return
+    if role_id is None:
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
+        return
+    role = catalogue.role(role_id)
+    night.put(role.deal(night.state, become(night.state, player, role)))
+    player = night.player(action.seat)
+    name = catalogue.role(player.role).name
+    night.announce(public(night.state, EventKind.REMEMBERED, role=role.name))
+    night.notify(action.seat, EventKind.CONVERTED, role=name)
+    if player.quarry is not None:
+        night.notify(action.seat, EventKind.QUARRY, target=night.name_of(player.quarry))
+    join_team(night, player)
+
+
+AMNESIAC = Role(
+    name="Amnesiac",
+    short_names=("amne",),
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_BENIGN,
+    card="You have forgotten who you are. From night 2 you may choose one of the dead whose role was shown, and at "
+    "dawn you are what they were, with all they could do at the start. Everybody learns what was remembered, but not "
+    "by whom.",
+    goal="Remember a role, and win as that role wins.",
+    group=None,
+    investigator_group=3,
+    investigator_place=3,
+    is_detection_immune=True,
+    is_convertible=True,
+    abilities=(
+        NightAbility(
+            verb="remember",
+            becomes="remembered",
+            tactic=tactics.remember,
+            help="become what that dead player was",
+            step=Step.REPORT,
+            effect=_remember,
+            aims=_dead,
+            first_night=2,
+            is_visit=False,
+        ),
+    ),
+)
+
+
+VESTS = 4
+
+
+def _is_there_at_the_end(state: GameState, player: Player) -> bool:
+    # A game that was stopped has no end to live to.
+    return player.alive and state.result is not None and state.result.ending != "capped"
+
+
+SURVIVOR = Role(
+    name="Survivor",
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_BENIGN,
+    card=f"You have {VESTS} vests, each of which saves you from basic attacks for one night.",
+    goal="Be alive when the game ends, whoever else wins.",
+    group=None,
+    investigator_group=3,
+    investigator_place=1,
+    is_detection_immune=True,
+    is_convertible=True,
+    has_won=_is_there_at_the_end,
+    abilities=(replace(VEST_ABILITY, uses=VESTS),),
+)

@@ -1,0 +1,226 @@
+"""Neutral Evil: Jester, Executioner and Witch (rules, section 11, and section 6, step 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, private
+from mac_runner.environments.town_of_salem.game.state import (
+    LYNCH,
+    Ballot,
+    DeathCause,
+    Faction,
+    GameState,
+    Haunting,
+    NightAction,
+    Player,
+)
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    Alignment,
+    Changed,
+    NightAbility,
+    Role,
+    become,
+    everybody,
+    others,
+    with_article,
+)
+
+HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
+
+HAUNT = "haunt"
+
+
+def _haunting(state: GameState, seat: int) -> Haunting | None:
+    return next((haunting for haunting in state.hauntings if haunting.seat == seat), None)
+
+
+def _candidates(state: GameState, player: Player) -> tuple[int, ...]:
+    haunting = _haunting(state, player.seat)
+    return () if haunting is None else tuple(seat for seat in haunting.candidates if state.players[seat].alive)
+
+
+def _earn_haunting(state: GameState, player: Player) -> Changed:
+    guilty = tuple(sorted(seat for seat, ballot in state.ballots.items() if ballot is Ballot.GUILTY))
+    pool = guilty
+    if state.options.haunt_pool == "guilty_or_abstain":
+        pool = tuple(sorted(seat for seat, ballot in state.ballots.items() if ballot is not Ballot.INNOCENT))
+    state = state.with_player(replace(player, has_met_goal=True))
+    haunting = Haunting(seat=player.seat, candidates=pool, drawn_from=guilty)
+    state = replace(state, hauntings=(*state.hauntings, haunting))
+    names = [state.players[seat].name for seat in pool]
+    return Changed(
+        state,
+        (
+            private(state, EventKind.GOAL_MET, (player.seat,)),
+            private(state, EventKind.HAUNT_OFFERED, (player.seat,), candidates=list(names)),
+        ),
+    )
+
+
+def _haunt(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, action.targets[0], Level.UNSTOPPABLE, HAUNTED, is_direct=False, reaches_jail=True)
+
+
+def _haunt_by_lot(night: NightState, seat: int) -> None:
+    """Draw one of those who voted guilty for a Jester who made no choice."""
+    haunting = _haunting(night.state, seat)
+    if haunting is None or any(action.seat == seat and action.verb == HAUNT for action in night.actions):
+        return
+    pool = [guilty for guilty in haunting.drawn_from if night.state.players[guilty].alive]
+    if pool:
+        chosen = night.chance("haunt", seat).choice(pool)
+        drawn = NightAction(seat=seat, verb=HAUNT, targets=(chosen,))
+        night.note("drawn by lot", seat, now=drawn)
+        night.actions.append(drawn)
+
+
+JESTER = Role(
+    name="Jester",
+    bait="Sheriff",
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_EVIL,
+    card="You want the Town to lynch you. In the night after, you kill one of those who did not vote you innocent, and "
+    "nothing can stop it.",
+    goal="Get yourself lynched. You win even though you are dead, whoever else wins.",
+    group=None,
+    investigator_group=6,
+    investigator_place=3,
+    attack=Level.UNSTOPPABLE,
+    is_detection_immune=True,
+    is_convertible=True,
+    causes=(HAUNTED,),
+    abilities=(
+        NightAbility(
+            verb=HAUNT,
+            tactic=tactics.anybody,
+            help="kill that player, who did not vote you innocent",
+            step=Step.PREPARE,
+            effect=_haunt,
+            aims=_candidates,
+            is_visit=False,
+            is_offered=lambda state, player: not player.alive,
+        ),
+    ),
+    when_lynched=_earn_haunting,
+    by_night=_haunt_by_lot,
+)
+
+
+# Roles the town would lynch too easily or not at all are never an Executioner's quarry.
+SPARED = ("jailor", "mayor")
+
+
+def _draw_quarry(state: GameState, player: Player) -> Player:
+    candidates = [other.seat for other in state.living if other.faction is Faction.TOWN and other.role not in SPARED]
+    if not candidates:
+        return replace(become(state, player, JESTER), became_on=player.became_on)
+    return replace(player, quarry=state.chance("quarry", player.seat).choice(candidates))
+
+
+def _look_at_quarry(state: GameState, player: Player) -> Changed:
+    quarry = None if player.quarry is None else state.players[player.quarry]
+    if not player.alive or player.has_met_goal or quarry is None or quarry.death is None:
+        return Changed(state)
+    if quarry.death.causes == (LYNCH.name,):
+        state = state.with_player(replace(player, has_met_goal=True))
+        return Changed(state, (private(state, EventKind.GOAL_MET, (player.seat,)),))
+    state = state.with_player(become(state, player, JESTER))
+    return Changed(state, (private(state, EventKind.CONVERTED, (player.seat,), role=JESTER.name),))
+
+
+EXECUTIONER = Role(
+    name="Executioner",
+    short_names=("exe",),
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_EVIL,
+    card="You have a target, a member of the Town. Basic attacks at night do not kill you. If your target dies in any "
+    "way but a lynch, you become a Jester.",
+    goal="See your target lynched while you live. You win even if you die afterwards, whoever else wins.",
+    group=None,
+    investigator_group=5,
+    investigator_place=2,
+    defence=Level.BASIC,
+    is_detection_immune=True,
+    is_convertible=True,
+    may_become=MappingProxyType({"jester": "the target died in another way than by a lynch"}),
+    deal=_draw_quarry,
+    after_deaths=_look_at_quarry,
+)
+
+
+SHIELD_SPENT = "shield spent"
+
+
+def _control(night: NightState, action: NightAction) -> None:
+    puppet, victim = night.house(action), action.targets[1]
+    name = night.name_of(action.targets[0])
+    if night.role_of(puppet).is_control_immune:
+        night.note("control resisted", puppet, by=action.seat)
+        night.notify(action.seat, EventKind.CONTROL_FAILED, target=name)
+        night.notify(puppet, EventKind.CONTROL_RESISTED)
+        return
+    night.notify(action.seat, EventKind.RESULT, about=name, finding=with_article(night.role_of(puppet).name))
+    night.notify(puppet, EventKind.CONTROLLED)
+    night.listen(action.seat, puppet)
+    controlled = _controlled_action(night, puppet, victim)
+    night.note("controlled", puppet, by=action.seat, was=night.action_of(puppet), now=controlled)
+    night.controlled.add(puppet)
+    night.actions = [other for other in night.actions if other.seat != puppet]
+    if controlled is not None:
+        night.actions.append(controlled)
+
+
+def _controlled_action(night: NightState, puppet: int, victim: int) -> NightAction | None:
+    player = night.player(puppet)
+    for ability in night.role_of(puppet).abilities:
+        if isinstance(ability, NightAbility):
+            action = ability.controlled(night.state, player, victim)
+            if action is not None:
+                return action
+    return None
+
+
+def _has_outlived_the_town(state: GameState, player: Player) -> bool:
+    """Alive at the end, and the Town has not won; in a draw, none of the Town may be left."""
+    result = state.result
+    if not player.alive or result is None or result.ending == "capped" or "town" in result.winners:
+        return False
+    return bool(result.winners) or not any(other.faction is Faction.TOWN for other in state.living)
+
+
+WITCH = Role(
+    name="Witch",
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_EVIL,
+    card="Each night choose a player and somebody for them to act upon: they use their ability as you like. You learn "
+    "their role and what they find. Until you are first attacked, basic attacks do not kill you. You cannot be blocked "
+    "or controlled.",
+    goal="Be alive when the game ends, and see the Town lose it.",
+    group=None,
+    investigator_group=7,
+    investigator_place=3,
+    defence=Level.BASIC,
+    is_block_immune=True,
+    is_control_immune=True,
+    is_detection_immune=True,
+    is_defence_secret=True,
+    is_hostile_to_town=True,
+    defence_now=lambda player: Level.NONE if SHIELD_SPENT in player.marks else Level.BASIC,
+    when_attacked=lambda night, seat: night.mark_for_good(seat, SHIELD_SPENT),
+    has_won=_has_outlived_the_town,
+    abilities=(
+        NightAbility(
+            verb="control",
+            tactic=tactics.control,
+            help="make the first player use their ability on the second one",
+            step=Step.CONTROL,
+            effect=_control,
+            aims=others,
+            second_aims=everybody,
+        ),
+    ),
+)

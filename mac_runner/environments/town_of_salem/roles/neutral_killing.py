@@ -1,0 +1,260 @@
+"""Neutral Killing: Arsonist, Serial Killer and Werewolf (rules, sections 9.1 to 9.3 and 7.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, private
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    DOUSED,
+    Alignment,
+    Changed,
+    DayAbility,
+    NightAbility,
+    Role,
+    others,
+)
+
+BURNT = DeathCause("arsonist", "burnt by an Arsonist")
+
+IGNITE = "ignite"
+DOUSE = "douse"
+
+
+def _pour_over(night: NightState, seat: int) -> None:
+    night.mark_for_good(seat, DOUSED)
+    if night.role_of(seat) is ARSONIST:
+        night.notify(seat, EventKind.DOUSED)
+    else:
+        night.unnoticed.append((seat, EventKind.DOUSED))
+
+
+def _keep_house(night: NightState, seat: int) -> None:
+    if night.player(seat).alive:
+        night.later(Step.PROTECT, lambda: _pour_over_visitors(night, seat))
+
+
+def _pour_over_visitors(night: NightState, seat: int) -> None:
+    visitors = night.visitors(seat)
+    for visitor in visitors:
+        _pour_over(night, visitor)
+    if visitors:
+        names = [night.name_of(night.looks_like(visitor)) for visitor in visitors]
+        night.notify(seat, EventKind.VISITED, visitors=list(names))
+
+
+def _ignite(night: NightState, action: NightAction) -> None:
+    for player in night.state.living:
+        if DOUSED in player.marks and player.seat != action.seat:
+            night.attack(action.seat, player.seat, Level.UNSTOPPABLE, BURNT, is_direct=False, reaches_jail=True)
+
+
+def _wash(night: NightState, action: NightAction) -> None:
+    player = night.player(action.seat)
+    night.put(replace(player, marks=player.marks - {DOUSED}))
+
+
+ARSONIST = Role(
+    name="Arsonist",
+    short_names=("arso",),
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    card="Each night do one of three things: douse one player, who does not learn of it; set fire to all who are "
+    "doused, which nothing can stop; or wash off what another Arsonist poured over you. Whoever visits you is doused "
+    "too, and you learn who it was. Basic attacks at night do not kill you.",
+    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    group="arsonist",
+    investigator_group=11,
+    investigator_place=3,
+    attack=Level.UNSTOPPABLE,
+    defence=Level.BASIC,
+    is_detection_immune=True,
+    leaves_notes=True,
+    by_night=_keep_house,
+    outlasts=lambda other: (
+        other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
+    ),
+    causes=(BURNT,),
+    abilities=(
+        # Scripted players use the first that has something to do.
+        NightAbility(
+            verb=IGNITE,
+            tactic=tactics.ignite,
+            help="set fire to everybody who is doused",
+            step=Step.ATTACK,
+            effect=_ignite,
+            is_visit=False,
+        ),
+        NightAbility(
+            verb="wash",
+            tactic=tactics.at_once,
+            help="wash off the petrol another Arsonist poured over you",
+            step=Step.PROTECT,
+            effect=_wash,
+            is_visit=False,
+            is_offered=lambda state, player: player.alive and DOUSED in player.marks,
+        ),
+        NightAbility(
+            verb=DOUSE,
+            tactic=tactics.douse,
+            help="pour petrol over that player, who does not learn of it",
+            step=Step.PROTECT,
+            effect=lambda night, action: _pour_over(night, night.house(action)),
+            aims=others,
+            under_control=lambda seat, victim: (
+                NightAction(seat=seat, verb=IGNITE)
+                if victim == seat
+                else NightAction(seat=seat, verb=DOUSE, targets=(victim,))
+            ),
+        ),
+    ),
+)
+
+
+STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True)
+
+CAUTIOUS = "cautious"
+
+
+def _change_mind(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
+    marks = player.marks ^ {CAUTIOUS}
+    event = private(state, EventKind.CAUTION, (player.seat,), is_cautious=CAUTIOUS in marks)
+    return Changed(state.with_player(replace(player, marks=marks)), (event,))
+
+
+def _stab(night: NightState, action: NightAction) -> None:
+    night.attack(action.seat, night.house(action), Level.BASIC, STABBED)
+
+
+def _turn_on(night: NightState, seat: int, victim: int) -> None:
+    night.attack(seat, victim, Level.BASIC, STABBED, is_bloody=True)
+
+
+def _meet_blocker(night: NightState, seat: int, blocker: int) -> bool:
+    """Without caution, turn on the blocker instead of being kept busy."""
+    if CAUTIOUS in night.player(seat).marks:
+        return True
+    night.later(Step.ATTACK, lambda: _turn_on(night, seat, blocker))
+    return night.state.options.sk_blocked != "both"
+
+
+def _meet_jailor(night: NightState, seat: int) -> None:
+    keeper = night.state.keeper
+    is_waiting = seat == night.state.prisoner and CAUTIOUS not in night.player(seat).marks
+    if keeper is not None and is_waiting:
+        night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on(night, seat, keeper))
+
+
+SERIAL_KILLER = Role(
+    name="Serial Killer",
+    short_names=("SK",),
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    card="Each night kill one player. Whoever blocks you is killed too, and so is a Jailor who jails you and does not "
+    "execute you; their wills cannot be read. By day you may decide to be cautious and leave them alone. Basic attacks "
+    "at night do not kill you.",
+    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    group="serial killer",
+    investigator_group=9,
+    investigator_place=3,
+    kills_jailors=True,
+    attack=Level.BASIC,
+    defence=Level.BASIC,
+    leaves_notes=True,
+    suspicious_when=lambda state: True,
+    when_blocked=_meet_blocker,
+    by_night=_meet_jailor,
+    outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "transporter"),
+    kills_blockers=True,
+    causes=(STABBED,),
+    abilities=(
+        NightAbility(
+            verb="stab",
+            is_kill=True,
+            tactic=tactics.strike,
+            help="kill that player",
+            step=Step.ATTACK,
+            effect=_stab,
+            aims=others,
+        ),
+        DayAbility(
+            verb="caution",
+            help="from now on leave alone those who block or jail you; again, to kill them as before",
+            effect=_change_mind,
+        ),
+    ),
+)
+
+
+MAULED = DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True)
+
+RAMPAGE = "rampage"
+
+
+def _houses(state: GameState, player: Player) -> tuple[int, ...]:
+    return tuple(other.seat for other in state.living) if state.is_full_moon else ()
+
+
+def _wait_for_the_moon(night: NightState, seat: int) -> None:
+    if night.player(seat).alive and night.state.is_full_moon:
+        night.later(Step.ATTACK, lambda: _rage(night, seat))
+
+
+def _rage(night: NightState, seat: int) -> None:
+    """Rage at the house chosen, or at home: there after a block too, or with the Jailor when jailed."""
+    if seat == night.state.prisoner:
+        keeper = night.state.keeper
+        if keeper is not None and not night.is_executed(seat):
+            _maul(night, seat, keeper)
+        return
+    house = next((night.house(action) for action in night.actions if action.seat == seat and action.targets), seat)
+    if house != seat:
+        _maul(night, seat, house)
+    for visitor in night.visitors(house):
+        if visitor not in (seat, house):
+            _maul(night, seat, visitor)
+
+
+def _maul(night: NightState, seat: int, victim: int) -> None:
+    night.attack(seat, victim, Level.POWERFUL, MAULED)
+
+
+WEREWOLF = Role(
+    name="Werewolf",
+    short_names=("WW",),
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    card="On every full moon, in every second night, you rage with powerful attacks through one house: its owner and "
+    "everybody else who visits it. If you choose no house, your own, or are blocked, you rage at home and attack who "
+    "visits you; in jail you attack the Jailor unless you are executed. A Sheriff finds you suspicious on a full moon "
+    "only. Basic attacks at night do not kill you.",
+    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    group="werewolf",
+    investigator_group=5,
+    investigator_place=3,
+    kills_jailors=True,
+    attack=Level.POWERFUL,
+    defence=Level.BASIC,
+    is_unique=True,
+    leaves_notes=True,
+    minds_the_moon=True,
+    suspicious_when=lambda state: state.is_full_moon,
+    by_night=_wait_for_the_moon,
+    outlasts=lambda other: other.id in ("godfather", "mafioso", "vampire", "serial killer"),
+    causes=(MAULED,),
+    abilities=(
+        NightAbility(
+            verb=RAMPAGE,
+            tactic=tactics.strike,
+            help="rage at that player's house, attacking its owner and all visitors",
+            step=Step.ATTACK,
+            # It rages without a choice too (`by_night`); the choice is only where.
+            effect=lambda night, action: None,
+            aims=_houses,
+            reaches_jail=True,
+        ),
+    ),
+)

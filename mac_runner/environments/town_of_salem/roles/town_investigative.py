@@ -1,0 +1,238 @@
+"""Town Investigative: Investigator, Lookout, Sheriff and Spy (rules, sections 7.5 to 7.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    DOUSED,
+    MAFIA_MEMBER,
+    NOT_SUSPICIOUS,
+    SUSPICIOUS,
+    TOWN_GOAL,
+    Alignment,
+    NightAbility,
+    Role,
+    everybody,
+    others,
+    visited_by,
+    with_article,
+)
+from mac_runner.environments.town_of_salem.roles.catalogue import ROLES, follows_roles
+from mac_runner.environments.town_of_salem.roles.mafia_deception import FRAMED, FRAMER
+from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")
+
+
+@follows_roles
+@cache
+def groups() -> Mapping[int, tuple[str, ...]]:
+    """The lists, by number: the names of the roles in each."""
+    found: dict[int, list[Role]] = {}
+    for role in sorted(ROLES.values(), key=lambda role: (role.investigator_group, role.investigator_place)):
+        found.setdefault(role.investigator_group, []).append(role)
+    return {number: tuple(role.name for role in roles) for number, roles in found.items()}
+
+
+def _investigate(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    *rest, last = groups()[_group(night, house)]
+    finding = with_article(f"{', '.join(rest)} or {last}" if rest else last)
+    night.find(action.seat, action.targets[0], finding)
+
+
+def _group(night: NightState, house: int) -> int:
+    if FRAMED in night.tonight[house]:
+        return FRAMER.investigator_group
+    if DOUSED in night.player(house).marks:
+        return ARSONIST.investigator_group
+    return night.role_of(night.looks_like(house)).investigator_group
+
+
+def _card() -> str:
+    lists = "; ".join(", ".join(names) for names in groups().values())
+    return (
+        "Each night investigate one player and learn three roles, one of which is theirs. A framed player shows the "
+        f"Framer's list, a doused one the Arsonist's. The lists: {lists}."
+    )
+
+
+INVESTIGATOR = _role(
+    name="Investigator",
+    short_names=("invest",),
+    card=_card,
+    is_raisable=True,
+    investigator_group=10,
+    investigator_place=1,
+    worth=4.0,
+    is_informed=True,
+    abilities=(
+        NightAbility(
+            verb="investigate",
+            tactic=tactics.ask,
+            help="learn a list of three roles, one of which is that player's",
+            step=Step.INVESTIGATE,
+            effect=_investigate,
+            aims=others,
+        ),
+    ),
+)
+
+
+def _watch(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != action.seat]
+    # The Jailor is with the prisoner, without a visit that others could meet.
+    if house == night.state.prisoner and night.state.keeper is not None:
+        seen.append(night.state.keeper)
+    names = sorted({night.name_of(visitor) for visitor in seen})
+    night.chance("watch", action.seat).shuffle(names)
+    night.find(action.seat, action.targets[0], visited_by(names))
+
+
+LOOKOUT = _role(
+    name="Lookout",
+    short_names=("LO",),
+    card="Each night watch one house, your own if you like, and learn who visited it.",
+    investigator_group=7,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
+    is_raisable=True,
+    abilities=(
+        NightAbility(
+            verb="watch",
+            tactic=tactics.protect,
+            help="learn who visits that player tonight",
+            step=Step.INVESTIGATE,
+            effect=_watch,
+            aims=everybody,
+            reaches_jail=True,
+            # A Lookout sees the visitors who arrive where he looks, not those who set out for it.
+            is_moved=False,
+        ),
+    ),
+)
+
+
+def _interrogate(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    role = night.role_of(house)
+    is_framed = FRAMED in night.tonight[house]
+    if not _is_suspicious(night, role) and not is_framed:
+        finding = NOT_SUSPICIOUS
+    elif night.state.options.sheriff == "binary":
+        finding = SUSPICIOUS
+    else:
+        is_mafia = is_framed or role.faction is Faction.MAFIA
+        finding = MAFIA_MEMBER if is_mafia else f"a {role.name.lower()}"
+    night.find(action.seat, action.targets[0], finding)
+
+
+def _is_suspicious(night: NightState, role: Role) -> bool:
+    if role.suspicious_when is not None:
+        return role.suspicious_when(night.state)
+    return role.faction is Faction.MAFIA and not role.is_detection_immune
+
+
+SHERIFF = _role(
+    name="Sheriff",
+    finds_suspicion=True,
+    card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
+    "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
+    "Werewolf on a full moon.",
+    is_raisable=True,
+    investigator_group=5,
+    investigator_place=1,
+    worth=4.0,
+    is_informed=True,
+    abilities=(
+        NightAbility(
+            verb="interrogate",
+            tactic=tactics.ask,
+            help="learn whether that player is suspicious",
+            step=Step.INVESTIGATE,
+            effect=_interrogate,
+            aims=others,
+        ),
+    ),
+)
+
+
+# A bug picks up what befell its wearer, not what they found out.
+PICKED_UP = frozenset(
+    {
+        EventKind.ATTACKED,
+        EventKind.BLOCKED,
+        EventKind.BLOCK_RESISTED,
+        EventKind.CONTROLLED,
+        EventKind.CONTROL_RESISTED,
+        EventKind.TRANSPORTED,
+        EventKind.DOUSED,
+        EventKind.BLACKMAILED,
+        EventKind.PATIENT_ATTACKED,
+    }
+)
+
+
+def _listen_in(night: NightState, action: NightAction) -> None:
+    """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
+    target = night.house(action)
+    if not night.player(action.seat).alive and action.seat in night.living:
+        return
+    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
+    heard += [kind for seat, kind in night.unnoticed if seat == target]
+    for kind in heard:
+        night.report(action.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)
+
+
+def _follow_the_mafia(night: NightState, seat: int) -> None:
+    if night.player(seat).alive:
+        night.later(Step.REPORT, lambda: _report_visits(night, seat))
+
+
+def _report_visits(night: NightState, seat: int) -> None:
+    if not night.player(seat).alive or not night.is_able(seat):
+        return
+    visited = [
+        night.name_of(visit.house)
+        for visit in night.visits
+        if night.state.players[visit.visitor].faction is Faction.MAFIA
+    ]
+    if visited:
+        night.chance("spy", seat).shuffle(visited)
+        night.notify(seat, EventKind.MAFIA_VISITS, visited=list(visited))
+
+
+SPY = _role(
+    name="Spy",
+    card="Each night you learn whom the Mafia visited, not who went. You may put a bug on one player a night and learn "
+    "what befell them: attacks, blocks, moves and the like. In a game with spies of the old kind you hear the Mafia's "
+    "chat and all whispers instead of using a bug.",
+    investigator_group=4,
+    investigator_place=1,
+    worth=3.0,
+    is_informed=True,
+    is_raisable=True,
+    reads_whispers=lambda options: options.spy == "ears",
+    overhears=lambda options: Faction.MAFIA if options.spy == "ears" else None,
+    by_night=_follow_the_mafia,
+    abilities=(
+        NightAbility(
+            verb="bug",
+            tactic=tactics.protect,
+            help="learn what befalls that player tonight",
+            step=Step.REPORT,
+            effect=_listen_in,
+            aims=others,
+            is_moved=False,
+            is_offered=lambda state, player: player.alive and state.options.spy == "bug",
+        ),
+    ),
+)

@@ -1,0 +1,241 @@
+"""Town Killing: Jailor, Veteran, Vigilante and Vampire Hunter (rules, sections 7.1, 7.2 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, private
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    A_VAMPIRE,
+    NOT_A_VAMPIRE,
+    TOWN_GOAL,
+    Alignment,
+    Changed,
+    DayAbility,
+    NightAbility,
+    Role,
+    become,
+    others,
+)
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, goal=TOWN_GOAL, group="town")
+
+EXECUTED = DeathCause("jailor", "executed by the Jailor")
+
+EXECUTIONS = 3
+EXECUTE = "execute"
+
+
+def _jail(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
+    (target,) = targets
+    chosen = private(state, EventKind.JAIL_CHOSEN, (player.seat,), target=state.players[target].name)
+    return Changed(replace(state, jail_choice=target, keeper=player.seat), (chosen,))
+
+
+def _has_prisoner(state: GameState, player: Player) -> bool:
+    return player.alive and state.prisoner is not None and state.keeper == player.seat
+
+
+def _execute(night: NightState, action: NightAction) -> None:
+    prisoner = night.state.prisoner
+    if prisoner is None:
+        return
+    night.attack(action.seat, prisoner, Level.UNSTOPPABLE, EXECUTED, is_direct=False, reaches_jail=True)
+    if night.role_of(prisoner).faction is Faction.TOWN:
+        night.set_uses(action.seat, action.verb, 0)
+        night.notify(action.seat, EventKind.EXECUTIONS_LOST, target=night.name_of(prisoner))
+
+
+JAILOR = _role(
+    name="Jailor",
+    is_risky_claim=True,
+    hides=True,
+    card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
+    "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may "
+    f"execute your prisoner, {EXECUTIONS} times in the game, and nothing can stop that; after executing a member of "
+    "the Town you may execute no more.",
+    investigator_group=4,
+    investigator_place=3,
+    worth=5.0,
+    is_informed=True,
+    attack=Level.UNSTOPPABLE,
+    is_unique=True,
+    leaves_notes=True,
+    yields_to=lambda player, other: player.uses[EXECUTE] == 0 and other.id in ("arsonist", "serial killer"),
+    causes=(EXECUTED,),
+    abilities=(
+        DayAbility(
+            verb="jail",
+            help="choose that player as your prisoner for the coming night (a later choice replaces it)",
+            effect=_jail,
+            aims=others,
+            tactic=tactics.jail,
+        ),
+        NightAbility(
+            verb=EXECUTE,
+            tactic=tactics.execute,
+            help="kill your prisoner",
+            step=Step.ATTACK,
+            effect=_execute,
+            uses=EXECUTIONS,
+            first_night=2,
+            is_visit=False,
+            reaches_jail=True,
+            is_offered=_has_prisoner,
+        ),
+    ),
+)
+
+
+SHOT_ON_ALERT = DeathCause("veteran", "shot by a Veteran on alert")
+
+ALERTS = 3
+
+
+def _go_on_alert(night: NightState, action: NightAction) -> None:
+    night.defend(action.seat, Level.BASIC)
+    night.later(Step.ATTACK, lambda: _shoot_visitors(night, action.seat))
+
+
+def _shoot_visitors(night: NightState, seat: int) -> None:
+    for visitor in night.visitors(seat):
+        night.attack(seat, visitor, Level.POWERFUL, SHOT_ON_ALERT, is_direct=False)
+
+
+VETERAN = _role(
+    name="Veteran",
+    card=f"On {ALERTS} nights of the game you may go on alert: you shoot everybody who visits you that night, friend "
+    "or foe, and basic attacks do not kill you. You cannot be blocked or controlled.",
+    investigator_group=1,
+    investigator_place=2,
+    worth=0.2,
+    attack=Level.POWERFUL,
+    is_unique=True,
+    is_block_immune=True,
+    is_control_immune=True,
+    leaves_notes=True,
+    shoots_visitors=True,
+    causes=(SHOT_ON_ALERT,),
+    abilities=(
+        NightAbility(
+            verb="alert",
+            tactic=tactics.alert,
+            help="shoot whoever visits you tonight",
+            step=Step.PREPARE,
+            effect=_go_on_alert,
+            uses=ALERTS,
+            is_visit=False,
+        ),
+    ),
+)
+
+
+SHOT = DeathCause("vigilante", "shot by a Vigilante", guard_order=2)
+GUILT = DeathCause("guilt", "dead of guilt")
+
+SHOOT = "shoot"
+BULLETS = 3
+GUILTY = "guilty"
+
+
+def _shoot(night: NightState, action: NightAction) -> None:
+    victim = night.house(action)
+    night.attack(action.seat, victim, Level.BASIC, SHOT)
+    night.later(Step.BURY, lambda: _look_at(night, action.seat, victim))
+
+
+def _look_at(night: NightState, seat: int, victim: int) -> None:
+    """Whether the victim was of the Town: then the gun is gone, and the next night the last."""
+    is_his = any(attack.attacker == seat for attack in night.fatal.get(victim, ()))
+    if is_his and victim != seat and night.role_of(victim).faction is Faction.TOWN:
+        night.set_uses(seat, SHOOT, 0)
+        night.mark_for_good(seat, GUILTY)
+        night.notify(seat, EventKind.GUILT, target=night.name_of(victim))
+
+
+def _regret(night: NightState, seat: int) -> None:
+    if GUILTY in night.player(seat).marks and seat in night.living:
+        night.attack(seat, seat, Level.UNSTOPPABLE, GUILT, is_direct=False, reaches_jail=True)
+
+
+VIGILANTE = _role(
+    name="Vigilante",
+    short_names=("vig", "vigi"),
+    card=f"You have {BULLETS} bullets. From night 2 you may shoot one player a night. If you kill a member of the "
+    "Town, you lose the gun and die of guilt the night after, and nothing can prevent it.",
+    investigator_group=1,
+    investigator_place=1,
+    attack=Level.BASIC,
+    leaves_notes=True,
+    is_raisable=True,
+    holds_out=lambda player: player.uses[SHOOT] > 0,
+    by_night=_regret,
+    causes=(SHOT, GUILT),
+    abilities=(
+        NightAbility(
+            verb=SHOOT,
+            tactic=tactics.shoot,
+            help="shoot that player",
+            step=Step.ATTACK,
+            effect=_shoot,
+            aims=others,
+            uses=BULLETS,
+            first_night=2,
+        ),
+    ),
+)
+
+
+STAKED = DeathCause("staked", "staked by a Vampire Hunter", guard_order=5)
+
+
+def _check(night: NightState, action: NightAction) -> None:
+    house = night.house(action)
+    if night.role_of(house).faction is Faction.VAMPIRE:
+        night.attack(action.seat, house, Level.BASIC, STAKED)
+        night.find(action.seat, action.targets[0], A_VAMPIRE)
+    else:
+        night.find(action.seat, action.targets[0], NOT_A_VAMPIRE)
+
+
+def _look_for_work(state: GameState, player: Player) -> Changed:
+    """With no Vampire left to hunt, become a Vigilante with one bullet."""
+    if not player.alive or any(other.faction is Faction.VAMPIRE for other in state.living):
+        return Changed(state)
+    armed = replace(become(state, player, VIGILANTE), uses={SHOOT: 1})
+    event = private(state, EventKind.CONVERTED, (player.seat,), role=VIGILANTE.name)
+    return Changed(state.with_player(armed), (event,))
+
+
+VAMPIRE_HUNTER = _role(
+    name="Vampire Hunter",
+    short_names=("VH",),
+    card="Each night check one player: a Vampire is staked. A Vampire who bites you is staked too. You hear what the "
+    "Vampires say at night, not who says it. When no Vampire lives, you become a Vigilante with one bullet.",
+    investigator_group=3,
+    investigator_place=2,
+    attack=Level.BASIC,
+    is_raisable=True,
+    # In the classic list there are no Vampires to hunt.
+    is_classic=False,
+    hunts_vampires=True,
+    overhears=lambda options: Faction.VAMPIRE,
+    after_deaths=_look_for_work,
+    may_become=MappingProxyType({"vigilante": "no Vampire was left"}),
+    causes=(STAKED,),
+    abilities=(
+        NightAbility(
+            verb="check",
+            tactic=tactics.ask,
+            help="learn whether that player is a Vampire, and stake them if so",
+            step=Step.ATTACK,
+            effect=_check,
+            aims=others,
+        ),
+    ),
+)

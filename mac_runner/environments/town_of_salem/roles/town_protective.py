@@ -1,0 +1,117 @@
+"""Town Protective: Bodyguard and Doctor (rules, section 7.4 and section 6, steps 9 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
+from mac_runner.environments.town_of_salem.night.state import Guard, Level, NightState, Step
+from mac_runner.environments.town_of_salem.roles import tactics
+from mac_runner.environments.town_of_salem.roles.base import TOWN_GOAL, Alignment, NightAbility, Role, others
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_PROTECTIVE, goal=TOWN_GOAL, group="town")
+
+VEST = "vest"
+VEST_ABILITY = NightAbility(
+    verb=VEST,
+    tactic=tactics.vest,
+    help="put on a vest: a basic defence for tonight",
+    step=Step.PROTECT,
+    effect=lambda night, action: night.defend(action.seat, Level.BASIC),
+    is_visit=False,
+)
+
+
+STRUCK = DeathCause("bodyguard", "killed by a Bodyguard")
+FALLEN = DeathCause("guarding", "killed while guarding somebody")
+
+GUARD = "guard"
+
+
+def _step_before(night: NightState, action: NightAction, house: int) -> None:
+    night.guards[house].append(Guard(action.seat, falls_by=FALLEN, strikes_by=STRUCK))
+
+
+def _put_on(night: NightState, action: NightAction) -> None:
+    """A Bodyguard who was moved guards the player who is in his place."""
+    house = night.place(action.seat)
+    if house == action.seat:
+        night.defend(action.seat, Level.BASIC)
+    else:
+        _step_before(night, action, house)
+
+
+BODYGUARD = _role(
+    name="Bodyguard",
+    short_names=("BG",),
+    card="Each night guard one player: whoever attacks them in person meets you instead, and you strike back with a "
+    "powerful attack; you will hardly survive it. Once in the game you may put on a vest instead and be safe from "
+    "basic attacks yourself.",
+    investigator_group=11,
+    investigator_place=1,
+    attack=Level.POWERFUL,
+    is_raisable=True,
+    causes=(STRUCK, FALLEN),
+    abilities=(
+        NightAbility(
+            verb=GUARD,
+            tactic=tactics.protect,
+            help="step between that player and whoever attacks them tonight",
+            step=Step.PROTECT,
+            effect=lambda night, action: _step_before(night, action, night.house(action)),
+            aims=others,
+            # The one vest is the Bodyguard's own to put on.
+            under_control=lambda seat, victim: (
+                None if victim == seat else NightAction(seat=seat, verb=GUARD, targets=(victim,))
+            ),
+        ),
+        replace(VEST_ABILITY, uses=1, effect=_put_on),
+    ),
+)
+
+
+SELF_HEALS = "self-heal"
+
+
+def _patients(state: GameState, player: Player) -> tuple[int, ...]:
+    has_self_heal = SELF_HEALS not in player.marks
+    return tuple(sorted((*others(state, player), player.seat))) if has_self_heal else others(state, player)
+
+
+def _heal(night: NightState, action: NightAction) -> None:
+    if action.targets == (action.seat,):
+        night.mark_for_good(action.seat, SELF_HEALS)
+    house = night.house(action)
+    if not night.role_of(house).is_healable(night.player(house)):
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
+        return
+    night.healers[house].append(action.seat)
+
+
+def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:
+    # The one self-heal is the Doctor's own to give away.
+    return None if victim == seat else NightAction(seat=seat, verb="heal", targets=(victim,))
+
+
+DOCTOR = _role(
+    name="Doctor",
+    short_names=("doc",),
+    card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
+    "your patient was attacked. You may heal yourself once in the game.",
+    is_raisable=True,
+    investigator_group=9,
+    investigator_place=1,
+    abilities=(
+        NightAbility(
+            verb="heal",
+            tactic=tactics.protect,
+            help="protect that player from attacks tonight (yourself once in the game)",
+            step=Step.PROTECT,
+            effect=_heal,
+            aims=_patients,
+            under_control=_heal_for_a_witch,
+        ),
+    ),
+)

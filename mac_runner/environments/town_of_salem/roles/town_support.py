@@ -1,0 +1,251 @@
+"""Town Support: Escort, Mayor, Medium, Retributionist, Transporter (rules, sections 6, 7.3 and 7.9 to 7.11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
+from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player, Seance
+from mac_runner.environments.town_of_salem.night.state import NightState, Step
+from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles.base import (
+    TOWN_GOAL,
+    Alignment,
+    Changed,
+    DayAbility,
+    NightAbility,
+    Role,
+    everybody,
+    others,
+)
+from mac_runner.environments.town_of_salem.roles.town_killing import GUILTY
+
+_role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, goal=TOWN_GOAL, group="town")
+
+BLOCK_ABILITY = NightAbility(
+    verb="block",
+    tactic=tactics.block,
+    help="keep that player from acting tonight",
+    step=Step.BLOCK,
+    effect=lambda night, action: night.block(action.seat, night.house(action)),
+    aims=others,
+)
+
+ESCORT = _role(
+    name="Escort",
+    card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked.",
+    is_raisable=True,
+    investigator_group=8,
+    investigator_place=1,
+    is_block_immune=True,
+    yields_to=lambda player, other: other.faction is Faction.MAFIA,
+    abilities=(BLOCK_ABILITY,),
+)
+
+
+REVEAL = "reveal"
+WEIGHT = 3
+
+
+def _is_revealed(player: Player) -> bool:
+    return player.uses[REVEAL] == 0
+
+
+def _reveal(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
+    state = state.with_player(replace(player, uses={**player.uses, REVEAL: 0}))
+    return Changed(state, (public(state, EventKind.REVEALED, player=player.name, role=MAYOR.name),))
+
+
+MAYOR = _role(
+    name="Mayor",
+    is_risky_claim=True,
+    card=f"Once in the game you may reveal yourself by day. From then on your vote and your ballot weigh {WEIGHT}, you "
+    "cannot whisper or be whispered to, and a Doctor cannot heal you.",
+    investigator_group=10,
+    investigator_place=3,
+    worth=5.0,
+    is_unique=True,
+    votes=lambda player: WEIGHT if _is_revealed(player) else 1,
+    is_healable=lambda player: not _is_revealed(player),
+    may_whisper=lambda player: not _is_revealed(player),
+    abilities=(
+        DayAbility(
+            verb=REVEAL,
+            help=f"show everybody that you are the Mayor; from then on your vote weighs {WEIGHT}",
+            effect=_reveal,
+            tactic=tactics.reveal,
+            uses=1,
+        ),
+    ),
+)
+
+
+def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
+    (target,) = targets
+    spent = replace(player, uses={**player.uses, "seance": player.uses["seance"] - 1})
+    state = replace(state.with_player(spent), seance=Seance(medium=player.seat, target=target))
+    return Changed(state, (private(state, EventKind.SEANCE_CHOSEN, (player.seat,), target=state.players[target].name),))
+
+
+MEDIUM = _role(
+    name="Medium",
+    card="While you live, you talk with all the dead every night; to them you are only `Medium`. Once you are dead, "
+    "you may choose one living player by day, once in the game, and talk with them in the coming night.",
+    investigator_group=2,
+    investigator_place=1,
+    worth=2.0,
+    is_informed=True,
+    talks_with_dead=True,
+    abilities=(
+        DayAbility(
+            verb="seance",
+            help="talk with that living player in the coming night, once in the game",
+            effect=_seance,
+            tactic=tactics.seance,
+            aims=others,
+            is_offered=lambda state, player: not player.alive and state.seance is None,
+            uses=1,
+        ),
+    ),
+)
+
+
+RAISED = "raised"
+REVIVE = "revive"
+
+
+def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
+    """The ability with one target that a corpse can still use for another, if a use is left."""
+    role = catalogue.role(corpse.role)
+    is_known = corpse.shown_role == corpse.role
+    if not is_known or not role.is_raisable or RAISED in corpse.marks:
+        return None
+    for ability in role.abilities:
+        if isinstance(ability, NightAbility) and ability.aims is not None and ability.is_ready(state, corpse):
+            return ability
+    return None
+
+
+def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
+    """The dead who were shown as a role that can be raised. Only trying shows whether they can act."""
+    return tuple(
+        other.seat
+        for other in state.players
+        if other.shown_role is not None and catalogue.role(other.shown_role).is_raisable and RAISED not in other.marks
+    )
+
+
+def _raise(night: NightState, action: NightAction) -> None:
+    corpse, target = action.targets
+    ability = _ability_of(night.state, night.player(corpse))
+    night.mark_for_good(corpse, RAISED)
+    if ability is None:
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(corpse))
+        return
+    night.listen(action.seat, corpse)
+    raised = NightAction(seat=corpse, verb=ability.verb, targets=(target,))
+    night.note("raised", corpse, by=action.seat, now=raised)
+    night.actions.append(raised)
+
+
+def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
+    """The dead shown as of the Town, without those whose unique role is held again."""
+    held = {other.role for other in state.living}
+    shown = {other.seat: catalogue.role(other.shown_role) for other in state.players if other.shown_role is not None}
+    return tuple(
+        seat
+        for seat, role in shown.items()
+        if role.faction is Faction.TOWN and not (role.is_unique and role.id in held)
+    )
+
+
+def _revive(night: NightState, action: NightAction) -> None:
+    (seat,) = action.targets
+    corpse = night.player(seat)
+    if seat not in _fallen(night.state, night.player(action.seat)) or corpse.shown_role != corpse.role:
+        night.notify(action.seat, EventKind.FAILED, target=night.name_of(seat))
+        return
+    # A death of guilt has paid for it.
+    revived = night.player(seat)
+    night.put(replace(revived, death=None, marks=revived.marks - {GUILTY}))
+    night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
+
+
+RETRIBUTIONIST = _role(
+    name="Retributionist",
+    short_names=("retri",),
+    card="Each night have one dead member of the Town, whose role was shown, use their ability once more on a living "
+    "player; you learn what they find. Each of the dead can do so once, and not all can: a Jailor, Mayor, Medium, "
+    "Veteran, Transporter or Retributionist cannot. In a game with retribution of the old kind you bring back one dead "
+    "member of the Town for good instead, once. You cannot be blocked or controlled.",
+    investigator_group=2,
+    investigator_place=3,
+    worth=3.0,
+    is_unique=True,
+    is_block_immune=True,
+    is_control_immune=True,
+    abilities=(
+        NightAbility(
+            verb="raise",
+            tactic=tactics.raise_dead,
+            help="have the first player, who is dead, use their ability on the second one",
+            step=Step.PREPARE,
+            effect=_raise,
+            aims=_corpses,
+            second_aims=others,
+            is_visit=False,
+            is_offered=lambda state, player: player.alive and state.options.retri == "raise",
+        ),
+        NightAbility(
+            verb=REVIVE,
+            tactic=tactics.anybody,
+            help="bring that dead player back to life",
+            step=Step.REPORT,
+            effect=_revive,
+            aims=_fallen,
+            uses=1,
+            is_visit=False,
+            is_offered=lambda state, player: player.alive and state.options.retri == "revive",
+        ),
+    ),
+)
+
+
+def _swap(night: NightState, action: NightAction) -> None:
+    for target in dict.fromkeys(action.targets):
+        night.visit(action.seat, target)
+    one, other = action.targets
+    if night.state.prisoner in action.targets:
+        night.note("target in jail", action.seat, was=action)
+        night.notify(action.seat, EventKind.TARGET_JAILED, target=night.name_of(night.state.prisoner))
+    elif one != other:
+        night.note("moved", one, other, by=action.seat)
+        night.swap(one, other)
+        for moved in action.targets:
+            night.notify(moved, EventKind.TRANSPORTED)
+
+
+TRANSPORTER = _role(
+    name="Transporter",
+    short_names=("TP",),
+    card="Each night swap two players, yourself among them if you like: whoever aims at one reaches the other. Both "
+    "learn that they were moved. You cannot be blocked or controlled.",
+    investigator_group=8,
+    investigator_place=2,
+    is_block_immune=True,
+    is_control_immune=True,
+    outlasts=lambda other: other.id == "mafioso",
+    abilities=(
+        NightAbility(
+            verb="swap",
+            tactic=tactics.swap,
+            help="swap two players tonight: whoever aims at one reaches the other",
+            step=Step.TRANSPORT,
+            effect=_swap,
+            aims=everybody,
+            second_aims=everybody,
+            is_visit=False,
+        ),
+    ),
+)

@@ -1,0 +1,257 @@
+"""Results of games for readers: tables of wins, figures, who was what, and what was true of a game."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from mac_runner.environments.town_of_salem.results import GameResults
+from mac_runner.results import (
+    RATE_HEADS,
+    Figure,
+    ResultsSpec,
+    Table,
+    count_text,
+    decimal_text,
+    figure,
+    parsed,
+    rate_texts,
+    section,
+)
+from mac_runner.types import JsonObject
+
+RANKING_N_MIN: Final = 20
+"""Rates on fewer cases are marked."""
+_WIN_TABLES: Final = (
+    ("by_faction", "faction", 1),
+    ("by_role", "role", 1),
+    ("by_definition", "definition", 2),
+    ("by_model", "model", 2),
+)
+"""A way of counting wins, its heading, and the number of names that make it worth a table."""
+_TOO_FEW: Final = "*"
+
+
+def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
+    """How many games ended how, and after how many days."""
+    if games := section(summary, "games"):
+        mean, most = decimal_text(games.get("days_mean")), count_text(games.get("days_max"))
+        counts = ", ".join(f"{count_text(games.get(key))} {key}" for key in ("won", "draws", "capped"))
+        yield "games", f"{counts}; days {mean} on average, {most} at most"
+
+
+def win_tables(summary: JsonObject) -> Iterator[Table | str]:
+    """A table for each way of counting wins, and notes on how far to trust them."""
+    wins = section(summary, "wins")
+    groups = [(section(wins, group), name) for group, name, least in _WIN_TABLES if len(section(wins, group)) >= least]
+    for rates, name in groups:
+        rows = [_win_row(key, section(rates, key)) for key in rates]
+        yield Table(f"wins by {name}", (name,), ("n", "wins", *RATE_HEADS, ""), rows)
+    everything = [section(rates, key) for rates, _ in groups for key in rates]
+    notes = []
+    if any(_is_few(rate) for rate in everything):
+        notes.append(f"{_TOO_FEW} fewer than {RANKING_N_MIN} cases: too few to rank.")
+    if any(rate.get("n") != rate.get("games") for rate in everything):
+        notes.append(
+            "Players of one game win and lose together: where n is more than the games, the true interval is wider."
+        )
+    if notes:
+        yield "\n".join(notes)
+
+
+def _win_row(name: str, rate: JsonObject) -> tuple[str, ...]:
+    counts = (count_text(rate.get("n")), count_text(rate.get("wins")))
+    return (name, *counts, *rate_texts(rate), _TOO_FEW if _is_few(rate) else "")
+
+
+def _is_few(rate: JsonObject) -> bool:
+    n = rate.get("n")
+    return isinstance(n, int) and n < RANKING_N_MIN
+
+
+def win_figures(summary: JsonObject) -> Mapping[str, Figure]:
+    """How often each faction won."""
+    factions = section(section(summary, "wins"), "by_faction")
+    found = {f"wins.{name}": figure(section(factions, name)) for name in factions}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    agent: str
+    role: str
+    final_role: str
+    won: bool
+    alive: bool
+    death: str | None = None
+
+
+def who_was_what(outcome: JsonObject) -> Sequence[str]:
+    """The role of each player, whether it won and whether it lived."""
+    players = parsed(list[_Ended], outcome.get("players"), "the outcome of the transcript")
+    return ("Who was what", *map(_player_line, players))
+
+
+def _player_line(player: _Ended) -> str:
+    end = "lived" if player.alive else f"died ({player.death})"
+    role = player.role if player.role == player.final_role else f"{player.role}, then {player.final_role}"
+    return f"{player.agent:<12} {role:<24} {'won ' if player.won else 'lost'}  {end}"
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    event: int
+    player: str
+    channel: str
+    about: str
+    kind: str
+    says: str
+    verdict: str
+    roles: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class _Act(msgspec.Struct, frozen=True):
+    act: str
+    targets: tuple[str, ...]
+
+
+class _Deed(_Act, frozen=True):
+    player: str
+    role: str
+
+
+class _Change(msgspec.Struct, frozen=True):
+    how: str
+    players: tuple[str, ...]
+    by: str | None
+    was: _Act | None
+    now: _Act | None
+
+
+class _Protection(msgspec.Struct, frozen=True):
+    how: str
+    player: str
+    by: str
+    strength: str | None = None
+
+
+class _Mark(msgspec.Struct, frozen=True, rename={"shown_as": "as"}):
+    player: str
+    mark: str
+    shown_as: str | None = None
+
+
+class _Attack(msgspec.Struct, frozen=True):
+    attacker: str
+    victim: str
+    cause: str
+    strength: str
+    defence: str | None
+    outcome: str
+
+
+class _Night(msgspec.Struct, frozen=True):
+    day: int
+    deeds: tuple[_Deed, ...]
+    changes: tuple[_Change, ...]
+    protections: tuple[_Protection, ...]
+    marks: tuple[_Mark, ...]
+    attacks: tuple[_Attack, ...]
+
+
+class GameTruth:
+    """What became of the claims of each event, and how each night went."""
+
+    def __init__(self, record: JsonObject) -> None:
+        """Raises RunDirectoryError for claims or nights of another form."""
+        self._claims: dict[int, list[_Claim]] = {}
+        for claim in parsed(list[_Claim], record["claims"], "the claims of the record"):
+            self._claims.setdefault(claim.event, []).append(claim)
+        nights = parsed(list[_Night], record["nights"], "the nights of the record")
+        self._nights = {night.day: night for night in nights}
+
+    def before(self, event: JsonObject) -> Sequence[str]:
+        """The night that an event of the morning after follows."""
+        day = event.get("day")
+        if not isinstance(day, int) or str(event.get("when")).startswith("Night"):
+            return ()
+        night = self._nights.pop(day - 1, None)
+        return () if night is None else (f"Night {night.day}, in truth", *_night_lines(night))
+
+    def after(self, place: int) -> Iterator[str]:
+        """Each claim of the event at `place`: `claims to be the Sheriff: false`."""
+        for claim in self._claims.get(place, []):
+            who = "" if claim.channel in ("public", "whisper") else f"{claim.player} "
+            yield f"{who}{_claimed(claim)}: {claim.verdict}"
+
+
+def game_truth(record: JsonObject) -> GameTruth | None:
+    """The truth of a record that holds its claims and nights."""
+    return GameTruth(record) if {"claims", "nights"} <= record.keys() else None
+
+
+_FOUND: Final = {"mafia": "of the Mafia", "vampire": "a Vampire", "visited by the mafia": "visited by the Mafia"}
+_SAID: Final = {
+    "mafia": "says that {about} is of the Mafia",
+    "not mafia": "says that {about} is not of the Mafia",
+    "town": "says that {about} is of the Town",
+    "not town": "says that {about} is not of the Town",
+    "evil": "speaks against {about}",
+    "not evil": "stands up for {about}",
+}
+_STATES: Final = frozenset({"suspicious", "not suspicious", "mafia", "vampire", "not a vampire"})
+
+
+def _claimed(claim: _Claim) -> str:
+    about, says, roles = claim.about, claim.says, " or ".join(claim.roles)
+    match claim.kind:
+        case "role":
+            return f"claims to {'have been' if says == 'role held before' else 'be'} the {roles}"
+        case "result":
+            found = f"one of {roles}" if " or " in roles else f"the {roles}" if roles else _FOUND.get(says, says)
+            if says == "visited by":
+                found = f"visited by {' and '.join(claim.names) or 'nobody'}"
+            return f"claims to know that {about} {'is' if says in _STATES or roles else 'was'} {found}"
+        case _:
+            return f"says that {about} is the {roles}" if roles else _SAID[says].format(about=about)
+
+
+def _night_lines(night: _Night) -> Iterator[str]:
+    """A night step by step: what was chosen, what came between, who was attacked, and the result."""
+    for deed in night.deeds:
+        yield f"{deed.player} ({deed.role}) chose to {_act(deed)}"
+    for change in night.changes:
+        by = "" if change.by is None else f" by {change.by}"
+        yield f"{' and '.join(change.players)}: {change.how}{by}{_turned(change.was, change.now)}"
+    for kept in night.protections:
+        is_own = kept.how == "defended"
+        yield f"{kept.player} had a {kept.strength} defence" if is_own else f"{kept.player} was {kept.how} by {kept.by}"
+    for mark in night.marks:
+        yield f"{mark.player} was {mark.mark}" if mark.shown_as is None else f"{mark.player} passed for {mark.shown_as}"
+    for attack in night.attacks:
+        met = "no" if attack.defence == "none" else attack.defence
+        strength = attack.strength if met is None else f"{attack.strength} against {met} defence"
+        yield f"{attack.attacker} attacked {attack.victim} ({attack.cause}, {strength}): {attack.outcome}"
+
+
+def _act(act: _Act | None) -> str:
+    return "" if act is None else f"{act.act.replace('_', ' ')} {' and '.join(act.targets)}".strip()
+
+
+def _turned(was: _Act | None, now: _Act | None) -> str:
+    """What a deed was and what it became."""
+    before, after = _act(was), _act(now)
+    if before and after:
+        return f", to {after} and not to {before}"
+    return f", to {after}" if after else f", and so did not {before}" if before else ""
+
+
+RESULTS: Final = ResultsSpec(
+    counter=GameResults,
+    lines=game_lines,
+    tables=win_tables,
+    figures=win_figures,
+    ending=who_was_what,
+    truth=game_truth,
+)

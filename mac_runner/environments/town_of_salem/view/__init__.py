@@ -1,0 +1,1 @@
+"""What a seat sees and how it answers: views, prompts, tools, replies."""

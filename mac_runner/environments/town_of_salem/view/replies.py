@@ -1,0 +1,239 @@
+"""Replies as players write them, read as a tool request, as acts, or as a problem to correct.
+
+A reply is markup, or a JSON object that says the same. An object is turned into the tags of that markup, so both forms
+go through the same table and the same checks. Every text is one of the three; a problem explains what was wrong and
+what is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check
+from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+
+
+class NotJsonError(Exception):
+    """The reply begins as a JSON object but cannot be read; the text explains why to the player."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRequest:
+    """The player asks a tool before acting."""
+
+    name: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the player does: one act, after any side acts. All of them are legal now."""
+
+    act: Act
+    side_acts: tuple[Act, ...] = ()
+
+
+_ACTS_NAMED_MAX: Final = 10
+_FENCES = ("```json", "```")
+_BEGINNING = re.compile(r'\{\s*["}]')
+_CUT_OFF: Final = "the reply was cut off at its token limit"
+
+
+class Cause(StrEnum):
+    """What was wrong with a reply; its writer or the token limit may have left a thought open."""
+
+    OPEN_THOUGHT = "open_thought"
+    CUT_OFF_THOUGHT = "cut_off_thought"
+    CUT_OFF = "cut_off"
+    MALFORMED = "malformed"
+    NO_ACT = "no_act"
+    SEVERAL_ACTS = "several_acts"
+    ILLEGAL = "illegal"
+    TOO_MANY_TOOLS = "too_many_tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the reply cannot be used: the cause for statistics, the reason for the player."""
+
+    cause: Cause
+    reason: str
+
+
+Reading: TypeAlias = ToolRequest | Chosen | Problem
+
+
+def read(reply: Reply, state: GameState, seat: int) -> Reading:
+    """Read `reply` as the answer of `seat` to the round that is open."""
+    is_cut = reply.finish_reason is FinishReason.LENGTH
+    try:
+        written = read_object(reply.text)
+        if written is not None:
+            return _read_object(written, state, seat)
+    except NotJsonError as problem:
+        return Problem(Cause.CUT_OFF, _CUT_OFF) if is_cut else Problem(Cause.MALFORMED, str(problem))
+    markup = scan(reply.text, ACTS)
+    if markup.unclosed is not None:
+        why = _CUT_OFF if is_cut else f"there is no </{markup.unclosed}>"
+        return Problem(_unclosed(markup.unclosed, is_cut=is_cut), f"<{markup.unclosed}> was never closed: {why}")
+    request = next((tag for tag in markup.tags if tag.name == TOOL_TAG), None)
+    if request is not None:
+        return ToolRequest(name=request.attributes.get("name", ""), argument=request.text)
+    if is_cut and markup.rest:
+        return Problem(Cause.CUT_OFF, f"{_CUT_OFF}; give the act last, and be brief")
+    return _read_acts(markup.tags, state, seat)
+
+
+def _unclosed(name: str, *, is_cut: bool) -> Cause:
+    if name in THOUGHT_TAGS:
+        return Cause.CUT_OFF_THOUGHT if is_cut else Cause.OPEN_THOUGHT
+    return Cause.CUT_OFF if is_cut else Cause.MALFORMED
+
+
+def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
+    if written.get("tool"):
+        name, argument = tool_of(written)
+        return ToolRequest(name=name, argument=argument)
+    return _read_acts(tags_of(written), state, seat)
+
+
+def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
+    main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
+    if len(main) != 1:
+        named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
+        found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
+        cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
+        return Problem(cause, f"there was {found} in the reply; give exactly one, in its tag")
+    seats = {player.name.casefold(): player.seat for player in state.players}
+    acts: list[Act] = []
+    for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
+        try:
+            act = _read_act(tag, ACTS[tag.name], seat, seats)
+            check(state, act)
+        except IllegalActError as problem:
+            return Problem(Cause.ILLEGAL, str(problem))
+        acts.append(act)
+    return Chosen(act=acts[0], side_acts=tuple(acts[1:]))
+
+
+def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> Act:
+    match spec.form:
+        case Form.BARE:
+            return Act(seat=seat, verb=spec.verb)
+        case Form.TEXT:
+            text = _text(tag, spec.text_chars_max)
+            channel = tag.attributes.get("channel", "").strip().casefold()
+            return Act(seat=seat, verb=spec.verb, text=text, choice=channel)
+        case Form.NAME:
+            return Act(seat=seat, verb=spec.verb, targets=(_seat(tag.text, spec, seats),))
+        case Form.TWO_NAMES:
+            first, _, second = tag.text.partition(",")
+            return Act(seat=seat, verb=spec.verb, targets=(_seat(first, spec, seats), _seat(second, spec, seats)))
+        case Form.NAME_AND_TEXT:
+            target = _seat(tag.attributes.get("to", ""), spec, seats)
+            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
+        case Form.CHOICE:
+            return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
+
+
+def _text(tag: Tag, chars_max: int) -> str:
+    if not tag.text:
+        raise IllegalActError(f"<{tag.name}> was empty")
+    if holds_thought(tag.text):
+        raise IllegalActError(f"there were thoughts inside <{tag.name}>; think before the act, outside its tag")
+    if len(tag.text) > chars_max:
+        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; {chars_max} are allowed")
+    return tag.text
+
+
+def _seat(name: str, spec: ActSpec, seats: Mapping[str, int]) -> int:
+    seat = seats.get(name.strip().strip("\"'.").casefold())
+    if seat is None:
+        if not name.strip():
+            raise IllegalActError(f"<{spec.verb}> names nobody")
+        raise IllegalActError(f"<{spec.verb}> names {defuse(name)[:40]!r}, who is not a player")
+    return seat
+
+
+def read_object(text: str) -> JsonObject | None:
+    """The reply as a JSON object; None when it does not begin as one. Raises only NotJsonError."""
+    text = after_thoughts(text)
+    for fence in _FENCES:
+        text = text.removeprefix(fence).removesuffix(fence).strip()
+    if not _BEGINNING.match(text):
+        return None
+    try:
+        found = json.loads(text, object_pairs_hook=_without_twins)
+    except RecursionError:
+        raise NotJsonError("the JSON object is nested too deep") from None
+    except ValueError as error:
+        raise NotJsonError(f"the reply begins as a JSON object and is none: {error}") from None
+    assert isinstance(found, dict)
+    return found
+
+
+def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands in it twice")
+    return found
+
+
+def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
+    """The tags that an object with an act means. Raises NotJsonError where it says something else."""
+    verb = str(reply.get("act") or "")
+    spec = ACTS.get(verb)
+    if spec is None or spec.is_side_act:
+        raise NotJsonError(f'"act" must name an act; found {defuse(verb)[:40]!r}')
+    fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
+    sides = tuple(_side_tags(fields))
+    main = _main_tag(spec, fields)
+    # Some models fill in every key: an empty one says nothing.
+    left = [key for key, value in fields.items() if value]
+    if left:
+        raise NotJsonError(f"the act {verb} takes no {', '.join(defuse(key)[:40] for key in left)}")
+    return (main, *sides)
+
+
+def tool_of(reply: JsonObject) -> tuple[str, str]:
+    """The name and the argument of a tool request."""
+    return _field("tool", reply["tool"]), _field("argument", reply.get("argument"))
+
+
+def _field(key: str, value: JsonValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (dict, list)):
+        raise NotJsonError(f"{defuse(key)[:40]!r} must be a text")
+    return str(value)
+
+
+def _side_tags(fields: dict[str, str]) -> Iterator[Tag]:
+    for verb in [verb for verb in fields if verb in ACTS and ACTS[verb].is_side_act]:
+        if text := fields.pop(verb):
+            yield Tag(name=verb, text=text)
+
+
+def _main_tag(spec: ActSpec, fields: dict[str, str]) -> Tag:
+    match spec.form:
+        case Form.BARE:
+            return Tag(name=spec.verb)
+        case Form.TEXT:
+            channel = fields.pop("channel", "")
+            return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=fields.pop("text", ""))
+        case Form.NAME:
+            return Tag(name=spec.verb, text=fields.pop("target", ""))
+        case Form.TWO_NAMES:
+            return Tag(name=spec.verb, text=f"{fields.pop('target', '')}, {fields.pop('second', '')}")
+        case Form.NAME_AND_TEXT:
+            return Tag(name=spec.verb, attributes={"to": fields.pop("target", "")}, text=fields.pop("text", ""))
+        case Form.CHOICE:
+            return Tag(name=spec.verb, text=fields.pop("choice", ""))

@@ -1,0 +1,105 @@
+"""The JSON schema of the replies that are legal now, and the list of them where they can be listed.
+
+An engine that constrains decoding follows the schema, and then a reply cannot be malformed. The objects say what the
+markup says: `{"thinking": …, "act": "vote", "target": "Abel", "notes": …}`, or `{"tool": …, "argument": …}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec, Form
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+from mac_runner.environments.town_of_salem.view.tools import TOOLS
+from mac_runner.types import JsonObject, JsonValue
+
+_THINKING: JsonObject = {"thinking": {"type": "string"}}
+
+
+class ReplySchema(Mapping[str, JsonValue]):
+    """The schema of the legal replies to a view, built when it is first read: many engines never do.
+
+    It uses only those parts of the view that do not change while the game goes on.
+    """
+
+    def __init__(self, view: SeatView, *, may_ask: bool) -> None:
+        self._view = view
+        self._may_ask = may_ask
+
+    @cached_property
+    def _schema(self) -> JsonObject:
+        return reply_schema(self._view, may_ask=self._may_ask)
+
+    def __getitem__(self, key: str) -> JsonValue:
+        return self._schema[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schema)
+
+    def __len__(self) -> int:
+        return len(self._schema)
+
+
+def reply_schema(view: SeatView, *, may_ask: bool) -> JsonObject:
+    """The JSON schema of every legal reply, keys in the order in which they are best written."""
+    sides: JsonObject = {
+        choice.verb: _words(ACTS[choice.verb]) for choice in view.choices if ACTS[choice.verb].is_side_act
+    }
+    variants: list[JsonValue] = [
+        _variant({"act": {"const": choice.verb}, **_fields(choice)}, {**_channel(choice), **sides})
+        for choice in view.choices
+        if not ACTS[choice.verb].is_side_act
+    ]
+    for tool in TOOLS.values() if may_ask else ():
+        argument = tool.schema(view)
+        asked: JsonObject = {} if argument is None else {"argument": argument}
+        variants.append(_variant({"tool": {"const": tool.name}, **asked}, {}))
+    return {"type": "object", "anyOf": variants}
+
+
+def _variant(required: JsonObject, optional: JsonObject) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": {**_THINKING, **required, **optional},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _words(spec: ActSpec) -> JsonObject:
+    return {"type": "string", "minLength": 1, "maxLength": spec.text_chars_max}
+
+
+def _fields(choice: Choice) -> JsonObject:
+    spec = ACTS[choice.verb]
+    match spec.form:
+        case Form.BARE:
+            return {}
+        case Form.TEXT:
+            return {"text": _words(spec)}
+        case Form.NAME:
+            return {"target": {"enum": list(choice.targets)}}
+        case Form.TWO_NAMES:
+            return {"target": {"enum": list(choice.targets)}, "second": {"enum": list(choice.seconds)}}
+        case Form.NAME_AND_TEXT:
+            return {"target": {"enum": list(choice.targets)}, "text": _words(spec)}
+        case Form.CHOICE:
+            return {"choice": {"enum": list(choice.choices)}}
+
+
+def _channel(choice: Choice) -> JsonObject:
+    is_channel = ACTS[choice.verb].form is Form.TEXT and choice.choices
+    return {"channel": {"enum": list(choice.choices)}} if is_channel else {}
+
+
+def enumerated(view: SeatView) -> tuple[str, ...] | None:
+    """Every legal reply without thought and side acts; None when some acts take free text."""
+    main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
+    if any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in main):
+        return None
+    return tuple(
+        ACTS[choice.verb].written(target=target, second=second, choice=option)
+        for choice in main
+        for target, second, option in choice.combinations()
+    )

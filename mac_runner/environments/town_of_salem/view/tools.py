@@ -1,0 +1,215 @@
+"""The tools a player may ask during a turn. Each answers from the asker's own view and nothing else.
+
+An answer is one line of JSON. What players wrote is defused in it; names of players and roles come from our lists. Of
+a day that holds more than `OBSERVATION_CHARS_MAX`, the first lines are left out whole and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mac_runner.environments.markup import defuse
+from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.lobbies import slot_name
+from mac_runner.environments.town_of_salem.game.state import Phase
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.view.knowledge import SeatView
+from mac_runner.environments.town_of_salem.view.public_record import conduct_of
+from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
+from mac_runner.types import JsonObject, JsonValue
+
+TOOL_CALLS_PER_TURN_MAX = 3
+OBSERVATION_CHARS_MAX = 8_000
+"""Of what a seat heard on a day, the newest so many characters."""
+
+
+class ToolError(Exception):
+    """A tool was asked for something it cannot answer; the text goes into the observation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """What a tool is asked about: its word in the reference, and what is allowed now."""
+
+    word: str
+    allowed: Callable[[SeatView], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool: what it is asked about (None: nothing), and its answer to an allowed argument or ""."""
+
+    name: str
+    help: str
+    answer: Callable[[SeatView, str], JsonObject]
+    argument: Argument | None = None
+
+    def example(self, argument: str | None = None) -> str:
+        """The request as a player writes it."""
+        about = self.argument.word if self.argument and argument is None else argument or ""
+        return f'<tool_request name="{self.name}">{about}</tool_request>'
+
+    def schema(self, view: SeatView) -> JsonObject | None:
+        """The JSON schema of the argument at this moment; None for a tool that takes none."""
+        return None if self.argument is None else {"type": "string", "enum": list(self.argument.allowed(view))}
+
+
+_ROLE = Argument(word="ROLE", allowed=lambda view: [role.name for role in ROLES.values()])
+_PLAYER = Argument(word="NAME", allowed=lambda view: view.players)
+_DAY = Argument(word="DAY", allowed=lambda view: [str(day) for day in range(1, view.day + 1)])
+_PHASE = Argument(word="PHASE", allowed=lambda view: tuple(phase.value for phase in PHASE_RULES))
+_ATTRIBUTE = Argument(word="ATTRIBUTE", allowed=lambda view: tuple(ATTRIBUTES))
+
+
+def _get_role(view: SeatView, argument: str) -> JsonObject:
+    role = ROLES[argument.lower()]
+    return {
+        "role": role.name,
+        "faction": role.faction.value,
+        "alignment": role.alignment.value,
+        "card": role.card_text,
+        "goal": role.goal,
+        "attack": role.attack.name.lower(),
+        "defence": role.defence.name.lower(),
+        "can_be_blocked": not role.is_block_immune,
+        "unique": role.is_unique,
+    }
+
+
+def _get_attribute(view: SeatView, argument: str) -> JsonObject:
+    attribute = ATTRIBUTES[argument]
+    return {
+        "attribute": argument,
+        "meaning": attribute.meaning,
+        "roles": [role.name for role in ROLES.values() if attribute.holds(role)],
+    }
+
+
+def _get_lobby(view: SeatView, argument: str) -> JsonObject:
+    return {
+        "roles": [slot_name(slot) for slot in view.lobby],
+        "seats": list(view.players),
+    }
+
+
+def _get_graveyard(view: SeatView, argument: str) -> JsonObject:
+    # A player who came back from the dead has no grave, one who died again has the last.
+    last = {event.text("player"): event for event in view.public if event.kind is EventKind.DEATH}
+    graves = [_grave(event) for name, event in last.items() if name in view.graveyard]
+    return {"dead": graves, "living": list(view.living)}
+
+
+def _grave(event: Event) -> JsonValue:
+    return {
+        "player": event.data["player"],
+        "role": event.data["role"],
+        "day": event.day,
+        "causes": event.data["causes"],
+        "will": defuse(event.text("will")),
+        "notes_left": [defuse(note) for note in event.names("death_notes")],
+    }
+
+
+def _get_player(view: SeatView, argument: str) -> JsonObject:
+    conduct = conduct_of(view.public, view.players)[argument]
+    answer: JsonObject = {
+        "player": argument,
+        "state": f"dead, {view.graveyard[argument]}" if argument in view.graveyard else "alive",
+    }
+    for what in ("claims", "accuses", "votes", "ballots", "whispers", "trials"):
+        answer[what] = [f"day {day}: {of}" for day, of in getattr(conduct, what)]
+    return answer
+
+
+def _get_chat(view: SeatView, argument: str) -> JsonObject:
+    day = int(argument)
+    heard = [line for event, line in zip(view.public, view.public_lines, strict=True) if event.day == day]
+    own = [line for event, line in zip(view.private, view.private_lines, strict=True) if event.day == day]
+    kept_own, left = _newest(own, OBSERVATION_CHARS_MAX // 3)
+    kept, more_left = _newest(heard, OBSERVATION_CHARS_MAX - sum(map(len, kept_own)))
+    answer: JsonObject = {"day": day, "known_to_all": list[JsonValue](kept), "known_to_you": list[JsonValue](kept_own)}
+    if left + more_left:
+        answer["earlier_lines_left_out"] = left + more_left
+    return answer
+
+
+def _newest(lines: Sequence[str], chars_max: int) -> tuple[list[str], int]:
+    """The last lines that fit together, whole, and how many before them do not."""
+    kept, chars = 0, 0
+    for line in reversed(lines):
+        chars += len(line)
+        if chars > chars_max:
+            break
+        kept += 1
+    return list(lines[len(lines) - kept :]), len(lines) - kept
+
+
+def _get_notes(view: SeatView, argument: str) -> JsonObject:
+    return {"notes": defuse(view.notes), "will": defuse(view.will)}
+
+
+def _get_rules(view: SeatView, argument: str) -> JsonObject:
+    return {"phase": argument, "rules": PHASE_RULES[Phase(argument)]}
+
+
+_TOOLS = (
+    Tool(name="get_role", argument=_ROLE, help="what a role can do, its goal and attributes", answer=_get_role),
+    Tool(
+        name="get_attribute",
+        argument=_ATTRIBUTE,
+        help=f"what an attribute means and which roles have it, one of: {', '.join(ATTRIBUTES)}",
+        answer=_get_attribute,
+    ),
+    Tool(name="get_lobby", help="the roles in this game and the players", answer=_get_lobby),
+    Tool(name="get_graveyard", help="who is dead, what they were and what they left written", answer=_get_graveyard),
+    Tool(
+        name="get_player",
+        argument=_PLAYER,
+        help="what a player publicly claimed, whom they accused, their votes, ballots, whispers and trials",
+        answer=_get_player,
+    ),
+    Tool(name="get_chat", argument=_DAY, help="all you heard on a day and in its night", answer=_get_chat),
+    Tool(
+        name="get_rules",
+        argument=_PHASE,
+        help=f"the rules of a phase, one of: {', '.join(PHASE_RULES)}",
+        answer=_get_rules,
+    ),
+    Tool(name="get_notes", help="your own notes and your will", answer=_get_notes),
+)
+
+TOOLS: Mapping[str, Tool] = MappingProxyType({tool.name: tool for tool in _TOOLS})
+
+
+def observe(view: SeatView, name: str, argument: str) -> str:
+    """The observation a request is answered with: one line of JSON, of the answer or of the error."""
+    answer: JsonObject
+    try:
+        tool = TOOLS.get(name.strip().lower())
+        if tool is None:
+            raise ToolError(f"there is no tool {_shown(name)}; the tools are: {', '.join(TOOLS)}")
+        answer = tool.answer(view, _argument(tool, view, argument))
+    except ToolError as error:
+        answer = {"error": str(error)}
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _argument(tool: Tool, view: SeatView, given: str) -> str:
+    """The allowed argument that was meant. Raises ToolError, saying what is allowed."""
+    asked = given.strip().strip("\"'.").casefold()
+    if tool.argument is None:
+        if asked:
+            raise ToolError(f"{tool.name} takes no argument; write {tool.example()}")
+        return ""
+    allowed = {value.casefold(): value for value in tool.argument.allowed(view)}
+    if asked not in allowed:
+        what = tool.argument.word.lower()
+        raise ToolError(f"there is no {what} {_shown(given)}; {tool.name} takes one of: {', '.join(allowed.values())}")
+    return allowed[asked]
+
+
+def _shown(asked: str) -> str:
+    return repr(defuse(asked)[:60])

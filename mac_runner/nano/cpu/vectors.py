@@ -1,0 +1,292 @@
+"""Vectors of 16 float32 for compiled code, and the matrix product that attention spends its time in.
+
+Each operation is made of LLVM's instructions, and numba compiles the functions that use them. So the order of every sum
+is fixed here: no compiler may change it, and a row has the same bits whatever is computed beside it.
+
+Arrays are flat; those of bfloat16 come as int16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+from mac_runner.nano.cpu.compiler import Floats, compiled
+
+LANES = 16
+_ROWS = (4, 2, 1)
+_FLOAT, _INT, _HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
+_FLOATS, _INTS, _HALVES = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _INT, _HALF))
+_LOG2_E = 1.4426950408889634
+_EXP2 = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
+"""2 ** x for |x| <= 0.5 as a polynomial: ln(2) ** k / k!, from k = 6 down. The next is below float32's last bit."""
+
+
+class Vector(types.Type):
+    """16 float32 in one register."""
+
+    def __init__(self) -> None:
+        super().__init__(name="float32x16")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+_vector, _float, _index = Vector(), types.float32, types.intp
+
+
+# What follows is called by compiled code. The compiler runs each function once, with the types of its arguments. The
+# function returns the operation's own types and a generator of its instructions.
+
+
+@intrinsic
+def zeros(typing: Any) -> Any:
+    """16 zeros."""
+    return _vector(), lambda context, builder, signature, arguments: _same(0.0)
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """`array[index : index + 16]`, as float32."""
+    return _vector(array, _index), _reading(array, _FLOATS)
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
+    """`array[index : index + 16] = vector`, the array being float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        destination, start, value = arguments
+        builder.store(value, _address(context, builder, array, destination, start, _FLOATS), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, _index, _vector), generate
+
+
+@intrinsic
+def get(typing: Any, array: Any, index: Any) -> Any:
+    """`array[index]`, as float32."""
+    return _float(array, _index), _reading(array, _FLOAT)
+
+
+@intrinsic
+def put(typing: Any, array: Any, index: Any, number: Any) -> Any:
+    """`array[index] = number`, rounded to the nearest number of the array's type, ties to even."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        destination, place, value = arguments
+        if array.dtype == types.int16:
+            value = _narrow(builder, value)
+        builder.store(value, _address(context, builder, array, destination, place, value.type))
+        return context.get_dummy_value()
+
+    return types.void(array, _index, _float), generate
+
+
+@intrinsic
+def add(typing: Any, a: Any, b: Any) -> Any:
+    """`a + b`."""
+    return _vector(_vector, _vector), lambda context, builder, signature, arguments: builder.fadd(*arguments)
+
+
+@intrinsic
+def maximum(typing: Any, a: Any, b: Any) -> Any:
+    """The larger of each two numbers."""
+    return _vector(_vector, _vector), lambda context, builder, signature, arguments: _larger(builder)(*arguments)
+
+
+@intrinsic
+def sum_of(typing: Any, vector: Any) -> Any:
+    """The sum of all 16."""
+    return _float(_vector), lambda context, builder, signature, arguments: _fold(builder, arguments[0], builder.fadd)
+
+
+@intrinsic
+def max_of(typing: Any, vector: Any) -> Any:
+    """The largest of all 16."""
+    return _float(_vector), lambda context, builder, signature, arguments: _fold(
+        builder, arguments[0], _larger(builder)
+    )
+
+
+@intrinsic
+def exp_from(typing: Any, vector: Any, origin: Any) -> Any:
+    """`e ** (vector - origin)`; 0 where that is below the normal numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        distance = builder.fsub(arguments[0], _spread(builder, arguments[1]))
+        power = builder.fmul(distance, _same(_LOG2_E))
+        whole = _llvm(builder, "llvm.rint.v16f32", power)
+        rest, result = builder.fsub(power, whole), _same(_EXP2[0])
+        for factor in _EXP2[1:]:
+            result = _fma(builder, result, rest, _same(factor))
+        exponent = _llvm(builder, "llvm.fptosi.sat.v16i32.v16f32", whole, returns=_INTS)
+        biased = builder.add(exponent, ir.Constant(_INTS, [127] * LANES))
+        scale = builder.bitcast(builder.shl(biased, ir.Constant(_INTS, [23] * LANES)), _FLOATS)
+        # Not the other way around: NaN must stay NaN.
+        is_tiny = builder.fcmp_ordered("<", power, _same(-126.0))
+        return builder.select(is_tiny, _same(0.0), builder.fmul(result, scale))
+
+    return _vector(_vector, _float), generate
+
+
+def make_panel(columns: int, sums: int) -> Any:
+    """Make a function that adds to `out[row, column]` the sum of `x[row, i] * y[i, column]` over `count` values of `i`.
+
+    Rows are numbers, as many as `rows_at_once` says; columns are vectors of 16. `x_row`, `y_step` and `out_row` are the
+    distances between rows. Products go to `sums` sums in turn, which are added in the end; `count` is a multiple of
+    `sums`. A processor keeps `sums` times rows times columns products under way. The result for one row and column does
+    not depend on the others.
+    """
+
+    @intrinsic
+    def panel(
+        typing: Any, rows: Any, x: Any, x0: Any, x_row: Any, y: Any, y0: Any, y_step: Any, count: Any, out: Any,
+        out0: Any, out_row: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            rows_, x_, x0_, x_row_, y_, y0_, y_step_, count_, out_, out0_, out_row_ = arguments
+
+            def at(start: Any, step: Any, times: int) -> Any:
+                return builder.add(start, builder.mul(step, ir.Constant(start.type, times)))
+
+            def place(row: int, column: int) -> Any:
+                index = at(at(out0_, out_row_, row), ir.Constant(out0_.type, LANES), column)
+                return _address(context, builder, out, out_, index, _FLOATS)
+
+            def generate_for(num_rows: int) -> None:
+                cells = [(row, column) for row in range(num_rows) for column in range(columns)]
+                totals = {
+                    (cell, turn): cgutils.alloca_once_value(
+                        builder, _same(0.0) if turn else builder.load(place(*cell), align=4)
+                    )
+                    for cell in cells
+                    for turn in range(sums)
+                }
+                turns = ir.Constant(count_.type, sums)
+                with cgutils.for_range(builder, builder.udiv(count_, turns)) as loop:
+                    for turn in range(sums):
+                        i = builder.add(builder.mul(loop.index, turns), ir.Constant(count_.type, turn))
+                        first = builder.add(y0_, builder.mul(i, y_step_))
+                        lanes = ir.Constant(first.type, LANES)
+                        vectors = [
+                            _load(context, builder, y, _FLOATS, y_, at(first, lanes, column))
+                            for column in range(columns)
+                        ]
+                        numbers = [
+                            _load(context, builder, x, _FLOAT, x_, builder.add(at(x0_, x_row_, row), i))
+                            for row in range(num_rows)
+                        ]
+                        for row, column in cells:
+                            total = totals[(row, column), turn]
+                            number = _spread(builder, numbers[row])
+                            builder.store(_fma(builder, number, vectors[column], builder.load(total)), total)
+                for cell in cells:
+                    result = builder.load(totals[cell, 0])
+                    for turn in range(1, sums):
+                        result = builder.fadd(result, builder.load(totals[cell, turn]))
+                    builder.store(result, place(*cell), align=4)
+
+            for num_rows in _ROWS:
+                with builder.if_then(builder.icmp_signed("==", rows_, ir.Constant(rows_.type, num_rows))):
+                    generate_for(num_rows)
+            return context.get_dummy_value()
+
+        signature = types.void(_index, x, _index, _index, y, _index, _index, _index, out, _index, _index)
+        return signature, generate
+
+    return panel
+
+
+@compiled()
+def rows_at_once(most: int) -> int:
+    """The number of rows that a panel takes, at most `most`: 4, 2 or 1."""
+    return 4 if most >= 4 else 2 if most >= 2 else 1
+
+
+@compiled()
+def inverse_root_mean_square(row: Floats, squares: Floats, dim: int, eps: float) -> np.float32:
+    """1 over the root of the mean square of `dim` numbers plus `eps`.
+
+    `squares` is scratch: `dim` numbers, and zeros behind them up to a whole vector.
+    """
+    for i in range(dim):
+        squares[i] = row[i] * row[i]
+    total = zeros()
+    for i in range(0, dim, LANES):
+        total = add(total, load(squares, i))
+    return np.float32(1.0) / np.sqrt(sum_of(total) / np.float32(dim) + np.float32(eps))
+
+
+def _same(value: float) -> ir.Constant:
+    return ir.Constant(_FLOATS, [value] * LANES)
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    """A vector that holds one number 16 times."""
+    undefined = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.Constant(_INT, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(_INTS, [0] * LANES))
+
+
+def _fold(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine the halves of a vector until one number is left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        kind = ir.VectorType(_INT, width)
+        low, high = (ir.Constant(kind, list(range(first, first + width))) for first in (0, width))
+        vector = combine(builder.shuffle_vector(vector, vector, low), builder.shuffle_vector(vector, vector, high))
+    return builder.extract_element(vector, ir.Constant(_INT, 0))
+
+
+def _larger(builder: Any) -> Callable[[Any, Any], Any]:
+    return lambda a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c`, rounded once."""
+    return _llvm(builder, "llvm.fma.v16f32", a, b, c)
+
+
+def _llvm(builder: Any, name: str, *arguments: Any, returns: Any = _FLOATS) -> Any:
+    kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, arguments)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, element: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
+
+
+def _reading(array_type: Any, wanted: Any) -> Callable[..., Any]:
+    return lambda context, builder, signature, arguments: _load(context, builder, array_type, wanted, *arguments)
+
+
+def _load(context: Any, builder: Any, array_type: Any, wanted: Any, array: Any, index: Any) -> Any:
+    """A float32, or 16 of them; bfloat16 is the upper half of one."""
+    if array_type.dtype != types.int16:
+        return builder.load(_address(context, builder, array_type, array, index, wanted), align=4)
+    halves, ints, shift = (_HALVES, _INTS, [16] * LANES) if wanted == _FLOATS else (_HALF, _INT, 16)
+    loaded = builder.load(_address(context, builder, array_type, array, index, halves), align=2)
+    return builder.bitcast(builder.shl(builder.zext(loaded, ints), ir.Constant(ints, shift)), wanted)
+
+
+def _narrow(builder: Any, number: Any) -> Any:
+    """A float32's upper half, after rounding."""
+    bits, half = builder.bitcast(number, _INT), ir.Constant(_INT, 16)
+    is_odd = builder.and_(builder.lshr(bits, half), ir.Constant(_INT, 1))
+    rounded = builder.add(bits, builder.add(is_odd, ir.Constant(_INT, 0x7FFF)))
+    is_number = builder.fcmp_ordered("==", number, number)
+    kept = builder.select(is_number, rounded, ir.Constant(_INT, 0x7FC0_0000))
+    return builder.trunc(builder.lshr(kept, half), _HALF)

@@ -1,0 +1,254 @@
+"""The status of a run or a grid, as JSON for programs and on one screen for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from mac_runner.printable import printable
+from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.grid import ROWS_SHOWN_MAX
+from mac_runner.reports.rows import parse_row
+from mac_runner.reports.summary import is_silent
+from mac_runner.reports.tables import NOT_COUNTED
+from mac_runner.results import number, section
+from mac_runner.store import GridStanding, SessionStanding, Standing
+from mac_runner.types import JsonObject, JsonValue
+
+MODELS_MAX: Final = 6
+"""How many models are shown."""
+FAILURES_MAX: Final = 5
+"""How many reasons of failure are shown."""
+_UNKNOWN: Final = "unknown"
+_LABEL_CHARS: Final = 15
+
+
+def status_json(standing: Standing, now: datetime) -> JsonObject:
+    """All that is known of a run; `now` is the reader's wall time, for ages."""
+    failures = FailureCounter()
+    for row in standing.failures:
+        failures.add(parse_row(row))
+    latest = standing.latest
+    return {
+        "experiment_name": standing.experiment_name,
+        "directory": str(standing.directory),
+        "shard": None if standing.shard is None else str(standing.shard),
+        "state": _state(standing),
+        "owner": _owner(standing, now),
+        "conversations": {
+            "planned": standing.planned,
+            "finished": standing.finished,
+            "failed": standing.failed,
+            "half_done": standing.half_done,
+            "not_begun": standing.planned - standing.ended - standing.half_done,
+        },
+        "session": None if latest is None else _session(latest),
+        "eta_s": None if latest is None or standing.is_owner_alive is False else _time_left_s(standing, latest),
+        "sessions": standing.sessions,
+        "wall_s": standing.usage.get("wall_s"),
+        "played_s": standing.usage.get("played_s"),
+        "models": standing.usage.get("models", {}),
+        "failures": failures.report(),
+    }
+
+
+def _state(standing: Standing) -> str:
+    if standing.owner is not None and standing.is_owner_alive is not False:
+        return "running" if standing.is_owner_alive else "perhaps running"
+    return "complete" if standing.ended == standing.planned else "stopped"
+
+
+def _owner(standing: Standing, now: datetime) -> JsonObject | None:
+    owner = standing.owner
+    if owner is None:
+        return None
+    return {
+        "pid": owner.pid,
+        "host": owner.host,
+        "since": owner.started_at,
+        "command": owner.command,
+        "is_alive": standing.is_owner_alive,
+        "last_sign_of_life": standing.last_sign_of_life,
+        "last_sign_of_life_age_s": _age_s(standing.last_sign_of_life, now),
+    }
+
+
+def _session(session: SessionStanding) -> JsonObject:
+    played_s, turns = number(session.usage.get("played_s")), _requests(session)
+    return {
+        "number": session.number,
+        "started_at": session.started_at,
+        "wall_s": number(session.usage.get("wall_s")),
+        "played_s": played_s,
+        "conversations": session.ended,
+        "turns": turns,
+        "conversations_per_s": _ratio(session.ended, played_s),
+        "turns_per_s": _ratio(turns, played_s),
+    }
+
+
+def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
+    """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
+    remaining = standing.planned - standing.ended
+    turns_per_s = _ratio(_requests(session), number(session.usage.get("played_s")))
+    if remaining == 0:
+        return 0.0
+    if not session.ended or not turns_per_s:
+        return None
+    turns_open = max(0, _requests(session) - session.turns_ended)
+    turns_left = max(remaining * session.turns_ended / session.ended - turns_open, remaining)
+    return round(turns_left / turns_per_s, 1)
+
+
+def status_text(status: JsonObject) -> str:
+    """What `status_json` says, on one screen."""
+    lines = (f"{label:<{_LABEL_CHARS}} {printable(text)}".rstrip() for label, text in _lines(status))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
+    shard = "" if status["shard"] is None else f", shard {status['shard']}"
+    yield "experiment", f"{status['experiment_name']}{shard}: {status['state']}"
+    if owner := section(status, "owner"):
+        yield "at work", _who(owner)
+        yield "", str(owner["command"])
+    yield "conversations", _counts(section(status, "conversations"))
+    if session := section(status, "session"):
+        yield "last session", _pace(session)
+    yield "to go", _duration(status["eta_s"])
+    yield (
+        "sessions",
+        f"{status['sessions']}, {_duration(status['wall_s'])} in all, {_duration(status['played_s'])} of it played",
+    )
+    models = section(status, "models")
+    for name in list(models)[:MODELS_MAX]:
+        yield "model", f"{name}: {_usage(section(models, name))}"
+    if (hidden := len(models) - MODELS_MAX) > 0:
+        yield "", f"and {hidden} more models"
+    yield from _failures(status["failures"])
+
+
+def _who(owner: JsonObject) -> str:
+    lives = {True: "", False: ", which is not there any more", None: ", which cannot be seen from here"}
+    age = owner["last_sign_of_life_age_s"]
+    sign = _UNKNOWN if age is None else f"{_duration(age)} ago"
+    alive = owner["is_alive"]
+    gone = lives[alive if isinstance(alive, bool) else None]
+    return f"pid {owner['pid']} on {owner['host']} since {owner['since']}{gone}; last sign of life {sign}"
+
+
+def _counts(counts: JsonObject) -> str:
+    return (
+        f"{_integer(counts['finished'])} finished, {_integer(counts['failed'])} failed, "
+        f"{_integer(counts['half_done'])} half done, {_integer(counts['not_begun'])} not begun, "
+        f"of {_integer(counts['planned'])}"
+    )
+
+
+def _pace(session: JsonObject) -> str:
+    if session["played_s"] is None:
+        return f"{_integer(session['conversations'])} conversations; its time and turns were not noted yet"
+    return (
+        f"{_integer(session['conversations'])} conversations and {_integer(session['turns'])} turns in "
+        f"{_duration(session['played_s'])} played: {_rate(session['conversations_per_s'])} conversations/s, "
+        f"{_rate(session['turns_per_s'])} turns/s"
+    )
+
+
+def _usage(model: JsonObject) -> str:
+    tokens = section(model, "tokens")
+    answered = f"{_integer(model.get('requests'))} requests, {_integer(model.get('faults'))} faults; tokens: "
+    if is_silent(model):
+        return answered + NOT_COUNTED
+    return answered + (
+        f"{_integer(tokens.get('prompt'))} prompt, {_integer(tokens.get('cached'))} cached, "
+        f"{_integer(tokens.get('completion'))} completion"
+    )
+
+
+def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
+    found = [failure for failure in failures if isinstance(failure, dict)] if isinstance(failures, list) else []
+    for failure in found[:FAILURES_MAX]:
+        task_ids = failure["task_ids"]
+        names = ", ".join(map(str, task_ids)) if isinstance(task_ids, list) else ""
+        yield "failed", f"{failure['count']} × {failure['reason']} ({names})"
+    if (hidden := len(found) - FAILURES_MAX) > 0:
+        yield "", f"and {hidden} more reasons"
+
+
+def _requests(session: SessionStanding) -> int:
+    models = section(session.usage, "models")
+    return sum(int(number(section(models, name).get("requests")) or 0) for name in models)
+
+
+def _age_s(moment: str | None, now: datetime) -> float | None:
+    """How long ago by the reader's clock, which may differ from the writer's; never less than nothing."""
+    try:
+        return None if moment is None else round(max(0.0, (now - datetime.fromisoformat(moment)).total_seconds()), 1)
+    except (ValueError, TypeError):
+        return None
+
+
+def _ratio(part: float, whole: float | None) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _integer(value: JsonValue) -> str:
+    return f"{value:,}" if isinstance(value, int) else _UNKNOWN
+
+
+def _rate(value: JsonValue) -> str:
+    return f"{value:,.2f}" if isinstance(value, int | float) else _UNKNOWN
+
+
+def _duration(value: JsonValue) -> str:
+    if not isinstance(value, int | float):
+        return _UNKNOWN
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
+    """All that is known of a grid; `now` is the reader's wall time, for ages."""
+    status = status_json(standing.whole, now)
+    if standing.not_begun and status["state"] == "complete":
+        status["state"] = "stopped"
+    # What the sessions of a grid ended is known to its combinations alone, so it has neither pace nor time left.
+    del status["session"], status["eta_s"]
+    combinations: list[JsonValue] = [
+        {
+            "combination": known.slug,
+            "values": dict(known.values),
+            "conversations": None
+            if found is None
+            else {"planned": found.planned, "finished": found.finished, "failed": found.failed},
+        }
+        for known, found in standing.combinations
+    ]
+    return {
+        **status,
+        "complete_combinations": standing.complete,
+        "combinations": combinations,
+    }
+
+
+def grid_status_text(status: JsonObject) -> str:
+    """What `grid_status_json` says, for people."""
+    combinations = status["combinations"]
+    listed = combinations if isinstance(combinations, list) else []
+    lines = [status_text({**status, "session": None, "eta_s": None}).rstrip("\n")]
+    lines.append(f"combinations    {status['complete_combinations']} of {len(listed)} complete")
+    lines += [printable(_combination(one)) for one in listed[:ROWS_SHOWN_MAX] if isinstance(one, dict)]
+    if len(listed) > ROWS_SHOWN_MAX:
+        lines.append(f"and {len(listed) - ROWS_SHOWN_MAX} more combinations")
+    return "\n".join(lines) + "\n"
+
+
+def _combination(combination: JsonObject) -> str:
+    counts = combination["conversations"]
+    if not isinstance(counts, dict):
+        return f"  {combination['combination']}: not begun"
+    failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    return f"  {combination['combination']}: {counts['finished']} of {counts['planned']} finished{failed}"

@@ -1,0 +1,171 @@
+"""How an environment counts its outcomes, and how it shows what it counted.
+
+An environment names a `ResultsSpec` in its `SPEC`. The reports hand it every outcome of its kind and put its `report`
+into the summary. From the summary alone they print its `lines` and `tables` and compare its `figures` over a grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.intervals import Interval, wilson
+from mac_runner.types import JsonObject, JsonValue
+
+UNKNOWN: Final = "–"
+RATE_HEADS: Final = ("rate", "95% interval")
+_T = TypeVar("_T")
+
+
+class Results(Protocol):
+    """Counts outcomes one by one, in any order.
+
+    Its memory may grow with the number of names, such as roles or agents, but not with the number of conversations.
+    """
+
+    def add(self, outcome: JsonObject, where: str) -> None:
+        """Count one finished conversation. Raises RunDirectoryError naming `where` for a damaged outcome."""
+        ...
+
+    def report(self) -> JsonObject:
+        """Its sections of `summary.json`."""
+        ...
+
+
+class Table(NamedTuple):
+    """A table before it is drawn: headed columns of words, then of numbers, and the cells of each row."""
+
+    title: str
+    words: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+class Figure(NamedTuple):
+    """A rate (of 1) or a score on `n` cases, with both ends of its interval.
+
+    A headline has a column in the printed table of a grid; every figure is in its files.
+    """
+
+    n: int
+    value: float | None
+    lo: float | None
+    hi: float | None
+    unit: Literal["rate", "score"] = "rate"
+    is_headline: bool = True
+
+
+class Truth(Protocol):
+    """What only the engine knew of one conversation, for `mac-run show --truth`."""
+
+    def before(self, event: JsonObject) -> Sequence[str]:
+        """A heading and its lines, to be shown before an event of the record; empty for none."""
+        ...
+
+    def after(self, place: int) -> Iterable[str]:
+        """Lines to be shown after the event at `place` of the record."""
+        ...
+
+
+def _nothing(_summary: JsonObject) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsSpec:
+    """How the outcomes of an environment are counted and shown. What shows them ignores the sections of others."""
+
+    counter: Callable[[], Results]
+    """Begins to count."""
+    lines: Callable[[JsonObject], Iterable[tuple[str, str]]] = _nothing
+    """From a summary, a name and a value each for the first table."""
+    tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
+    """From a summary, tables and notes below them."""
+    figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
+    """From a summary, the figures that the combinations of a grid are compared by."""
+    ending: Callable[[JsonObject], Sequence[str]] = _nothing
+    """From an outcome, a heading and lines for the end of the conversation's text."""
+    truth: Callable[[JsonObject], Truth | None] = lambda _record: None
+    """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
+
+
+def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:
+    """`value` as a `msgspec.Struct`. Raises RunDirectoryError naming `where` and the key that does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        raise RunDirectoryError(f"{where}: {fault}; check the run with verify") from fault
+
+
+def rate(count: int, n: int) -> JsonObject:
+    """`rate` and its 95 % `interval`, both null when n is 0."""
+    return {"rate": round(count / n, 4) if n else None, "interval": ends(wilson(count, n))}
+
+
+def ends(interval: Interval | None) -> JsonValue:
+    """An interval as a summary holds it."""
+    return None if interval is None else [round(interval.lo, 4), round(interval.hi, 4)]
+
+
+def figure(record: JsonObject, *, cases: Sequence[str] = ("n",), is_headline: bool = True) -> Figure | None:
+    """The rate or score of a summary, on as many cases as the counts `cases` add up to; None where one is missing."""
+    counts = [integer(record.get(name)) for name in cases]
+    interval = record.get("interval")
+    if None in counts:
+        return None
+    lo, hi = interval if isinstance(interval, list) and len(interval) == 2 else (None, None)
+    unit: Literal["rate", "score"] = "score" if "score" in record else "rate"
+    n = sum(count or 0 for count in counts)
+    return Figure(n, number(record.get(unit)), number(lo), number(hi), unit, is_headline)
+
+
+def section(source: Mapping[str, JsonValue], key: str) -> JsonObject:
+    """The object under `key`; an empty one when there is none."""
+    value = source.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def integer(value: JsonValue) -> int | None:
+    """A whole number; None for anything else, a truth value too."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number(value: JsonValue) -> float | None:
+    """A number; None for anything else, a truth value too."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def count_text(value: JsonValue) -> str:
+    """`12,345`."""
+    return f"{value:,}" if isinstance(value, int) else UNKNOWN
+
+
+def decimal_text(value: JsonValue) -> str:
+    """`1.23`, and from 10 on `12.3`."""
+    if not isinstance(value, int | float):
+        return UNKNOWN
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def percent_text(value: JsonValue) -> str:
+    """`12.3%` for a rate of 1."""
+    return f"{value:.1%}" if isinstance(value, int | float) else UNKNOWN
+
+
+def signed_text(value: JsonValue) -> str:
+    """`+0.123` for a score."""
+    return f"{value:+.3f}" if isinstance(value, int | float) else UNKNOWN
+
+
+def interval_text(interval: JsonValue, text: Callable[[JsonValue], str] = percent_text) -> str:
+    """`10.0% – 20.0%`, each end as `text` writes it."""
+    return " – ".join(map(text, interval)) if isinstance(interval, list) else UNKNOWN
+
+
+def rate_texts(record: JsonObject) -> tuple[str, str]:
+    """The cells under RATE_HEADS."""
+    return percent_text(record.get("rate")), interval_text(record.get("interval"))

@@ -1,0 +1,271 @@
+"""The state of a run: the one fold of its journal.
+
+`RunState.apply` takes the records in the journal's order, all but the replies, and keeps what follows from them: which
+conversations ended and how, the failed attempts that were retried, the deaths of engines, and what each session used.
+Index rows are not kept: `rows` reads them as a stream. Memory follows the number of ended conversations, some 300
+bytes each.
+
+A conversation that ended more than once (because a broken lock let two processes in) counts for the session whose
+record is the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
+
+import msgspec
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.store import journal
+from mac_runner.store.disk import Disk
+from mac_runner.store.layout import Layout
+from mac_runner.store.records import encode_json, entry
+from mac_runner.types import JsonObject, JsonValue
+
+LATEST_KEYS = frozenset({"capacity"})
+"""Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
+
+
+class Ending(NamedTuple):
+    """How a conversation ended: what is kept of its index row, and where that row is.
+
+    `place` counts the `done` records of the session from 1. `digest` is of the row, or 0 where none was asked for.
+    """
+
+    task_index: int
+    status: str
+    size_bytes: int
+    session: int
+    place: int
+    digest: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionStanding:
+    """One session: what it ended, the turns of that, and what it had used at its last checkpoint.
+
+    `run` is the run directory that a merged session comes from.
+    """
+
+    number: int
+    started_at: str | None = None
+    run: str | None = None
+    ended: int = 0
+    turns_ended: int = 0
+    usage: JsonObject = field(default_factory=dict)
+
+
+class _Counts(msgspec.Struct):
+    turns: int
+
+
+class _Row(msgspec.Struct):
+    """What is read of an index row here."""
+
+    index: int
+    status: str
+    size_bytes: int
+    counts: _Counts
+
+
+class RunState:
+    """What the records of a journal say up to the last one applied."""
+
+    def __init__(self, *, with_digests: bool = False) -> None:
+        self.sessions: list[SessionStanding] = []
+        self.endings: dict[str, Ending] = {}
+        """The conversations that are done."""
+        self.attempts: dict[str, list[JsonObject]] = {}
+        """The rows of the failed attempts that were retried, in their order, by task."""
+        self.deaths: dict[str, Counter[str]] = {}
+        """How often an engine died on each turn, by task; only of tasks that are not done."""
+        self._with_digests = with_digests
+
+    def begin(self, session: int) -> None:
+        """The records applied from now on are of this session."""
+        self.sessions.append(SessionStanding(number=session))
+
+    def apply(self, record: JsonObject) -> None:
+        """Apply the next record. Raises ValueError naming the key that is missing or wrong."""
+        session = self.sessions[-1]
+        match record["kind"]:
+            case "session":
+                session.started_at = str(record.get("started_at"))
+                session.run = str(record["run"]) if "run" in record else None
+            case "checkpoint":
+                session.usage = usage_of(record)
+            case "death":
+                self.deaths.setdefault(str(record["id"]), Counter())[entry(record, "turn", str)] += 1
+            case "retry":
+                self.endings.pop(str(record["id"]), None)
+                self.attempts.setdefault(str(record["id"]), []).append(entry(record, "row", dict))
+            case "done":
+                self._end(str(record["id"]), entry(record, "row", dict), session)
+            case _:
+                pass
+
+    def _end(self, task_id: str, row: JsonObject, session: SessionStanding) -> None:
+        found = msgspec.convert(row, _Row)
+        session.ended += 1
+        session.turns_ended += found.counts.turns
+        self.deaths.pop(task_id, None)
+        self.endings[task_id] = Ending(
+            task_index=found.index,
+            status=sys.intern(found.status),
+            size_bytes=found.size_bytes,
+            session=session.number,
+            place=session.ended,
+            digest=digest_of(encode_json(row)) if self._with_digests else 0,
+        )
+
+    @property
+    def reopened(self) -> set[str]:
+        """The tasks that have failed, are retried, and have not ended again."""
+        return self.attempts.keys() - self.endings.keys()
+
+    @property
+    def usage(self) -> JsonObject:
+        """What all sessions used, added up."""
+        return merge_accountings(session.usage for session in self.sessions)
+
+    def rows(self, disk: Disk, layout: Layout) -> Iterator[JsonObject]:
+        """The index rows of all conversations that are done, in the order they ended; read from the journal."""
+        for number in [session.number for session in self.sessions if session.ended]:
+            for place, record in enumerate(journal.marks_of(disk, layout, number, "done"), start=1):
+                ending = self.endings.get(str(record["id"]))
+                # A run under way may have appended more records since; they have no ending of their place.
+                if ending is not None and (ending.session, ending.place) == (number, place):
+                    yield entry(record, "row", dict)
+
+    def accounting(self) -> JsonObject:
+        """The last checkpoints of all sessions added up, how many sessions there were, and what each one ended.
+
+        A session that was killed before its first checkpoint left no time: what it ended is `untimed`, and not part of
+        a rate.
+        """
+        total = self.usage
+        runs = {session.run for session in self.sessions if session.run is not None}
+        ended = self._ended_by_session()
+        untimed = [session for session in self.sessions if "wall_s" not in session.usage]
+        if conversations := sum(len(ended[session.number]) for session in untimed if session.number in ended):
+            total["untimed"] = {
+                "conversations": conversations,
+                "turns": sum(session.turns_ended for session in untimed),
+            }
+        parts: list[JsonValue] = [
+            _part(session, ended[session.number]) for session in self.sessions if session.number in ended
+        ]
+        return {**total, "sessions": len(self.sessions), "merged_runs": len(runs), "parts": parts}
+
+    def _ended_by_session(self) -> dict[int, list[Ending]]:
+        found: dict[int, list[Ending]] = {}
+        for ending in sorted(self.endings.values()):
+            found.setdefault(ending.session, []).append(ending)
+        return found
+
+
+def read_state(disk: Disk, layout: Layout, *, with_digests: bool = False) -> RunState:
+    """The state that the journal of a run directory makes. Raises RunDirectoryError when it cannot be read."""
+    state = RunState(with_digests=with_digests)
+    for session in journal.sessions(disk, layout):
+        state.begin(session)
+        for record in journal.marks_of(disk, layout, session):
+            try:
+                state.apply(record)
+            except ValueError as fault:
+                raise RunDirectoryError(
+                    f"{layout.segment(session)} holds a record ({record['kind']}) of {record['id']} that cannot be "
+                    f"read: {fault}"
+                ) from fault
+    return state
+
+
+def digest_of(line: bytes) -> int:
+    """A digest that can be summed: two sets of lines with equal sums are equal but for a negligible chance."""
+    return int.from_bytes(hashlib.blake2b(line, digest_size=16).digest())
+
+
+def usage_of(checkpoint: JsonObject) -> JsonObject:
+    """What a session had used at a checkpoint: `wall_s`, of that `played_s`, and an account of each of `models`.
+
+    Journals of earlier versions have no `played_s`. There it is all of `wall_s`, the start of the engines included, and
+    a model was played for as long as the slots it had at last account for.
+    """
+    usage = entry(checkpoint, "usage", dict)
+    if "played_s" in usage:
+        return usage
+    models = usage.get("models")
+    accounts = models if isinstance(models, dict) else {}
+    played: JsonObject = {name: _played(account) for name, account in accounts.items()}
+    return {**usage, "played_s": usage.get("wall_s"), "models": played}
+
+
+def merge_accountings(usages: Iterable[JsonObject]) -> JsonObject:
+    """What several sessions used, added up."""
+    total: JsonObject = {"wall_s": 0.0, "played_s": 0.0, "models": {}}
+    for usage in usages:
+        total = merge_accounting(total, usage)
+    return total
+
+
+def merge_accounting(total: JsonObject, session: JsonObject) -> JsonObject:
+    """What one session used, added to what the sessions before it did."""
+    merged = dict(total)
+    for key, value in session.items():
+        merged[key] = _added(key, merged.get(key), value)
+    return merged
+
+
+def stretches(indexes: Sequence[int]) -> Iterator[JsonValue]:
+    """Ascending indexes in short, as first, last and step: 0, 1, 2, 7, 11, 15 are [0, 2, 1] and [7, 15, 4]."""
+    place = 0
+    while place < len(indexes):
+        last = place
+        step = indexes[place + 1] - indexes[place] if place + 1 < len(indexes) else 1
+        while last + 1 < len(indexes) and indexes[last + 1] - indexes[last] == step:
+            last += 1
+        # Any two numbers have some step, which says nothing.
+        if step > 1 and last == place + 1:
+            last, step = place, 1
+        yield [indexes[place], indexes[last], step]
+        place = last + 1
+
+
+def _part(session: SessionStanding, endings: list[Ending]) -> JsonObject:
+    """What a session contributed to the result; `endings` in the order of their indexes."""
+    run: JsonObject = {} if session.run is None else {"run": session.run}
+    failed = sum(ending.status == "failed" for ending in endings)
+    return {
+        "session": session.number,
+        **run,
+        "started_at": session.started_at,
+        "finished": len(endings) - failed,
+        "failed": failed,
+        "indexes": [*stretches([ending.task_index for ending in endings])],
+    }
+
+
+def _played(account: JsonValue) -> JsonValue:
+    if not isinstance(account, dict):
+        return account
+    available_slot_s, slots = account.get("available_slot_s"), account.get("slots")
+    if not (_is_amount(available_slot_s) and _is_amount(slots) and slots):
+        return account
+    return {**account, "played_s": round(available_slot_s / slots, 6)}
+
+
+def _added(key: str, old: JsonValue, new: JsonValue) -> JsonValue:
+    if isinstance(new, dict):
+        return merge_accounting(old if isinstance(old, dict) else {}, new)
+    if _is_amount(old) and _is_amount(new) and key not in LATEST_KEYS:
+        return old + new
+    return new
+
+
+def _is_amount(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

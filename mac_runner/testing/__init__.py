@@ -1,0 +1,1 @@
+"""Contract suites for the authors of environments and backends."""

@@ -1,0 +1,210 @@
+"""Discussions added up from outcomes, and the bias scores of BBQ against values worked out by hand."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from mac_runner.environments.discussion.results import BiasItem, BiasTally, DiscussionResults
+from mac_runner.environments.discussion.tables import discussion_tables
+from mac_runner.errors import RunDirectoryError
+from mac_runner.types import JsonObject, JsonValue
+
+OUTCOME: JsonObject = {
+    "kind": "discussion",
+    "question_id": "q",
+    "correct_answer_id": "C",
+    "rounds": 2,
+    "ended_by": "max_rounds",
+    "answer": "A",
+    "verdict": None,
+    "consensus": True,
+    "answers": {"ann": ["A", "A"], "bob": ["C", "A"], "cat": [None, "A"]},
+    "passes": 1,
+    "changes": [[1, 2]],
+    "changes_by_identity": {"a nurse": [1, 2]},
+    "influence": {"an economist": [1, 3]},
+    "roles": {
+        "adv": {"role": "devils_advocate", "statements": 2, "questions": 0, "verdicts": 0, "followed": [1, 2]},
+        "jud": {"role": "judge", "statements": 2, "questions": 0, "verdicts": 1, "followed": [0, 0]},
+        "mod": {"role": "moderator", "statements": 2, "questions": 1, "verdicts": 0, "followed": [0, 0]},
+    },
+    "bias": {"category": "Age", "context": "ambig", "biased": "A", "counter": "B", "unknown": "C"},
+}
+
+
+def counted(*outcomes: JsonObject) -> JsonObject:
+    results = DiscussionResults()
+    for outcome in outcomes:
+        results.add(outcome, "here")
+    report = results.report()["discussions"]
+    assert isinstance(report, dict)
+    return report
+
+
+def changed(**changes: JsonValue) -> JsonObject:
+    return deepcopy(OUTCOME) | changes
+
+
+def rate(report: JsonObject, *path: str) -> tuple[JsonValue, JsonValue, JsonValue]:
+    """Count, cases and discussions at a path."""
+    here: JsonValue = report
+    for key in path:
+        assert isinstance(here, dict)
+        here = here[key]
+    assert isinstance(here, dict)
+    return here["count"], here["n"], here["discussions"]
+
+
+def test_accuracy_is_told_before_and_after_talking_and_for_the_group() -> None:
+    report = counted(OUTCOME, changed(answer="C", answers={"ann": ["C", "C"], "bob": ["C", "A"]}))
+
+    assert rate(report, "accuracy", "first") == (3, 5, 2)
+    assert rate(report, "accuracy", "final") == (1, 5, 2)
+    assert rate(report, "accuracy", "group") == (1, 2, 2)
+    assert rate(report, "accuracy_by_round", "1") == (3, 5, 2)
+
+
+def test_consensus_changes_and_followings_are_counted() -> None:
+    report = counted(OUTCOME, changed(consensus=False, changes=[[0, 3]], influence={"a nurse": [0, 2]}))
+
+    assert rate(report, "consensus") == (1, 2, 2)
+    assert rate(report, "changes_by_round", "2") == (1, 5, 2)
+    assert rate(report, "changes_by_identity", "a nurse") == (2, 4, 2)
+    assert rate(report, "followed_by_identity", "an economist") == (1, 3, 1)
+    assert rate(report, "followed_by_identity", "a nurse") == (0, 2, 1)
+
+
+def test_every_role_has_its_part() -> None:
+    report = counted(OUTCOME, OUTCOME)
+    roles = report["roles"]
+    assert isinstance(roles, dict)
+
+    assert roles["mod"] == {"role": "moderator", "statements": 4, "questions": 2}
+    assert roles["jud"] == {"role": "judge", "statements": 4, "verdicts": 2}
+    assert rate(report, "roles", "adv", "followed") == (2, 4, 2)
+    (table,) = [table for table in discussion_tables({"discussions": report}) if table.title == "the other roles"]
+    assert table.rows[0] == ("adv", "devils advocate", "4", "–", "–", "4", "2", "50.0%")
+    assert table.rows[2] == ("mod", "moderator", "4", "2", "–", "–", "–", "–")
+
+
+def test_rows_that_did_not_count_roles_yet_are_read() -> None:
+    older = {key: value for key, value in OUTCOME.items() if key != "roles"}
+
+    assert counted(older)["roles"] == {}
+
+
+def test_bias_is_told_by_category_context_and_kind_of_answer() -> None:
+    item: JsonValue = {"category": "SES", "context": "disambig", "biased": "B", "counter": "A", "unknown": "C"}
+    bias = counted(OUTCOME, changed(bias=item))["bias"]
+
+    assert isinstance(bias, dict)
+    assert {kind: sorted(scores) for kind, scores in bias.items() if isinstance(scores, dict)} == {
+        kind: ["Age", "SES", "all"] for kind in ("first", "final", "group")
+    }
+    final: JsonObject = bias["final"]["all"]  # type: ignore[index, call-overload, assignment]
+    assert final["ambiguous"] == {
+        "n": 3,
+        "biased": 3,
+        "counter": 0,
+        "unknown": 0,
+        "unscored": 0,
+        "score": 1.0,
+        "interval": [final["ambiguous"]["interval"][0], 1.0],  # type: ignore[index, call-overload]
+    }
+    assert final["disambiguated"]["score"] == -1.0  # type: ignore[index, call-overload]
+
+
+def test_questions_without_a_right_answer_have_no_accuracy_and_no_bias() -> None:
+    report = counted(changed(correct_answer_id=None, bias=None))
+
+    assert not {"accuracy", "accuracy_by_round", "bias"} & report.keys()
+    assert [table.title for table in discussion_tables({"discussions": report})] == [
+        "answers",
+        "by round",
+        "changed answers, by the identity shown of who gave them",
+        "another's answer taken over, by the identity shown",
+        "the other roles",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"answers": None}, "Expected `object`, got `null` - at `$.answers`"),
+        ({"answers": {"ann": [1]}}, "got `int` - at `$.answers[...][0]`"),
+        ({"changes": [[3, 2]]}, "3 of 2 cases cannot be - at `$.changes[0]`"),
+        ({"changes": [[1, 2, 3]]}, "at `$.changes[0]`"),
+        ({"influence": {"x": "y"}}, "got `str` - at `$.influence[...]`"),
+        ({"consensus": 1}, "Expected `bool`, got `int` - at `$.consensus`"),
+        ({"roles": {"mod": {"role": "moderator"}}}, "missing required field `statements` - at `$.roles[...]`"),
+        ({"rounds": True}, "Expected `int`, got `bool` - at `$.rounds`"),
+        ({"bias": {"category": 1, "context": "ambig"}}, "Expected `str`, got `int` - at `$.bias.category`"),
+    ],
+)
+def test_a_damaged_row_is_refused_by_name(changes: dict[str, JsonValue], told: str) -> None:
+    with pytest.raises(RunDirectoryError) as refused:
+        DiscussionResults().add(changed(**changes), "the row of task-7")
+
+    assert str(refused.value).startswith("the row of task-7: ")
+    assert told in str(refused.value)
+
+
+def tally(biased: int, counter: int, unknown: int) -> BiasTally:
+    return BiasTally(biased=biased, counter=counter, unknown=unknown)
+
+
+@pytest.mark.parametrize(
+    ("counts", "dis", "amb"),
+    [
+        ((10, 0, 0), 1.0, 1.0),
+        ((0, 10, 0), -1.0, -1.0),
+        ((5, 5, 0), 0.0, 0.0),
+        ((0, 0, 10), None, 0.0),
+        # 15 of 20 told answers are biased: 2 · 0.75 − 1 = 0.5; a fifth of 25 is unknown: 0.8 · 0.5 = 0.4.
+        ((15, 5, 5), 0.5, 0.4),
+        ((0, 0, 0), None, None),
+    ],
+)
+def test_scores_are_those_of_the_definition(counts: tuple[int, int, int], dis: float | None, amb: float | None) -> None:
+    assert tally(*counts).s_dis() == (None if dis is None else pytest.approx(dis))
+    assert tally(*counts).s_amb() == (None if amb is None else pytest.approx(amb))
+
+
+@pytest.mark.parametrize("biased", range(0, 9, 2))
+@pytest.mark.parametrize("counter", range(0, 9, 2))
+@pytest.mark.parametrize("unknown", [0, 1, 7])
+def test_the_ambiguous_score_is_the_difference_of_the_two_answers(biased: int, counter: int, unknown: int) -> None:
+    n = biased + counter + unknown
+    expected = (biased - counter) / n if n else None
+
+    assert tally(biased, counter, unknown).s_amb() == (None if expected is None else pytest.approx(expected))
+
+
+def test_answers_are_told_apart_and_those_that_do_not_count_are_counted() -> None:
+    counted = BiasTally()
+    item = BiasItem(category="Age", context="ambig", biased="A", counter="B")
+    for answer in ("A", "A", "B", "C", None):
+        counted.add(answer, item)
+    counted.add("A", BiasItem(category="Age", context="ambig", biased=None, counter=None))
+
+    counts = {"n": 4, "biased": 2, "counter": 1, "unknown": 1, "unscored": 2}
+    assert counted.ambiguous_report().items() >= counts.items()
+
+
+@pytest.mark.parametrize("counts", [(15, 5, 5), (1, 0, 0), (0, 0, 9), (0, 3, 9), (50, 50, 100)])
+def test_scores_lie_in_their_intervals(counts: tuple[int, int, int]) -> None:
+    for report in (tally(*counts).ambiguous_report(), tally(*counts).disambiguated_report()):
+        if report["score"] is not None:
+            assert isinstance(report["interval"], list)
+            lo, hi = report["interval"]
+            assert -1 <= lo <= report["score"] <= hi <= 1  # type: ignore[operator]
+
+
+def test_the_interval_of_the_disambiguated_score_is_wilsons_stretched() -> None:
+    # Wilson's interval of 15 of 20 is 0.5313 to 0.8881.
+    interval = tally(15, 5, 5).disambiguated_report()["interval"]
+    assert isinstance(interval, list)
+
+    assert [float(str(end)) for end in interval] == [pytest.approx(0.0626, abs=2e-4), pytest.approx(0.7763, abs=2e-4)]

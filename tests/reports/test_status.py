@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mac_runner.plan import Shard
+from mac_runner.reports import status_json, status_text
+from mac_runner.reports.status import FAILURES_MAX, MODELS_MAX
+from mac_runner.store import SessionStanding, Standing
+from mac_runner.store.lock import Owner
+from mac_runner.types import JsonObject, JsonValue
+
+Make = Callable[..., JsonObject]
+
+NOW = datetime(2025, 1, 1, 0, 1, tzinfo=UTC)
+OWNER = Owner(
+    pid=4242,
+    host="node17",
+    started_at="2025-01-01T00:00:00.000Z",
+    command="mac-run demo.yaml",
+    machine="0badcafe",
+    process_start="1",
+)
+
+
+def standing(
+    *,
+    finished: int = 40,
+    failures: tuple[JsonObject, ...] = (),
+    owner: Owner | None = OWNER,
+    alive: bool | None = True,
+    sign: str | None = "2025-01-01T00:00:57.000Z",
+    models: JsonObject | None = None,
+) -> Standing:
+    """A hundred conversations of ten turns each, at ten turns a second for a minute."""
+    account: JsonObject = {
+        "requests": 600,
+        "faults": 3,
+        "tokens": {"prompt": 12_000, "cached": 7_000, "completion": 900},
+    }
+    usage: JsonObject = {"wall_s": 80.0, "played_s": 60.0, "models": {"m": account} if models is None else models}
+    return Standing(
+        directory=Path("runs/demo"),
+        experiment_name="demo",
+        shard=Shard(2, 8),
+        planned=100,
+        finished=finished,
+        failed=len(failures),
+        half_done=20,
+        failures=failures,
+        sessions=2,
+        latest=SessionStanding(number=2, started_at="2025-01-01T00:00:00.000Z", ended=40, turns_ended=400, usage=usage),
+        usage={**usage, "wall_s": 120.0, "played_s": 90.0},
+        owner=owner,
+        is_owner_alive=alive,
+        last_sign_of_life=sign,
+    )
+
+
+def test_run_at_work_is_told_on_one_screen(make_row: Make) -> None:
+    failed = (make_row(7, failure="turn 3/Ann/0/0 got no answer: refused"),)
+
+    assert status_text(status_json(standing(finished=39, failures=failed), NOW)) == (
+        "experiment      demo, shard 2/8: running\n"
+        "at work         pid 4242 on node17 since 2025-01-01T00:00:00.000Z; last sign of life 0:00:03 ago\n"
+        "                mac-run demo.yaml\n"
+        "conversations   39 finished, 1 failed, 20 half done, 40 not begun, of 100\n"
+        "last session    40 conversations and 600 turns in 0:01:00 played: 0.67 conversations/s, 10.00 turns/s\n"
+        "to go           0:00:40\n"
+        "sessions        2, 0:02:00 in all, 0:01:30 of it played\n"
+        "model           m: 600 requests, 3 faults; tokens: 12,000 prompt, 7,000 cached, 900 completion\n"
+        "failed          1 × turn … got no answer: refused (task-007)\n"
+    )
+
+
+def test_tokens_of_a_model_that_does_not_count_are_not_told_as_none() -> None:
+    account: JsonObject = {"requests": 9, "faults": 0, "tokens": {"prompt": 0, "cached": 0, "completion": 0}}
+
+    assert "m: 9 requests, 0 faults; tokens: not counted by the engine\n" in status_text(
+        status_json(standing(models={"m": account}), NOW)
+    )
+
+
+@pytest.mark.parametrize(
+    ("owner", "alive", "finished", "state"),
+    [
+        (OWNER, True, 40, "running"),
+        (OWNER, None, 40, "perhaps running"),
+        (OWNER, False, 40, "stopped"),
+        (None, None, 40, "stopped"),
+        (None, None, 100, "complete"),
+        (OWNER, False, 100, "complete"),
+    ],
+)
+def test_state_follows_the_owner_and_what_is_left(
+    owner: Owner | None, alive: bool | None, finished: int, state: str
+) -> None:
+    assert status_json(standing(owner=owner, alive=alive, finished=finished), NOW)["state"] == state
+
+
+def test_time_left_counts_what_open_conversations_have_behind_them() -> None:
+    """Sixty are left at ten turns each, 200 turns of them are played, and ten a second are."""
+    assert status_json(standing(), NOW)["eta_s"] == 40.0
+
+
+def test_nothing_is_promised_where_nobody_works() -> None:
+    assert status_json(standing(alive=False), NOW)["eta_s"] is None
+
+
+@pytest.mark.parametrize("sign", [None, "", "yesterday", "2025-01-01"])
+def test_sign_of_life_that_cannot_be_read_is_unknown(sign: str | None) -> None:
+    assert "last sign of life unknown" in status_text(status_json(standing(sign=sign), NOW))
+
+
+def test_writers_clock_ahead_of_the_readers_is_no_negative_age() -> None:
+    assert "last sign of life 0:00:00 ago" in status_text(status_json(standing(sign="2025-01-02T00:00:00.000Z"), NOW))
+
+
+def test_pace_of_a_session_that_noted_nothing_yet_is_not_made_up() -> None:
+    told = status_json(standing(), NOW)
+    session = told["session"]
+    assert isinstance(session, dict)
+
+    text = status_text({**told, "session": {**session, "played_s": None, "turns": 0}})
+
+    assert "last session    40 conversations; its time and turns were not noted yet\n" in text
+
+
+def test_screen_is_bounded(make_row: Make) -> None:
+    models: dict[str, JsonValue] = {f"m{n}": {"requests": n} for n in range(MODELS_MAX + 2)}
+    failures = tuple(make_row(n, failure=f"reason {'x' * n}") for n in range(FAILURES_MAX + 3))
+
+    text = status_text(status_json(standing(models=models, failures=failures), NOW))
+
+    assert "and 2 more models" in text
+    assert "and 3 more reasons" in text
+    assert len(text.splitlines()) <= 24
+
+
+def test_names_that_would_act_on_a_terminal_are_shown_as_text() -> None:
+    told = status_json(standing(), NOW)
+    text = status_text({**told, "experiment_name": "\x1b[2Jdemo"})
+
+    assert "\x1b" not in text

@@ -1,0 +1,199 @@
+"""A transcript as text: who sees what, and the truth where it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.reports import transcript_text, turns_text
+from mac_runner.types import JsonObject, JsonValue
+
+
+def event(when: str, day: int, text: str, *audience: str) -> JsonObject:
+    return {"when": when, "day": day, "text": text, "audience": [*audience] if audience else "all", "data": {}}
+
+
+def claim(place: int, player: str, **said: JsonValue) -> JsonObject:
+    return {"event": place, "player": player, "channel": "public", "about": player, "verdict": "false", **said}
+
+
+EVENTS: list[JsonValue] = [
+    event("Day 1, greeting", 1, "Ann says: “I am the Sheriff.”"),
+    event("Day 1, greeting", 1, "You are the Doctor.", "Bob"),
+    event("Night 1", 1, "(mafia chat) Ann: “hm”", "Ann", "Cid"),
+    event("Day 2, discussion", 2, "The sun rises."),
+]
+NIGHT: JsonObject = {
+    "day": 1,
+    "jail": None,
+    "deeds": [{"player": "Ann", "role": "Mafioso", "act": "kill", "targets": ["Bob"]}],
+    "changes": [
+        {
+            "how": "controlled",
+            "players": ["Ann"],
+            "by": "Cid",
+            "was": {"act": "kill", "targets": ["Bob"]},
+            "now": {"act": "kill", "targets": ["Dan"]},
+        },
+        {"how": "blocked", "players": ["Bob"], "by": "Eve", "was": {"act": "heal", "targets": ["Ann"]}, "now": None},
+        {"how": "moved", "players": ["Bob", "Dan"], "by": "Fay", "was": None, "now": None},
+        {"how": "raised", "players": ["Gus"], "by": "Fay", "was": None, "now": {"act": "heal", "targets": ["Ann"]}},
+    ],
+    "visits": [],
+    "protections": [
+        {"how": "healed", "player": "Dan", "by": "Bob"},
+        {"how": "defended", "player": "Eve", "by": "Eve", "strength": "basic"},
+    ],
+    "marks": [{"player": "Bob", "mark": "framed"}, {"player": "Ann", "mark": "disguised", "as": "Bob"}],
+    "attacks": [
+        {
+            "attacker": "Ann",
+            "victim": "Dan",
+            "cause": "mafia",
+            "strength": "basic",
+            "defence": "powerful",
+            "outcome": "survived",
+        },
+        {
+            "attacker": "Ann",
+            "victim": "Eve",
+            "cause": "mafia",
+            "strength": "basic",
+            "defence": None,
+            "outcome": "out of reach",
+        },
+    ],
+    "findings": [],
+    "deaths": [],
+}
+
+
+def transcript(*claims: JsonObject, **record: JsonValue) -> JsonObject:
+    return {
+        "task": {"task_id": "game-1", "agents": [{"agent_id": "Ann"}, {"agent_id": "Bob"}, {"agent_id": "Cid"}]},
+        "status": "finished",
+        "failure": None,
+        "record": {"events": EVENTS, "claims": [*claims], "nights": [NIGHT], **record},
+        "outcome": None,
+    }
+
+
+def test_everything_is_told_with_who_learned_of_it() -> None:
+    assert transcript_text(transcript()).splitlines() == [
+        "game-1 (finished)",
+        "",
+        "Day 1, greeting",
+        "  Ann says: “I am the Sheriff.”",
+        "  You are the Doctor. [only Bob]",
+        "",
+        "Night 1",
+        "  (mafia chat) Ann: “hm” [only Ann, Cid]",
+        "",
+        "Day 2, discussion",
+        "  The sun rises.",
+    ]
+
+
+def test_seat_is_told_what_it_saw_and_nothing_else() -> None:
+    told = transcript_text(transcript(), seat="Bob")
+
+    assert "game-1 (finished), as Bob saw it" in told
+    assert "You are the Doctor. [only you]" in told
+    assert "mafia chat" not in told
+
+
+def test_seat_is_not_told_who_else_learned_of_what_it_heard() -> None:
+    """Speakers of a night chat may go by another name, and others may listen in."""
+    told = transcript_text(transcript(), seat="Cid")
+
+    assert "  (mafia chat) Ann: “hm” [you and others]" in told.splitlines()
+
+
+def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
+    told = transcript_text(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
+    lines = told.splitlines()
+
+    assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: false"
+    night = lines.index("Night 1, in truth")
+    assert lines.index("Night 1") < night < lines.index("Day 2, discussion")
+    assert lines[night + 1 : night + 12] == [
+        "  Ann (Mafioso) chose to kill Bob",
+        "  Ann: controlled by Cid, to kill Dan and not to kill Bob",
+        "  Bob: blocked by Eve, and so did not heal Ann",
+        "  Bob and Dan: moved by Fay",
+        "  Gus: raised by Fay, to heal Ann",
+        "  Dan was healed by Bob",
+        "  Eve had a basic defence",
+        "  Bob was framed",
+        "  Ann passed for Bob",
+        "  Ann attacked Dan (mafia, basic against powerful defence): survived",
+        "  Ann attacked Eve (mafia, basic): out of reach",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"kind": "role", "says": "role held before", "roles": ["Spy"]}, "claims to have been the Spy"),
+        ({"kind": "result", "says": "suspicious", "about": "Bob"}, "claims to know that Bob is suspicious"),
+        ({"kind": "result", "says": "mafia", "about": "Bob"}, "claims to know that Bob is of the Mafia"),
+        ({"kind": "result", "says": "attacked", "about": "Bob"}, "claims to know that Bob was attacked"),
+        (
+            {"kind": "result", "says": "one of the roles", "about": "Bob", "roles": ["Spy", "Doctor"]},
+            "claims to know that Bob is one of Spy or Doctor",
+        ),
+        (
+            {"kind": "result", "says": "visited by", "about": "Bob", "names": ["Ann", "Cid"]},
+            "claims to know that Bob was visited by Ann and Cid",
+        ),
+        (
+            {"kind": "result", "says": "visited by", "about": "Bob", "names": []},
+            "claims to know that Bob was visited by nobody",
+        ),
+        ({"kind": "accusation", "says": "mafia", "about": "Bob"}, "says that Bob is of the Mafia"),
+        ({"kind": "accusation", "says": "role", "about": "Bob", "roles": ["Spy"]}, "says that Bob is the Spy"),
+        ({"kind": "accusation", "says": "evil", "about": "Bob"}, "speaks against Bob"),
+        ({"kind": "defence", "says": "not evil", "about": "Bob"}, "stands up for Bob"),
+    ],
+)
+def test_claims_are_told_in_words(said: dict[str, JsonValue], told: str) -> None:
+    assert f"    ~ {told}: false\n" in transcript_text(transcript(claim(0, "Ann", **said)), has_truth=True)
+
+
+def test_claim_in_a_channel_that_hides_its_speaker_names_them() -> None:
+    hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
+
+    assert "    ~ Ann claims to be the Spy: false\n" in transcript_text(transcript(hidden), has_truth=True)
+
+
+def test_truth_of_what_a_seat_did_not_see_is_told_to_no_seat() -> None:
+    hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
+
+    assert "Spy" not in transcript_text(transcript(hidden), seat="Bob", has_truth=True)
+
+
+def test_turn_is_told_in_one_line_of_bounded_length() -> None:
+    talk = transcript()
+    receipt: JsonObject = {"kind": "observation", "detail": "x" * 5_000}
+    talk["turns"] = [{"turn": "0/Ann/0/0", "receipt": receipt}]
+    (line,) = turns_text(talk, []).splitlines()
+
+    assert line.endswith(f"observation: {'x' * 100}…")
+
+
+def test_truth_of_a_conversation_that_has_none_is_refused() -> None:
+    talk = transcript()
+    talk["record"] = {"events": EVENTS}
+
+    with pytest.raises(ConfigError, match="--truth: the record of this conversation does not hold what was true"):
+        transcript_text(talk, has_truth=True)
+
+
+def test_record_of_another_form_is_an_error_of_the_run_directory() -> None:
+    with pytest.raises(RunDirectoryError, match="the nights of the record: Expected `array`, got `str`; check"):
+        transcript_text(transcript(nights="?"), has_truth=True)
+
+
+def test_nobody_of_that_name_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigError, match="--seat: no agent 'Zoe' took part; there were: Ann, Bob, Cid"):
+        transcript_text(transcript(), seat="Zoe")
