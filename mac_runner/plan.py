@@ -6,7 +6,7 @@ number of those that run together. So a run can be extended, renamed and resumed
 
 Over a line-up of n slots the agents rotate in blocks of n tasks. Inside a block each entry of the pool fills each
 slot once, sits in each seat once and bears each of the block's n names once. Each of the three is a Latin square
-of its own, shuffled anew for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
+of its own, shuffled for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
 and no two entries of the pool travel together.
 """
 

@@ -75,4 +75,4 @@ def _make(name: str, setting: Setting, vllm_python: Path | None) -> Contestant:
         from benchmarks.nano_peers.vllm import Vllm
 
         return Vllm(setting, vllm_python)
-    raise ValueError(f"there is no contestant {name!r}")
+    raise ValueError(f"unknown contestant {name!r}")

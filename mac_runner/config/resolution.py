@@ -67,7 +67,7 @@ def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Dr
 
 
 def resolve_path(value: JsonValue, key: str) -> KeyPath:
-    """The path a dotted `key` names in `value`. Raises ValueError when there is no such place.
+    """The path a dotted `key` names in `value`. Raises ValueError when the path leads nowhere.
 
     An entry of a list is named by its index or, when it is an agent, by its `agent_id`. A name that holds dots is
     found when an entry has it.

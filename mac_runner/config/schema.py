@@ -38,7 +38,7 @@ def file_schema() -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "A mac_runner experiment",
-        "description": "What is played, by whom, on which engines, and how often.",
+        "description": "What is played, who takes part, on which engines, and how often.",
     }
 
 

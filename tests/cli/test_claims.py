@@ -284,7 +284,7 @@ def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -
 
 
 def test_tables_are_right_as_of_when_they_were_written(grid: Path, at_once: AtOnce, tmp_path: Path) -> None:
-    """A combination that was played on by itself, or a session that was killed before its tables, is no damage."""
+    """A combination that was resumed by itself, or a session killed before its tables, is not damage."""
     kept = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
     shutil.copytree(grid, tmp_path / "alone")
     more = ("--set", "conversation_config.conversations=3")

@@ -42,7 +42,7 @@ def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:
 def test_machine_is_described_without_an_experiment(
     at_once: AtOnce, stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whether Ollama runs on the machine of the test is no affair of the test.
+    # Ollama may or may not run on the machine of the test.
     monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", stub.host)
 
     process = at_once("doctor")

@@ -43,12 +43,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("data", "told"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_document_refuses_hostile_text_with_its_line(data: bytes, told: str) -> None:
+@pytest.mark.parametrize(("data", "expected"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_document_refuses_hostile_text_with_its_line(data: bytes, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_document(data, "f")
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(expected)
 
 
 @pytest.mark.parametrize("data", [data for data, _ in HOSTILE.values()], ids=HOSTILE.keys())

@@ -79,7 +79,7 @@ def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
     assert differences(resolved, copy.deepcopy(resolved)) == ((), ())
 
 
-# An agent with another id is another agent, and told as one removed and one added.
+# An agent with another id is another agent: one removed and one added.
 def test_change_of_any_field_is_classed_as_the_field_is(subtests: pytest.Subtests) -> None:
     """One case for each field: it is what differs, in the class that it is marked with, by name, with both values."""
     for path in sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}):

@@ -1,4 +1,4 @@
-"""What a stub server of the OpenAI protocol can be told to do with a request."""
+"""What a stub server of the OpenAI protocol can do with a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that can die: with all that it works on, over requests that kill it or whenever it is told to."""
+"""An engine that can die: with all that it works on, over requests that kill it or on command."""
 
 from __future__ import annotations
 

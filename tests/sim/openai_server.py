@@ -225,7 +225,7 @@ class _Connection(asyncio.Protocol):
             self._server.take(self, Received(self._server.requests, method, path, headers, body))
 
     def act(self, behaviour: Behaviour, received: Received) -> None:
-        """Answer as told."""
+        """Answer as configured."""
         match behaviour:
             case Say():
                 self.reply(200, completion(behaviour, received))

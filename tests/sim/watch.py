@@ -34,7 +34,7 @@ class Sums:
 
 
 class Watch(Progress):
-    """A Progress that is told of every event of the scheduler that it is attached to."""
+    """A Progress that sees every event of the scheduler that it is attached to."""
 
     def __init__(self) -> None:
         super().__init__(planned=0)
