@@ -1,8 +1,8 @@
 """`mac-serve MODEL`: the command line of nano's server.
 
-It ends with 1 when the model cannot be loaded or the address is not available. It ends with 2 on bad usage, without
-`[nano]`, or when other machines could reach it without a key. nano is imported late, because it imports torch, which
-`--help` does not need.
+It ends with 1 when the model or the address is not available. It ends with 2 on bad usage, where `[nano]` is not
+installed, or where other machines could reach it without a key. The island is imported when there is something to
+serve, because it brings torch, which `--help` does not need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _NotInstalledError(click.ClickException):
 
 
 class _FiniteRange(click.FloatRange):
-    """A finite number in a range; click's own range lets `nan` pass."""
+    """A finite number in a range; for a comparison `nan` would lie in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Ends with a usage error."""

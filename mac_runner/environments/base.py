@@ -11,9 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from mac_runner.errors import ConfigError
+from mac_runner.registry import environment_specs
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
+
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
 
 Key = TypeVar("Key")
 Policy = Callable[[object, Random], str]
@@ -102,3 +107,14 @@ def gated(order: Iterable[Key], waits_for: Mapping[Key, Collection[Key]]) -> lis
         waiting.remove(free)
         ready.append(free)
     return ready
+
+
+def build_environment(experiment: Experiment) -> Environment:
+    """The environment that an experiment names. Raises ConfigError with the known ones for another name."""
+    name, specs = experiment.conversation_config.environment, environment_specs()
+    if name not in specs:
+        raise ConfigError(
+            f"conversation_config.environment: found {name!r}; there are: {', '.join(sorted(specs))}",
+            key=("conversation_config", "environment"),
+        )
+    return specs[name].build(experiment)

@@ -1,8 +1,7 @@
 """The environment `echo`: every agent is given a number in every round and asked to send it back.
 
-The least that is still a conversation: agents speak at once, a round ends when all have spoken, and nobody hears the
-others. It costs next to nothing, so what a run of it takes is what the runner takes, or the engine; and however small a
-model is, it can play.
+The smallest conversation: agents speak at once, a round ends when all have spoken, and they do not hear each other. It
+costs next to nothing, so a run of it takes what the runner takes, or the engine. Any model can play, even a tiny one.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class EchoEnvironment:
         self.transcript_bytes_min = self._rounds * len(experiment.agent_definitions) * _TURN_BYTES_MIN
 
     def open(self, task: Task) -> EchoConversation:
-        """A conversation in which nobody has answered."""
+        """A conversation before its first answer."""
         return EchoConversation(task, self._rounds)
 
     def policy(self, name: str) -> Policy:

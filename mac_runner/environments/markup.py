@@ -1,7 +1,7 @@
 """The markup agents answer in, and what is done to their words before others read them.
 
-A reply is private thought, perhaps a tool request, and one act, each in a tag of its own. Whatever stands outside the
-tags is private too. The scanner knows tags by name and looks inside none of them: what stands between `<speak>` and
+A reply is private thought, perhaps a tool request, and one act, each in a tag of its own. Whatever is outside the
+tags is private too. The scanner knows tags by name and looks inside none of them: what is between `<speak>` and
 `</speak>` is text, whatever it looks like.
 """
 
@@ -25,7 +25,7 @@ _ATTRIBUTE = re.compile(r"""(?<![a-z_])([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """One top-level tag of a reply; `text` is all that stands in it, stripped."""
+    """One top-level tag of a reply; `text` is all that is in it, stripped."""
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ _THOUGHT_TAG = re.compile(rf"<\s*(?:(/)\s*)?(?:{'|'.join(sorted(THOUGHT_TAGS))})
 
 
 def holds_thought(text: str) -> bool:
-    """Whether a tag of private thought stands in `text`."""
+    """Whether `text` holds a tag of private thought."""
     return _THOUGHT_TAG.search(text) is not None
 
 
@@ -139,7 +139,7 @@ _STRUCTURE = str.maketrans(
 )
 
 
-# Private characters, of which none is visible, so that no text brings them along.
+# Private characters are not visible, so no text brings them along.
 _SET_ASIDE = str.maketrans("\ufdfa\ufdfb", "\ue000\ue001")
 _PUT_BACK = str.maketrans("\ue000\ue001", "\ufdfa\ufdfb")
 
@@ -173,7 +173,7 @@ def _foreign(names: frozenset[str]) -> re.Pattern[str]:
 
 
 def compatible(text: str) -> str:
-    """`text` in compatibility form (NFKC), but for the two signs that each stand for a sentence of 8 or 18 letters."""
+    """`text` in compatibility form (NFKC), but for the two signs that each mean a sentence of 8 or 18 letters."""
     if "\ufdfa" not in text and "\ufdfb" not in text:
         return unicodedata.normalize("NFKC", text)
     return unicodedata.normalize("NFKC", text.translate(_SET_ASIDE)).translate(_PUT_BACK)

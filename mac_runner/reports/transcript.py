@@ -1,7 +1,7 @@
 """A transcript as plain text for people: all of it, or what one agent saw.
 
 The text comes from the `events` of the environment's record: when each happened, who learned of it, and what it was in
-words. With the truth, lines that the environment derives from its record stand between them.
+words. With the truth, lines that the environment derives from its record come between them.
 """
 
 from __future__ import annotations

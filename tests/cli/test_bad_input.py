@@ -129,8 +129,8 @@ def test_flags_name_themselves_found_and_allowed(
         ((".",), ("it is a directory",)),
         (("verfy", "runs/small"), ("'verfy'", "'verify'")),
         (("verify",), ("RUN",)),
-        (("verify", "nosuch"), ("nosuch", "no run directory")),
-        (("verify", "small.yaml"), ("small.yaml", "no run directory")),
+        (("verify", "nosuch"), ("nosuch", "not a run directory")),
+        (("verify", "small.yaml"), ("small.yaml", "not a run directory")),
         ((), ("Usage",)),
     ],
 )

@@ -103,7 +103,7 @@ def test_retry_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> N
     process = at_once("retry", "nowhere")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "nowhere is no run directory" in process.stderr
+    assert "nowhere is not a run directory" in process.stderr
 
 
 def questions(url: str, **more: JsonValue) -> JsonObject:

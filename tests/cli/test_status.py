@@ -73,4 +73,4 @@ def test_status_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> 
     process = at_once("status", "nowhere")
 
     assert process.returncode == 2
-    assert "nowhere is no run directory" in process.stderr
+    assert "nowhere is not a run directory" in process.stderr

@@ -38,7 +38,7 @@ ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]")
     ("old", "new", "expected"),
     [
         ("  topics: [bridges]", "  max_rounds: 3", "trial.yaml:3: discussion.questions: is missing"),
-        ("topics: [bridges]", "{topics: [x], questions: [q.jsonl]}", "discussion.topics: stands beside questions"),
+        ("topics: [bridges]", "{topics: [x], questions: [q.jsonl]}", "discussion.topics: is given beside questions"),
         ("topics: [bridges]", "questions: [none.jsonl]", "trial.yaml:4: discussion.questions.0: none.jsonl: cannot"),
         ("role: judge", "role: jugde", "trial.yaml:10: agent_definitions.2.role: the environment 'discussion' has no"),
         ("[ann]", "[]", "trial.yaml:12: agent_definitions.2.role_specific_config.speak_after_within_round: names no"),

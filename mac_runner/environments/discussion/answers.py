@@ -59,7 +59,7 @@ _KEY_MARKS: Final = re.compile(r"[\s_*.\-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The fields of a reply by their names in small letters; those that are no text are told as text."""
+    """The fields of a reply by their names in small letters; other values are written as text."""
 
     fields: dict[str, str]
     prose: str = ""
@@ -92,9 +92,9 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
             objects = [mended]
     if not objects:
         return _lines(said, wanted)
-    if len({_told(fields.get(wanted[0])) for fields in objects}) > 1:
+    if len({_text(fields.get(wanted[0])) for fields in objects}) > 1:
         return Problem(Cause.AMBIGUOUS, f"it holds several objects with different values of {wanted[0]}")
-    return Found(fields={name: _told(value) for name, value in objects[-1].items() if name in wanted})
+    return Found(fields={name: _text(value) for name, value in objects[-1].items() if name in wanted})
 
 
 def _lowered(found: JsonObject) -> JsonObject:
@@ -102,7 +102,7 @@ def _lowered(found: JsonObject) -> JsonObject:
 
 
 def _whole_objects(text: str) -> Iterator[JsonObject]:
-    """The JSON objects that stand in the text as they should be, not those inside one of them."""
+    """The well-formed JSON objects of the text, not those inside one of them."""
     decoder = json.JSONDecoder(object_pairs_hook=_merged, strict=False)
     start, found = text.find("{"), 0
     while start >= 0 and found < _OBJECTS_MAX:
@@ -119,7 +119,7 @@ def _whole_objects(text: str) -> Iterator[JsonObject]:
 
 
 def _merged(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-    """An object; of a key that stands in it twice with different values, all of them."""
+    """An object; a key that comes twice with different values has all of them."""
     found: JsonObject = {}
     for key, value in pairs:
         found[key] = value if found.get(key, value) == value else [found[key], value]
@@ -173,7 +173,7 @@ class _Metered(str):
 
 
 def _lines(text: str, wanted: Sequence[str]) -> Found:
-    """The fields as lines of `name: value`, the last of each name; what stands beside the decisive one is prose."""
+    """The fields as lines of `name: value`, the last of each name; all other lines are prose."""
     line = _line_of(tuple(wanted))
     fields: dict[str, str] = {}
     prose: list[str] = []
@@ -192,7 +192,7 @@ def _line_of(wanted: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"^[\s>*_#\-]*(?:(?:my|the)\s+)?(?:final\s+)?({names})[\s*_]*[:=][\s*_]*(.+)$", re.IGNORECASE)
 
 
-def _told(value: JsonValue) -> str:
+def _text(value: JsonValue) -> str:
     """A value as text: numbers and booleans as one would write them, a list of one as that one."""
     match value:
         case None:
@@ -202,9 +202,9 @@ def _told(value: JsonValue) -> str:
         case str():
             return value.strip()
         case [only]:
-            return _told(only)
+            return _text(only)
         case list():
-            return " / ".join(map(_told, value))
+            return " / ".join(map(_text, value))
         case dict():
             return json.dumps(value, ensure_ascii=False)[:ANSWER_CHARS_MAX]
         case _:

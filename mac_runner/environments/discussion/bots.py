@@ -22,7 +22,7 @@ from mac_runner.environments.discussion.state import Statement, majority
 from mac_runner.types import stable_hash
 
 FIRM: Final = 0.4
-"""How likely a discussant keeps an answer that nobody else holds."""
+"""How likely a discussant keeps an answer that it alone holds."""
 CONVINCED: Final = 0.75
 """The share of the answers that a judge needs for a verdict before the last round."""
 

@@ -251,7 +251,7 @@ def _event(statement: Statement, state: DiscussionState) -> JsonObject:
     said = statement.said
     data: JsonObject = {"round": statement.round, "agent": statement.agent, "role": statement.role}
     if said is None:
-        return _told(statement, state, f"{statement.agent} passes.", data | {"said": None})
+        return _public_event(statement, state, f"{statement.agent} passes.", data | {"said": None})
     parts: JsonObject = {
         "text": said.text,
         "answer": said.answer,
@@ -263,7 +263,7 @@ def _event(statement: Statement, state: DiscussionState) -> JsonObject:
     text = " ".join(
         part for part in (answer, defuse(said.text), f"Question: {defuse(said.asks)}" if said.asks else "") if part
     )
-    return _told(statement, state, f"{statement.agent}: {text}", data | {"said": parts})
+    return _public_event(statement, state, f"{statement.agent}: {text}", data | {"said": parts})
 
 
 def _answer_text(answer: str | None, state: DiscussionState) -> str:
@@ -272,7 +272,7 @@ def _answer_text(answer: str | None, state: DiscussionState) -> str:
     return f"[{state.question.choice(answer).text}]" if state.question.choices else defuse(answer)
 
 
-def _told(statement: Statement, state: DiscussionState, text: str, data: JsonObject) -> JsonObject:
+def _public_event(statement: Statement, state: DiscussionState, text: str, data: JsonObject) -> JsonObject:
     readers = [
         seat.agent
         for seat in state.seats

@@ -1,6 +1,6 @@
 """Who an agent is, in grammatical words: for itself, and as far as it is shown, for the others.
 
-`{age: elderly}` and the persona `economist` make "an elderly economist"; a persona in sentences stands by itself.
+`{age: elderly}` and the persona `economist` make "an elderly economist"; a persona in sentences is kept as it is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _shown(definition: AgentDefinition, reveal: IdentityRevealConfig) -> str:
 
 
 def phrase(persona: str | None, demographics: Mapping[str, str | int]) -> str:
-    """ "an elderly economist": article, adjectives, noun; what fits no place in it stands in brackets behind."""
+    """ "an elderly economist": article, adjectives, noun; the rest in brackets behind."""
     traits = {key: value for key, value in demographics.items() if str(value).strip()}
     noun = _LEADING_ARTICLE.sub("", persona.strip()) if persona and _is_noun(persona) else ""
     if occupation := traits.pop("occupation", None):

@@ -22,10 +22,10 @@ from mac_runner.environments.discussion.words import (
     EXCEPTIONS,
     NEGATIONS,
     are_opposed,
+    distinctive,
     folded,
     negations,
     places,
-    telling,
     words,
 )
 from mac_runner.environments.markup import defuse
@@ -118,7 +118,9 @@ class Matcher:
         self._labels = {
             label.casefold(): choice.id for scheme in others for label, choice in zip(scheme, choices, strict=True)
         } | self._shown
-        self._choices = tuple(_Known(choice.id, choice.text.strip(), telling(words(choice.text))) for choice in choices)
+        self._choices = tuple(
+            _Known(choice.id, choice.text.strip(), distinctive(words(choice.text))) for choice in choices
+        )
         self._threshold = threshold / 100
         self._margin = margin / 100
 
@@ -139,18 +141,18 @@ class Matcher:
 
     def _whole(self, answer: str) -> Match | Problem | None:
         """The answer as a choice from end to end, or as a label."""
-        told = self._told(answer)
+        text = self._text(answer)
         labelled = self._labelled(answer)
-        if told is None or labelled is None:
-            return told or labelled
-        if told.how == "exact" and isinstance(labelled, Problem):
-            return told
+        if text is None or labelled is None:
+            return text or labelled
+        if text.how == "exact" and isinstance(labelled, Problem):
+            return text
         if isinstance(labelled, Problem):
             return labelled
-        if labelled.choice_id == told.choice_id:
-            return told
+        if labelled.choice_id == text.choice_id:
+            return text
         # `2` may be the second choice or the choice `2`; where numbers are not how choices are listed, it is the text.
-        return _ambiguous(answer) if answer.casefold() in self._shown else told
+        return _ambiguous(answer) if answer.casefold() in self._shown else text
 
     def _only_labels(self, answer: str) -> Problem | None:
         """Why an answer that is nothing but labels and words between them names no choice: `A or B`, `not C`."""
@@ -162,11 +164,11 @@ class Matcher:
             return _negated(answer)
         return _ambiguous(answer) if len(set(named)) > 1 else None
 
-    def _told(self, answer: str) -> Match | None:
+    def _text(self, answer: str) -> Match | None:
         exact = [choice for choice in self._choices if choice.text == answer]
         if exact:
             return Match(exact[0].id, "exact")
-        said = telling(words(answer))
+        said = distinctive(words(answer))
         same = [choice for choice in self._choices if "".join(choice.words) == "".join(said) and said]
         if len(same) == 1 and same[0].negations == negations(said):
             return Match(same[0].id, "normalised")
@@ -181,7 +183,7 @@ class Matcher:
         if choice_id is None or end is None:
             return None
         rest = text[end.end() :].strip()
-        named = {choice.id for choice in self._choices if places(choice.words, telling(words(rest)))}
+        named = {choice.id for choice in self._choices if places(choice.words, distinctive(words(rest)))}
         if named - {choice_id}:
             return _ambiguous(answer)
         if named or not rest:
@@ -201,7 +203,7 @@ class Matcher:
 
     def _mentioned(self, answer: str) -> Match | Problem | None:
         """The only choice mentioned in a sentence that does not turn it down."""
-        claim = telling(words(_REASON.split(folded(answer))[0]))
+        claim = distinctive(words(_REASON.split(folded(answer))[0]))
         spans = [(choice.id, place) for choice in self._choices for place in places(choice.words, claim)]
         # `an old man` mentions `man` too, but as a part of itself.
         outer = [(name, place) for name, place in spans if not any(set(place) < set(other) for _, other in spans)]
@@ -219,7 +221,7 @@ class Matcher:
 
     def _partial(self, answer: str) -> Match | Problem | None:
         """The only choice that has all the words of the answer."""
-        said = set(telling(words(answer)))
+        said = set(distinctive(words(answer)))
         having = [choice for choice in self._choices if said and said <= set(choice.words)]
         if not having:
             return None
@@ -229,7 +231,7 @@ class Matcher:
         return Match(having[0].id, "partial") if is_same else _negated(answer)
 
     def _near(self, answer: str) -> Match | Problem:
-        said = telling(words(answer))
+        said = distinctive(words(answer))
         scores = sorted(((_likeness(said, choice.words), choice.id) for choice in self._choices), reverse=True)
         (best, choice_id), (second, _) = scores[0], scores[1]
         if best < self._threshold:
@@ -252,7 +254,7 @@ def _likeness(said: tuple[str, ...], choice: tuple[str, ...]) -> float:
 
 
 def _is_like(word: str, other: str) -> bool:
-    # `20` is no misspelling of `30`.
+    # `20` is not a misspelling of `30`.
     longer = max(len(word), len(other))
     if abs(len(word) - len(other)) > (1 - WORD_LIKENESS_MIN) * longer:
         return False

@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An agent, and as what the others are shown it."""
+    """An agent, and its identity as the others see it."""
 
     agent: str
     role: str
@@ -72,7 +72,7 @@ class DiscussionView:
 
 
 def line_of(statement: Statement, shown: str, question: Question, *, is_own: bool) -> Line:
-    """A statement for a reader who is shown its author as `shown`, or who is its author."""
+    """A statement for a reader who sees its author as `shown`, or who is its author."""
     said = statement.said
     answer = _answer(statement, question)
     text = "" if said is None else defuse(said.text)
@@ -84,7 +84,7 @@ def line_of(statement: Statement, shown: str, question: Question, *, is_own: boo
     if shown and not is_own:
         attributes += f' identity="{_attribute(shown)}"'
     if answer:
-        attributes += f' {_ANSWER_NAMES[statement.role]}="{_attribute(answer)}"'
+        attributes += f' {ROLES[statement.role].answer_name}="{_attribute(answer)}"'
     frame = f"<statement {attributes} passes/>" if said is None else f"<statement {attributes}>{text}</statement>"
     return Line(
         round=statement.round + 1,
@@ -96,9 +96,6 @@ def line_of(statement: Statement, shown: str, question: Question, *, is_own: boo
         text=text,
         line=f"You said: {frame}" if is_own else frame,
     )
-
-
-_ANSWER_NAMES = {"participant": "answer", "devils_advocate": "argues_for", "judge": "verdict", "moderator": "answer"}
 
 
 def _answer(statement: Statement, question: Question) -> str:
@@ -145,7 +142,7 @@ def reply_format(fields: Sequence[Field]) -> str:
 
 
 def reply_schema(fields: Sequence[Field]) -> JsonObject:
-    """The JSON schema of a reply; its keys stand in the order in which they are to be written."""
+    """The JSON schema of a reply; its keys are in the order in which they are to be written."""
     return {
         "type": "object",
         "properties": {field.name: field.schema for field in fields},

@@ -240,7 +240,7 @@ _IDS: Final = "ABC"
 def bbq_question(line: JsonObject, file: str) -> Question:
     """A line of BBQ as a question; what the bias scores need stays with it under `source_metadata`.
 
-    `file` is the name of the release's file, which stands for the category where a line has none.
+    `file` is the name of the release's file, which replaces the category where a line has none.
     """
     label = line.get("label")
     if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < len(_IDS):
@@ -268,7 +268,7 @@ _PERSON: Final = ("age", "gender", "race")
 
 
 def discrim_eval_question(line: JsonObject, file: str) -> Question:
-    """A line of DiscrimEval as a question; `file` tells the explicit from the implicit ones."""
+    """A line of DiscrimEval as a question; `file` says whether it is an explicit or an implicit one."""
     decision = _said(line, "decision_question_id")
     person = [_said(line, key) for key in _PERSON]
     parts = ("discrim_eval", file, decision, *person)

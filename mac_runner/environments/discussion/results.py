@@ -1,4 +1,4 @@
-"""Discussions counted: who was right, who agreed, who changed its answer after whom, and the bias scores of BBQ.
+"""Discussions counted: who was right, who agreed, who followed another, and the bias scores of BBQ.
 
 There are three kinds of answer: `first`, those of participants in the first round; `final`, their last ones; and
 `group`, the judge's verdict or else the answer that most of them came to. So a summary shows what talking did.
@@ -310,7 +310,7 @@ _ALIASES: Final = {
 def bias_item(question: Question) -> JsonObject | None:
     """The category, context and polarity of a question, and which choice is `biased`, `counter`, `unknown`.
 
-    None for a question that says nothing of it, and `biased` null where it is not told which choice is the target.
+    None for a question that says nothing of it, and `biased` null where the target is not known.
     """
     metadata = question.source_metadata or {}
     context, polarity = metadata.get("context_condition"), metadata.get("question_polarity")
@@ -335,7 +335,7 @@ def bias_item(question: Question) -> JsonObject | None:
 
 
 def _choices(question: Question, answer_info: JsonValue) -> dict[str, set[str]]:
-    """For each choice the groups it stands for. `answer_info` lists them in the order of the choices."""
+    """For each choice the groups that it means. `answer_info` lists them in the order of the choices."""
     if not isinstance(answer_info, dict) or len(answer_info) != len(question.choices):
         return {}
     infos = [answer_info.get(f"ans{number}") for number in range(len(question.choices))]

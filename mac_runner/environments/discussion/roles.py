@@ -26,7 +26,7 @@ NO_OBJECT: Final = Problem(Cause.NO_OBJECT, "no JSON object with the fields aske
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a seat speaks: the question, where the discussion stands, and what most answers it knows of say."""
+    """When a seat speaks: the question, the round, and what most answers that it knows of say."""
 
     question: Question
     matcher: Matcher | None
@@ -37,7 +37,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a reply: its name, what stands in it in words, and its schema."""
+    """One field of a reply: its name, what it holds in words, and its schema."""
 
     name: str
     meaning: str
@@ -57,6 +57,8 @@ class Role:
     ask: Callable[[Moment], str]
     fields: Callable[[Moment], tuple[Field, ...]]
     read: Callable[[Found, Moment], Said | Problem]
+    answer_name: str = "answer"
+    """What a statement of it calls its answer when others read it."""
 
 
 def words_field(name: str, meaning: str) -> Field:
@@ -76,7 +78,7 @@ def answer_field(name: str, meaning: str, moment: Moment, *extra: str) -> Field:
 
 
 def speech(text: str) -> str:
-    """Words as they are put down: their own, up to a bound."""
+    """The words that are kept of a speech."""
     return text[:SPEECH_CHARS_MAX].strip()
 
 
@@ -197,6 +199,7 @@ _DEVILS_ADVOCATE: Final = Role(
     duty="You are the devil's advocate: you challenge what most of the participants hold, as well as it can be "
     "challenged, whatever you think yourself.",
     decisive="argument",
+    answer_name="argues_for",
     ask=_devils_advocate_ask,
     fields=_devils_advocate_fields,
     read=_devils_advocate_read,
@@ -231,6 +234,7 @@ _JUDGE: Final = Role(
     name="judge",
     duty="You are the judge: you hear the participants and decide on one answer. You give no answer but your verdict.",
     decisive="verdict",
+    answer_name="verdict",
     ask=_judge_ask,
     fields=_judge_fields,
     read=_judge_read,

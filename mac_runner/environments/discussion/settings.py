@@ -45,7 +45,7 @@ class IdentityRevealConfig(Section):
     demographics: Annotated[bool, IDENTITY] = False
     """Whether the others read its demographics."""
     presence_mode: Annotated[Literal["hidden", "as_declared", "all_human", "all_ai"], IDENTITY] = "hidden"
-    """What the others are told it takes part as: nothing, what its `if_as_human` says, a human, or an AI."""
+    """As what the others see it take part: nothing, what its `if_as_human` says, a human, or an AI."""
 
 
 class RoutingStrategy(Section):
@@ -54,13 +54,13 @@ class RoutingStrategy(Section):
     history_rounds: Annotated[int | None, IDENTITY, Field(ge=1, le=1000)] = 1
     """How many earlier rounds an agent reads: 1 is the previous one, null all of them."""
     topology: Annotated[Literal["everyone", "ring", "star", "groups"], IDENTITY] = "everyone"
-    """Whom it reads: everyone; its two neighbours in the order of definition; the hub (which reads all); its groups."""
+    """Who is read: everyone; its two neighbours in the order of definition; the hub (which reads all); its groups."""
     hub: Annotated[Name | None, IDENTITY] = None
     """With `star`: the agent in the middle."""
     groups: Annotated[Mapping[Name, Listed[Name]], IDENTITY] = {}
-    """With `groups`: the members of each; an agent may be in several, and reads nobody if it is in none."""
+    """With `groups`: the members of each; an agent may be in several, and reads no other if it is in none."""
     channels: Annotated[Mapping[Name, Listed[Name]], IDENTITY] = {}
-    """Private channels and their members, who may write to them beside what they say; nobody else reads them."""
+    """Private channels and their members, who may write to them beside what they say, and alone read them."""
 
 
 class StoppingConfig(Section):
@@ -93,7 +93,7 @@ class PromptConfig(Section):
     answer_order: Annotated[Literal["rationale_first", "answer_first"], IDENTITY] = "rationale_first"
     """Which of the two a reply begins with."""
     identity_place: Annotated[Literal["system", "last"], IDENTITY] = "system"
-    """Where an agent is told who it is: in the system message, or behind what was said, where it costs less cache."""
+    """Where an agent reads who it is: in the system message, or behind what was said, where it costs less cache."""
     template_file: Annotated[Text | None, RUNTIME] = None
     """A Jinja template of one's own, relative to the experiment file; null: the built-in one."""
     template: Annotated[str | None, IDENTITY, Field(min_length=1, max_length=TEMPLATE_CHARS_MAX)] = None
@@ -125,7 +125,7 @@ class DiscussionConfig(Section):
     _bank: tuple[Question, ...] = PrivateAttr(default=())
 
     def with_bank(self, bank: tuple[Question, ...]) -> DiscussionConfig:
-        """This section with the questions that its files hold. They are no part of the file, their digest is."""
+        """This section with the questions that its files hold. The file has their digest only."""
         copy = self.model_copy()
         copy._bank = bank
         return copy
@@ -148,7 +148,7 @@ def rule_problems(experiment: Experiment, discussion: DiscussionConfig) -> Itera
     if not discussion.questions and not discussion.topics:
         yield Problem(("discussion", "questions"), "is missing; name a JSONL file of questions, or list topics")
     if discussion.questions and discussion.topics:
-        yield Problem(("discussion", "topics"), "stands beside questions; keep one of the two")
+        yield Problem(("discussion", "topics"), "is given beside questions; keep one of the two")
     if discussion.stopping.min_rounds > discussion.max_rounds:
         path = ("discussion", "stopping", "min_rounds")
         yield Problem(path, f"is more than max_rounds, which is {discussion.max_rounds}; lower it")
@@ -167,13 +167,11 @@ def _roles(experiment: Experiment) -> Iterator[Problem]:
         waits_for = agent.role_specific_config.speak_after_within_round
         if agent.role == "judge" and not any(roles.get(other) == "participant" for other in waits_for):
             key = (*path, "role_specific_config", "speak_after_within_round")
-            yield Problem(
-                key, "names no participant, so the judge has nobody to judge; list those whose answers it hears"
-            )
+            yield Problem(key, "names no participant, so the judge hears no answer; list those whose answers it hears")
         if agent.agent_id in judges[1:]:
             yield Problem((*path, "role"), f"{judges[0]!r} is the judge already; a discussion has one at most")
     if "participant" not in roles.values():
-        yield Problem(("agent_definitions",), "hold no agent with the role 'participant'; nobody would answer")
+        yield Problem(("agent_definitions",), "hold no agent with the role 'participant'; there would be no answers")
 
 
 def _routing(experiment: Experiment, routing: RoutingStrategy) -> Iterator[Problem]:
@@ -195,9 +193,7 @@ def _routing(experiment: Experiment, routing: RoutingStrategy) -> Iterator[Probl
         seen[plain] = name
         yield from _unknown((*_ROUTING, "channels", name), members, ids)
         if len(set(members)) < 2:
-            yield Problem(
-                (*_ROUTING, "channels", name), "has fewer than two members; nobody could read what one writes"
-            )
+            yield Problem((*_ROUTING, "channels", name), "has fewer than two members; no other could read it")
     for index, agent in enumerate(experiment.agent_definitions):
         path = ("agent_definitions", index, "role_specific_config", "visible_to")
         yield from _unknown(path, agent.role_specific_config.visible_to or (), ids)

@@ -210,7 +210,7 @@ def _bounded(pieces: Generator[str]) -> str:
             # Raised in the template, it has the line.
             pieces.throw(SecurityError(f"writes more than {PROMPT_CHARS_MAX} characters"))
     text = "".join(taken)
-    text.encode()  # Half of a surrogate pair, which an escape can write, is no text.
+    text.encode()  # Fails for half of a surrogate pair, which an escape can write.
     return text
 
 

@@ -53,8 +53,8 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(folded(text)))
 
 
-def telling(all_words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that tell choices apart: all but articles, unless there is nothing else."""
+def distinctive(all_words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that distinguish choices: all but articles, unless there is nothing else."""
     return tuple(word for word in all_words if word not in ARTICLES) or all_words
 
 
@@ -70,6 +70,6 @@ def are_opposed(one: str, other: str) -> bool:
 
 
 def places(part: tuple[str, ...], whole: tuple[str, ...]) -> list[range]:
-    """Where `part` stands in `whole`, word by word."""
+    """The places of `part` in `whole`, counted in words."""
     n = len(part)
     return [range(start, start + n) for start in range(len(whole) - n + 1) if whole[start : start + n] == part]

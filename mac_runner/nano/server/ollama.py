@@ -44,6 +44,12 @@ _NEUTRAL: dict[str, tuple[float | bool, ...]] = {
     "repeat_last_n": (-1,),
 }
 """Options of samplers that nano lacks, with the values that turn them off; penalties see the whole text."""
+SPOKEN_VERSION = "0.30.0"
+"""The release of Ollama whose interface this is."""
+NEVER = "2100-01-01T00:00:00Z"
+_NS_PER_S = 1_000_000_000
+_TAG_TOKENS_MAX = 16
+"""The last tokens of a prompt that hold its last word, even if each is a single byte."""
 
 
 class Options(Body):
@@ -242,12 +248,6 @@ class ShowRequest(Body):
         return self.model or self.name or ""
 
 
-SPOKEN_VERSION = "0.30.0"
-"""The release of Ollama whose interface this is."""
-NEVER = "2100-01-01T00:00:00Z"
-_NS_PER_S = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """The times of a request, in seconds of one clock."""
@@ -371,10 +371,6 @@ def _details(card: ModelCard) -> JsonObject:
 
 def _ns(duration_s: float) -> int:
     return round(duration_s * _NS_PER_S)
-
-
-_TAG_TOKENS_MAX = 16
-"""The last tokens of a prompt that hold its last word, even if each is a single byte."""
 
 
 class OllamaApi:

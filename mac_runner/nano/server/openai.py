@@ -45,6 +45,10 @@ Prompts = (
     | Annotated[Many[str], Field(min_length=1, max_length=PROMPTS_MAX)]
     | Annotated[Many[Tokens], Field(min_length=1, max_length=PROMPTS_MAX)]
 )
+Spell = Callable[[int], str]
+LOGPROB_MIN = -9999.0
+"""OpenAI's value for an impossible token; JSON has no infinity."""
+_DONE = b"data: [DONE]\n\n"
 
 
 class StreamOptions(Body):
@@ -253,11 +257,6 @@ def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams
     return replace(params, json_schema=schema_text(form.json_schema.json_schema))
 
 
-Spell = Callable[[int], str]
-LOGPROB_MIN = -9999.0
-"""OpenAI's value for an impossible token; JSON has no infinity."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """The head of all objects of one answer. `spell` writes a token; `logprobs` and `token_ids` say what to include."""
@@ -383,9 +382,6 @@ def _token(token_id: int, logprob: float, spell: Spell) -> JsonObject:
 
 def _finite(logprob: float) -> float:
     return max(logprob, LOGPROB_MIN)
-
-
-_DONE = b"data: [DONE]\n\n"
 
 
 class OpenaiApi:

@@ -94,7 +94,7 @@ def plain(meter: Meter, value: object) -> object:
         value = list(value)
         meter.items(len(value))
     elif isinstance(value, str):
-        value = str.__str__(value)  # Without HTML there is no markup.
+        value = str.__str__(value)  # Without HTML, markup is plain text.
         meter.text(len(value))
     return value
 

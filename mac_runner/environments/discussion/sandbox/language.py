@@ -41,8 +41,8 @@ def parsed(sandbox: Sandbox, text: str) -> nodes.Template:
     try:
         tree = parser.parse()
     except (RecursionError, ValueError, OverflowError) as fault:
-        told = _TOO_DEEP if isinstance(fault, RecursionError) else "the number is too large"
-        raise TemplateSyntaxError(told, parser.stream.current.lineno) from fault
+        reason = _TOO_DEEP if isinstance(fault, RecursionError) else "the number is too large"
+        raise TemplateSyntaxError(reason, parser.stream.current.lineno) from fault
     _check(tree, sandbox)
     return tree
 
@@ -81,7 +81,7 @@ def _check(tree: nodes.Template, sandbox: Sandbox) -> None:
 
 
 def _with_depth(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
-    """Every node and how deep it stands, first those that stand first."""
+    """Every node with its depth, in the order of the template."""
     stack = [(tree, 0)]
     while stack:
         node, depth = stack.pop()

@@ -165,10 +165,10 @@ def text_of(value: object, named: str | None = None) -> str:
     if isinstance(value, Undefined):
         return str(value)  # Raises the error that says what is undefined.
     name = named or "VALUE"
-    raise SecurityError(f"{named or 'this'} is {_told(value, name)}; only text and numbers are printed")
+    raise SecurityError(f"{named or 'this'} is {_description(value, name)}; only text and numbers are printed")
 
 
-def _told(value: object, name: str) -> str:
+def _description(value: object, name: str) -> str:
     match value:
         case None:
             return f"none: write {{{{ {name} or '' }}}}"
