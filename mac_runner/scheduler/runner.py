@@ -270,7 +270,7 @@ class Runner:
         return replace(opened, suspects=suspects(deaths)) if deaths else opened
 
     def _feed(self, event: Event) -> None:
-        """Hand the scheduler an event and perform its actions."""
+        """Pass an event to the scheduler and perform its actions."""
         for depart in self._handle(event):
             self._spawn(partial(self._serve, depart))
 
@@ -321,7 +321,7 @@ class Runner:
                 if not following:
                     return
                 depart = following[0]
-                # An engine that answers at once would hold the loop.
+                # An engine that answers without a pause would hold the loop.
                 await self._clock.sleep(0)
         except EngineCrashedError:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])
