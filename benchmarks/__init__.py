@@ -1,1 +1,1 @@
-"""Questions with a number for an answer. Each prints one JSON row last; docs/benchmarks.md quotes such rows."""
+"""Benchmarks. Each answers one question and prints one JSON row last; docs/benchmarks.md quotes such rows."""

@@ -1,8 +1,8 @@
-"""How much of the prompts of discussions has an engine seen before? Ten of them, prompt by prompt, one after the other.
+"""How much of the prompts of discussions has an engine seen before? Ten of them, in sequence.
 
-Run `python -m benchmarks.discussion_prefix`. The last line is one JSON row. It counts as `benchmarks.prefix_cache`
-does: tokens are blocks of four characters, the engine keeps every prompt it was sent, and `best_share` is what no order
-of the same lines could exceed.
+Run `python -m benchmarks.discussion_prefix`. The last line is one JSON row. It counts like
+`benchmarks.prefix_cache`: tokens are blocks of four characters, the engine keeps every prompt, and `best_share` is an
+upper bound over all orders of the same lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPERIMENT = Path(__file__).parents[1] / "experiments" / "bbq_moderated.yaml"
 
 
 def measure(experiment: Experiment, *, discussions: int, words: str = "") -> PrefixMeter:
-    """Play the first discussions of an experiment, with `words` added to whatever is said at length."""
+    """Play the first discussions of an experiment, with `words` added to every long statement."""
     environment = build_environment(experiment)
     policy, meter = environment.policy("discussant"), PrefixMeter()
     for task in islice(plan_tasks(experiment, environment.lineup), discussions):

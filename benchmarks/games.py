@@ -1,8 +1,8 @@
 """How do whole games end? The heuristic player on all seats of one lobby.
 
 Run `python -m benchmarks.games`. Prints how often each group wins and how often each role's seat wins, with Wilson 95%
-intervals; the last line is one JSON row. An exception ends the run, so a printed table means there was none. How many
-processes share the games changes nothing but how long it takes.
+intervals; the last line is one JSON row. An exception ends the run, so a printed table means there was none. The
+number of processes changes only how long it takes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Share(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of a share, and the CPU time it took."""
+    """The results of a share, and its CPU time."""
 
     tally: Tally
     cpu_s: float

@@ -1,7 +1,7 @@
 """Do the slots stay full between the settings of a grid? A grid of four discussions on an engine with 64 slots.
 
-Run `python -m benchmarks.grid`. It plays the grid as a user does, in a process of its own, and then its settings one
-after the other, each in a run of its own. The requests in flight are read off the event logs. It prints the timeline of
+Run `python -m benchmarks.grid`. It plays the grid as a user does, in its own process, and then its settings one after
+the other, each in its own run. The requests in flight are read off the event logs. It prints the timeline of
 both in slices of the longer one, with the seams between settings marked, and one JSON row last. The target is a slot
 utilisation of 0.95 over the whole grid, and no slice below it until the last setting is under way.
 """
@@ -29,7 +29,7 @@ SLICES = 30
 
 
 class Span(NamedTuple):
-    """One request: whose it was, and from when to when it was in flight."""
+    """One request: its setting, and when it was in flight."""
 
     setting: str
     start_s: float
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 def experiment(conversations: int, kernel_ms: int) -> JsonObject:
-    """A moderated discussion of four agents over three rounds; a reply takes as long as it is long."""
+    """A moderated discussion of four agents over three rounds; long replies take longer."""
     agents: list[JsonObject] = [{"agent_id": f"spkr_{n}", "role": "participant", "model": "m"} for n in range(3)]
     waits: JsonObject = {"speak_after_within_round": [f"spkr_{n}" for n in range(3)]}
     agents.append({"agent_id": "mod", "role": "moderator", "model": "m", "role_specific_config": waits})

@@ -4,8 +4,8 @@ Random models of the Qwen2 kind; every request has a prompt of its own and says 
 turns. A decode step's time is the 10th percentile of the steps in which all sequences say a token and no prompt is
 computed; end to end is the best of the rounds. Then requests that share a long prefix, how long nano takes to start in
 a fresh process, and whether its memory grows. llama.cpp takes part where `llama_cpp` and `gguf` are installed, vLLM
-where `--vllm-python` names the Python of its environment. `--processor-time` measures the time that a process had a
-processor, which says something on a busy machine too.
+where `--vllm-python` names the Python of its environment. `--processor-time` measures the processor time of
+a process, which is meaningful on a busy machine too.
 
 Run `python benchmarks/nano_decode.py`; the last line is one JSON row, in which `targets` says what is met.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# First of all that load torch: it decides how torch's threads wait.
+# Before anything else loads torch: it decides how torch's threads wait.
 import mac_runner.nano as _nano  # noqa: F401  # isort: skip
 
 import torch
@@ -40,12 +40,12 @@ from mac_runner.nano.model import can_pack
 from mac_runner.types import JsonValue
 
 PREFIX_PEERS = ("transformers", "vllm")
-"""The static loop and llama.cpp's batches know of no prefix that is there already."""
+"""The static loop and llama.cpp's batches cannot reuse a prefix."""
 START_SIZE = "5m"
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for."""
+    """The arguments."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Benchmark:
-    """What was asked for, who takes part, and what has been measured."""
+    """The arguments, the contestants, and the measurements."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked = asked

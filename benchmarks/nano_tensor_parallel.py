@@ -1,8 +1,8 @@
 """What do two processes gain nano over one, and two threads over one? Milliseconds of a decode step, in one run.
 
 A random model of the Qwen2 kind; every request has a prompt of its own. The contestants take turns, and all have the
-same bits but for that with two threads. A step's time is that of the quickest: processes that wait for each other are
-held up by whatever else runs in most of their steps, and this says what the machine would do by itself. Run
+same bits but for that with two threads. A step's time is that of the quickest: other work delays processes that
+wait for each other in most of their steps, and the quickest shows the machine by itself. Run
 `python benchmarks/nano_tensor_parallel.py`; the last line is one JSON row.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# First of all that load torch: it decides how torch's threads wait.
+# Before anything else loads torch: it decides how torch's threads wait.
 import mac_runner.nano as _nano  # noqa: F401  # isort: skip
 
 import torch

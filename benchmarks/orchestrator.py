@@ -1,4 +1,4 @@
-"""How much of an engine's time is lost to us? The complete path against a server that only counts.
+"""How much of an engine's time does a run lose? The complete path against a server that only counts.
 
 Run `python benchmarks/orchestrator.py --conversations 500 --slots 64 --latency-ms 50`. A stub server with a fixed
 latency and so many slots runs in a process of its own and keeps account of their use. This process plays discussions of
@@ -6,12 +6,12 @@ three agents over three rounds against it, as `mac-run` does: experiment file, r
 transcripts, scheduler, backend. For comparison a bare aiohttp client sends as many requests, all known beforehand, and
 keeps none of the replies, and the backend alone is run with many in flight. The last line is one JSON row.
 
-Like any inference server, the stub has what it cannot serve yet wait in line, and both clients keep a few requests more
-in flight than it has slots: a slot that comes free then waits for nobody's round trip.
+Like any inference server, the stub queues what it cannot serve yet, and both clients keep a few requests more
+in flight than it has slots: a slot that becomes free then waits for no round trip.
 
 Targets: slot_utilisation at least 0.95, wall_over_bound at most 1.05, backend_cpu_ms_per_request at most 0.5. The
-server tells the first two: the wall time is that from its first request to its last reply, the bound is the longer of
-the critical path and the work divided by the slots, both of the nominal latency. Opening and closing the run directory
+server measures the first two: the wall time goes from its first request to its last reply; the bound is the longer of
+the critical path and the work divided by the slots, both at the nominal latency. Opening and closing the run directory
 is in `command_s` and in the CPU time.
 """
 
@@ -50,13 +50,13 @@ AGENTS: Final = 3
 ROUNDS: Final = 3
 IN_FLIGHT: Final = 256
 SLOTS_PER_WAITING: Final = 4
-"""For so many slots of the server one request more is in flight."""
+"""One more request is in flight for so many slots of the server."""
 PROMPT: Final = (Message(role="system", content="y" * 400), Message(role="user", content="x" * 1200))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one client took, by its own clock, and the account of the server."""
+    """What one client measured, and the server's account."""
 
     wall_s: float
     cpu_s: float
@@ -81,7 +81,7 @@ def server(slots: int, latency_ms: float) -> Iterator[str]:
 
 
 def measured(url: str, work: Callable[[], object]) -> Measured:
-    """Do `work` against the server at `url`, and look at both sides."""
+    """Do `work` against the server at `url`, and measure both sides."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     work()
     wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
@@ -168,7 +168,7 @@ def request(number: int) -> Request:
 
 
 async def in_parallel(requests: int, workers: int, ask: Callable[[int], Awaitable[None]]) -> None:
-    """Ask `requests` times, `workers` at once."""
+    """Ask `requests` times, with `workers` concurrent workers."""
     numbers = iter(range(requests))
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Who beats whom? The scripted players against each other, the Town's seats against the Mafia's.
+"""Who wins? The scripted players against each other, the Town's seats against the Mafia's.
 
 Run `python -m benchmarks.players`. Prints a table with Wilson 95% intervals; the last line is one JSON row.
 """

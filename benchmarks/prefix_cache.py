@@ -2,11 +2,11 @@
 
 Run `python -m benchmarks.prefix_cache`. The last line is one JSON row. Tokens are taken to be blocks of four
 characters, and the engine to keep every prompt it was sent: a block counts as cached when the prompt up to its end is
-how an earlier prompt of the game began.
+the beginning of an earlier prompt of the game.
 
-`best` bounds from above what any order of the same lines could reach. A cached prefix is the beginning of one earlier
-prompt, so it holds no line that the two do not share: the best is what a prompt has in common with the earlier prompt
-most like it.
+`best` is an upper bound over all orders of the same lines. A cached prefix is the beginning of one earlier
+prompt, so it has only lines that the two share. The bound is the most that a prompt has in common with any earlier
+prompt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PrefixMeter:
 
     @property
     def share(self) -> float:
-        """The part of all tokens that stood in the cache."""
+        """The cached part of all tokens."""
         return self.cached / self.total
 
     @property

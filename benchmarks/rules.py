@@ -1,8 +1,8 @@
 """How many actions do the rules apply a second, on one core? Random legal acts in games of one lobby.
 
 An applied action is one call of `apply`: an act of a seat, checked and carried out, or the end of a round with all that
-follows from it, verdicts and whole nights included. `acts` and `rounds` count the two. Measured is the processor time
-of these calls alone, garbage collection included; what chooses the acts is not.
+follows from it, verdicts and whole nights included. `acts` and `rounds` count the two. It measures the
+processor time of these calls alone, with garbage collection and without the choice of acts.
 
 Run `python -m benchmarks.rules`. Prints one JSON row.
 """

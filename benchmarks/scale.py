@@ -1,17 +1,17 @@
-"""What does one more conversation cost? Bookkeeping, memory and the way back after a kill, at any number of them.
+"""What does one more conversation cost? Bookkeeping, memory, and the resume after a kill.
 
 Run `python benchmarks/scale.py --conversations 10000`. Three agents send numbers back over two rounds (the environment
-`echo`, the scripted backend), so that what is measured is the runner.
+`echo`, the scripted backend), so it measures the runner.
 
-- The store alone is handed the replies, events and transcripts of all conversations. `bookkeeping_us_per_turn` is its
+- The store alone gets the replies, events and transcripts of all conversations. `bookkeeping_us_per_turn` is its
   CPU time for a reply and its events, `bookkeeping_us_per_conversation` all the rest: transcript, `done` frame, index
   row, and a share of opening and closing the run directory.
 - `mac-run` is killed with SIGKILL when half of the conversations are done, and started again.
   `resume_to_first_request_s` goes from the start of the new process to its first request, and `resume_cpu_s` is the
-  CPU time it took until then, which other work on the machine lengthens less; `scheduler_us_per_turn` is the CPU time
-  of the event loop's thread from there on, environment and engine included. `loop_pause_ms_max` is the longest that
-  the loop let anybody wait, and `loop_busy_ms_max` the most CPU time its thread spent meanwhile, which other work on
-  the machine does not lengthen. `peak_rss_mb` is what the process took at most, from its start to the summary.
+  CPU time until then, which depends less on other work on the machine; `scheduler_us_per_turn` is the CPU time
+  of the event loop's thread from there on, environment and engine included. `loop_pause_ms_max` is the longest
+  delay that the loop caused, and `loop_busy_ms_max` the most CPU time its thread spent in one, which does not depend on
+  other work on the machine. `peak_rss_mb` is the most memory of the process, from its start to the summary.
 - `finished_again_s`: one more start, of the finished run.
 
 The last line is one JSON row.
@@ -80,7 +80,7 @@ class Bookkeeping(NamedTuple):
 
 
 class Played(NamedTuple):
-    """A run that was killed half way and taken up again."""
+    """A run that was killed half way and resumed."""
 
     resume_to_first_request_s: float
     resume_cpu_s: float
@@ -93,7 +93,7 @@ class Played(NamedTuple):
 
 
 def in_flight(conversations: int) -> int:
-    """Requests in flight at once; far fewer than there are conversations, so that there is a half-way."""
+    """Requests in flight at once; far fewer than conversations, so that a run can be half done."""
     return max(1, min(IN_FLIGHT_MAX, conversations // 10))
 
 
@@ -121,7 +121,7 @@ def experiment(conversations: int) -> JsonObject:
 
 
 def bookkeeping(file: Path, out: Path, conversations: int) -> Bookkeeping:
-    """The store alone: everything a run hands over, slice by slice, so that each kind can be timed by itself."""
+    """The store alone: everything a run gives it, slice by slice, so that each kind can be timed separately."""
     (setup,) = set_up(RunRequest(file=file, out=out)).setups
     began_s, turns_s = time.process_time(), 0.0
     with open_run(
@@ -192,7 +192,7 @@ def _hand_over_end(run: Run, task: Task) -> None:
 
 
 def play(file: Path, out: Path, conversations: int) -> Played:
-    """Kill it half way, take it up again, look at it once more."""
+    """Kill it half way, resume it, and start it once more."""
     began_s = time.monotonic()
     _kill_at(conversations // 2, file, out)
     logged = (out / "events.jsonl").stat().st_size
@@ -226,7 +226,7 @@ def _child(file: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _kill_at(done: int, file: Path, out: Path) -> None:
-    """Start it, and kill it as soon as so many conversations stand in the index."""
+    """Start it, and kill it as soon as so many conversations are in the index."""
     index, found = out / "scale_index.jsonl", 0
     with _child(file, out) as child:
         while not index.exists():
@@ -240,7 +240,7 @@ def _kill_at(done: int, file: Path, out: Path) -> None:
 
 
 def _ended(child: subprocess.Popen[str]) -> tuple[dict[str, float], float]:
-    """What a child said last, and the memory it took at most, in MB."""
+    """The last line of a child, and its peak memory in MB."""
     assert child.stdout is not None
     said = child.stdout.read()
     _, status, used = os.wait4(child.pid, 0)
@@ -250,7 +250,7 @@ def _ended(child: subprocess.Popen[str]) -> tuple[dict[str, float], float]:
 
 
 def _first_request(out: Path, logged: int) -> datetime:
-    """When the first request was sent that the event log tells of behind its first `logged` bytes."""
+    """When the first request was sent in the event log after its first `logged` bytes."""
     with (out / "events.jsonl").open("rb") as events:
         events.seek(logged)
         line = next(line for line in events if b'"EVENT_INFER_START"' in line)
@@ -258,7 +258,7 @@ def _first_request(out: Path, logged: int) -> datetime:
 
 
 class Watch:
-    """A thread that measures again and again, from outside, how long a loop makes others wait.
+    """A thread that measures again and again, from outside, how long a loop delays others.
 
     `pause_s` is the longest wait, `busy_s` the most CPU time that the loop's thread spent meanwhile.
     """

@@ -44,7 +44,7 @@ _PROMPT = Prompt(messages=(Message(role="user", content="x" * 4000),))
 
 
 class _Conversation:
-    """Ten agents speak ten times each; nobody listens."""
+    """Ten agents speak ten times each, unheard."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -92,7 +92,7 @@ class _Environment:
 
 
 class _Engine:
-    """Answers `capacity` requests at a time, each after all others had their turn."""
+    """Answers `capacity` requests at a time, each after all others had one."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

@@ -2,8 +2,8 @@
 
 Run `python benchmarks/vllm_cpu.py` where vLLM is installed for the CPU. A tiny model is made and started once. The
 experiment runs through the whole path, journal and transcripts on; and the very same prompts, as text, in the same
-order and with the same seeds, are given to the same engine, as many at once as the run has in flight. The two take
-turns, each time on an empty prefix cache, and take turns at being first, for the speed of the machine may drift. The
+order and with the same seeds, are given to the same engine, as many together as the run has in flight. The two take
+turns, each time on an empty prefix cache, and take turns at being first, because the machine's speed may drift. The
 last line is one JSON row.
 """
 
@@ -43,7 +43,7 @@ QUESTIONS = Path(__file__).parents[1] / "experiments/questions/bbq_200.jsonl"
 
 @dataclass(slots=True)
 class Phase:
-    """What one way of asking brought."""
+    """The result of one way of asking."""
 
     tokens: int = 0
     wall_s: float = 0.0
@@ -66,7 +66,7 @@ class Pair:
         """The run's tokens a second over those of the engine by itself."""
         return self.played.tokens_per_s / self.fed.tokens_per_s
 
-    def told(self) -> str:
+    def line(self) -> str:
         """One line."""
         return f"{self.played.tokens_per_s:.0f} tokens/s, direct {self.fed.tokens_per_s:.0f}: {self.ratio:.3f}"
 
@@ -80,7 +80,7 @@ def in_all(phases: Iterable[Phase]) -> Phase:
 
 
 class Overheard(PassingBackend):
-    """The started engine as a run sees it, which writes down what it is asked and is left running by the run."""
+    """The started engine as a run sees it. It records its requests, and the run leaves it running."""
 
     def __init__(self, backend: VllmBackend) -> None:
         super().__init__(backend)
@@ -102,7 +102,7 @@ class Overheard(PassingBackend):
 
 
 def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) -> JsonObject:
-    """Discussions of three, who speak at once in each round."""
+    """Discussions of three, who speak simultaneously in each round."""
     vllm_config: JsonObject = {
         "model": str(model),
         "dtype": "float32",
@@ -118,7 +118,7 @@ def experiment(model: Path, *, conversations: int, slots: int, max_tokens: int) 
             "questions": [str(QUESTIONS)],
             "max_rounds": ROUNDS,
             "stopping": {"on_consensus": False},
-            "prompt": {"answer_order": "answer_first"},  # So an answer stands before the tokens are used up.
+            "prompt": {"answer_order": "answer_first"},  # So the answer comes before the tokens are used up.
         },
         "model_definitions": {"m": {"backend": "vllm", "vllm_config": vllm_config}},
         "agent_definitions": [
@@ -195,9 +195,9 @@ async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: i
         for number in range(pairs):
             if number % 2 == 0:
                 found.append(Pair(played=await played(f"run-{number}"), fed=await fed()))
-            else:  # A run asks what the one before it asked.
+            else:  # A run asks the same as the previous one.
                 found.append(Pair(fed=await fed(), played=await played(f"run-{number}")))
-            print(found[-1].told())
+            print(found[-1].line())
     finally:
         await backend.close()
     return found, len(requests)

@@ -1,4 +1,4 @@
-"""mac_runner: play many multi-agent LLM conversations at once, and lose none of them."""
+"""mac_runner: plays many multi-agent LLM conversations at once, and loses none of them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SystemClock:
 
 
 def pause(delay_s: float) -> None:
-    """Hold up the calling thread, where there is no loop yet that could go on meanwhile."""
+    """Block the calling thread; for use before an event loop runs."""
     time.sleep(delay_s)
 
 

@@ -4,7 +4,7 @@
 
     MacRunnerError
     ├── ConfigError            the experiment, a flag or a file the user wrote cannot be used
-    ├── RunDirectoryError      the run directory cannot be used as it stands
+    ├── RunDirectoryError      the run directory cannot be used in its state
     │   ├── RunLockedError     another process is running it
     │   └── IdentityError      it belongs to an experiment with another identity
     ├── ConversationError      this conversation cannot go on            verdict: fail_conversation
@@ -12,15 +12,15 @@
     │   ├── TransientBackendError   worth asking again                   verdict: retry
     │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
-    │   └── EngineDeadError         the engine will answer nobody        verdict: fail_run
-    │       └── EngineCrashedError      it broke down over what it had       verdict: fail_run
+    │   └── EngineDeadError         the engine will answer no request    verdict: fail_run
+    │       └── EngineCrashedError      it crashed while it worked           verdict: fail_run
     ├── StoreError             the disk refused a write                  verdict: fail_run
-    │   └── UnusablePathError  something else stands where the run has a file or a directory
+    │   └── UnusablePathError  something else is where the run has a file or a directory
     └── ShortageError          the system gives this process no more     verdict: fail_run
         └── OutOfMemoryError        of its memory
 
-Each class names the boundary that was crossed. The errors met while a run is under way carry a verdict, and
-the scheduler acts on the verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
+Each class names the boundary that was crossed. Errors during a run carry a verdict, and the scheduler acts on the
+verdict alone. An exception that is not in this tree is a bug: it is wrapped at the
 boundary where it surfaced (`boundary`), or it ends the process with its traceback and an exit code of its own.
 """
 
@@ -46,14 +46,14 @@ class Verdict(StrEnum):
 class MacRunnerError(Exception):
     """Base of the tree; its text is written for the user: what, where, what to do.
 
-    `model` names the model whose engine it is about. An engine speaks of itself alone, and whoever asked it knows which
-    one it was; the name then stands in front of the text.
+    `model` names the model that the error concerns. A backend does not know its model's name; its caller sets it, and
+    the name then precedes the text.
     """
 
     model: str | None = None
 
     def __str__(self) -> str:
-        """The text, behind the model's name."""
+        """The text, after the model's name."""
         return self.words if self.model is None else f"model {self.model}: {self.words}"
 
     @property
@@ -65,7 +65,7 @@ class MacRunnerError(Exception):
 class ConfigError(MacRunnerError):
     """Something the user wrote cannot be used: what, where, what is allowed instead.
 
-    A room that knows the setting but not the file gives its `key`; whoever read the file adds the place.
+    A room that knows the setting but not the file gives its `key`; the reader of the file adds the place.
     """
 
     def __init__(self, message: str, *, key: tuple[str | int, ...] = ()) -> None:
@@ -74,7 +74,7 @@ class ConfigError(MacRunnerError):
 
 
 class RunDirectoryError(MacRunnerError):
-    """The run directory cannot be used as it stands."""
+    """The run directory cannot be used in its present state."""
 
 
 class RunLockedError(RunDirectoryError):
@@ -100,10 +100,9 @@ class BackendError(MacRunnerError):
 class TransientBackendError(BackendError):
     """Worth asking again: a lost connection, a full queue, a timeout.
 
-    `retry_after_s` is how long the engine wants to be left alone, in seconds; `is_unreachable` says that the engine
-    as a whole did not answer, whatever was asked of it; `is_busy` that it works, and has no room for this request now;
-    `is_engine_death` that it died while it worked on this very request, which may be why. A connection that broke is
-    not enough to say so.
+    `retry_after_s` is the pause in seconds that the engine asks for. `is_unreachable`: the engine as a whole did not
+    answer. `is_busy`: it works, and has no room for this request now. `is_engine_death`: it died while it worked on
+    this request, which may be the cause; a broken connection alone does not prove that.
     """
 
     verdict = Verdict.RETRY
@@ -125,44 +124,44 @@ class TransientBackendError(BackendError):
 
     @property
     def is_attempt(self) -> bool:
-        """Whether the request was looked at. One that was turned away at the door may come as often as time allows."""
+        """Whether this fault counts against max_attempts; rejections before processing do not."""
         return not (self.is_unreachable or self.is_busy)
 
 
 class RequestTimeoutError(TransientBackendError):
-    """The request's own deadline came before its reply. That says nothing of the engine: the deadline is the user's."""
+    """The user's deadline came before the reply; that proves nothing about the engine."""
 
 
 class RequestRefusedError(BackendError):
-    """This very request will never be answered: asking again cannot help."""
+    """This request will never be answered: sending it again cannot help."""
 
     verdict = Verdict.FAIL_CONVERSATION
 
 
 class EngineDeadError(BackendError):
-    """The engine will answer nobody any more."""
+    """The engine will answer no request any more."""
 
     verdict = Verdict.FAIL_RUN
 
 
 class EngineCrashedError(EngineDeadError):
-    """The engine broke down while it worked; what it worked on may be why."""
+    """The engine crashed while it worked; a request in flight may be the cause."""
 
 
 class StoreError(MacRunnerError):
-    """The disk refused a write. Nothing after it was acknowledged; the run stops and can be resumed."""
+    """The disk refused a write. Nothing after it was acknowledged; the run stops, resumable."""
 
     verdict = Verdict.FAIL_RUN
 
 
 class UnusablePathError(StoreError):
-    """Something else stands where the run has a file or a directory: a FIFO, a link, a file above its directory."""
+    """Something else is where the run has a file or a directory: a FIFO, a link, a file above its directory."""
 
 
 class ShortageError(MacRunnerError):
     """The system gives this process no more of something: descriptors, threads, memory.
 
-    Whatever was being done is not at fault, so nothing of it is tried again; the run stops, and can be resumed.
+    The work in progress is not at fault, so it is not tried again; the run stops, resumable.
     """
 
     verdict = Verdict.FAIL_RUN
@@ -179,7 +178,7 @@ class OutOfMemoryError(ShortageError):
 
 
 def shortage_of(fault: BaseException, what: str) -> ShortageError | None:
-    """The shortage that `fault` tells of, itself or by what led to it; `what` could not be done for it."""
+    """The shortage behind `fault` or its causes; None if there is none. `what` is what it prevented."""
     if (lack := _lack_behind(fault)) is None:
         return None
     if lack is _Lack.MEMORY:
@@ -188,7 +187,7 @@ def shortage_of(fault: BaseException, what: str) -> ShortageError | None:
 
 
 def lacks_descriptors(fault: BaseException) -> bool:
-    """Whether `fault` tells, itself or by what led to it, that no file descriptor was left."""
+    """Whether `fault` or one of its causes shows that no file descriptor was left."""
     return _lack_behind(fault) is _Lack.DESCRIPTORS
 
 
@@ -203,7 +202,7 @@ _REMEDIES: Final = {
     _Lack.THREADS: "no further thread can be started; raise the limit on processes or memory (`ulimit -u`, `-v`)",
 }
 NO_DESCRIPTORS: Final = "no file descriptor is left for a connection (`ulimit -n` allows more)"
-"""What a backend says of a request for which `lacks_descriptors`: it was never sent, and counts as no attempt."""
+"""A backend's message for a request for which `lacks_descriptors`: never sent, so not an attempt."""
 _LACKS: Final = {errno.EMFILE: _Lack.DESCRIPTORS, errno.ENFILE: _Lack.DESCRIPTORS, errno.ENOMEM: _Lack.MEMORY}
 _IMPORT_LACKS: Final = {
     "Too many open files": _Lack.DESCRIPTORS,
@@ -211,11 +210,11 @@ _IMPORT_LACKS: Final = {
     "failed to map segment": _Lack.MEMORY,
     "annot allocate memory": _Lack.MEMORY,
 }
-"""What the system's loader says of a library that it cannot load; its error number is lost on the way."""
+"""Messages of the system's loader for a library that it cannot load; they carry no error number."""
 
 
 def _lack_behind(fault: BaseException) -> _Lack | None:
-    """What was lacking first, of all that led to `fault`."""
+    """The first shortage in the chain of causes of `fault`."""
     waiting, seen = [fault], set[int]()
     while waiting:
         one = waiting.pop()
@@ -237,20 +236,20 @@ def _lack_of(fault: BaseException) -> _Lack | None:
     if isinstance(fault, RuntimeError):
         return _Lack.THREADS if text == "can't start new thread" else None
     if isinstance(fault, OSError):
-        # Where several addresses were tried, all that is left of their errors may be the text.
+        # If several addresses were tried, only the text of their errors may be left.
         is_one_of_many = fault.errno is None and f"[Errno {errno.EMFILE}]" in str(fault)
         return _Lack.DESCRIPTORS if is_one_of_many else _LACKS.get(fault.errno or 0)
     return _Lack.MEMORY if isinstance(fault, MemoryError) else None
 
 
-class boundary:  # noqa: N801 - it reads as the verb that it is
+class boundary:  # noqa: N801 - it reads as a verb
     """Turn any exception of foreign code into `error`, keeping the original as its cause.
 
-    Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on: it guards the
-    calls into plugged-in code (an environment, a backend, a policy), whose authors raise plain Python. It is a class
-    because a turn passes several boundaries, and a generator would cost each of them three times as much.
+    Errors of our own tree pass unchanged. This is the only place that catches `Exception` and goes on. It guards calls
+    into plugged-in code (an environment, a backend, a policy), which raises plain Python exceptions. It is a class,
+    because a turn passes several boundaries and a generator would cost each of them three times as much.
 
-    Around a call of an engine, `model` says whose: whatever passes is told as an error of it, but for a ConfigError,
+    `model` names the model around a call of its engine: every error that passes gets the name, except a ConfigError,
     which names its key.
     """
 

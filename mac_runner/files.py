@@ -1,8 +1,8 @@
-"""Regular files, opened without ever waiting.
+"""Regular files, opened without waiting.
 
-Opening a FIFO waits until another process opens its other end, and reading a device may never end. Whatever the package
-opens by name is therefore opened here: without waiting, and checked on the open descriptor, so that nothing can take
-its place between the check and the use.
+Opening a FIFO waits until another process opens its other end, and reading a device may never end. So the package opens
+files by name only here: without waiting, and checked on the open descriptor, so that nothing can take the file's place
+between the check and the use.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _KINDS: Final[Mapping[Callable[[int], bool], str]] = {
     stat.S_ISLNK: "a symbolic link",
 }
 _REFUSED: Final = frozenset({errno.ENXIO, errno.ELOOP, errno.EISDIR})
-"""What the system says when it cannot open a socket, a FIFO for writing, a link that is not followed, a directory."""
+"""The system's errors when it cannot open a socket, a FIFO for writing, a link that is not followed, a directory."""
 
 
 class IrregularFileError(OSError):
-    """What stands at a path is not a regular file; `strerror` says what it is."""
+    """The file at a path is not a regular file; `strerror` says what it is."""
 
     def __init__(self, mode: int) -> None:
         kind = next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), "of an unknown kind")
@@ -36,7 +36,7 @@ class IrregularFileError(OSError):
 
 
 def open_regular(path: Path, flags: int, mode: int = 0o644) -> int:
-    """`os.open` of a regular file. Raises OSError; of anything else IrregularFileError, at once."""
+    """`os.open` of a regular file. Raises OSError, and IrregularFileError for any other file, without waiting."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, mode)
     except OSError as fault:
@@ -47,7 +47,7 @@ def open_regular(path: Path, flags: int, mode: int = 0o644) -> int:
         if isinstance(fault, FileNotFoundError) and path.is_symlink():
             raise FileNotFoundError(errno.ENOENT, "it is a link to a file that is not there") from fault
         raise
-    except ValueError as fault:  # A name with a character that no path has.
+    except ValueError as fault:  # The name has a character that is not allowed in a path.
         raise OSError(errno.EINVAL, str(fault)) from fault
     try:
         found = os.fstat(descriptor).st_mode
@@ -72,7 +72,7 @@ def _mode_of(path: Path, *, follows_links: bool) -> int | None:
 
 
 def obstacle(path: Path) -> str | None:
-    """What part of `path` is something else than a directory, so that none can be there; None when all is well."""
+    """The part of `path` that prevents a directory there, with the reason; None when nothing does."""
     for part in (*reversed(path.parents), path):
         try:
             found = part.stat().st_mode

@@ -2,8 +2,8 @@
 
     latency_ms = prefill_ms + ceil(tokens / quantum) * kernel_ms + tool_ms for each tool request
 
-An environment may run the clock of a conversation by it; then it decides what agents see, and is identity. The latency
-of a model only makes its engine answer later: it is runtime. All numbers are whole milliseconds, so that two turns that
+As the clock of an environment it decides what agents see, so it is identity. As the latency of a model it only delays
+replies, so it is runtime. All numbers are whole milliseconds, so that two turns that
 end at the same moment do so on every machine.
 """
 

@@ -1,12 +1,12 @@
 """Experiment → Tasks: which conversations to run, who takes part in each, and from which seed. Pure and lazy.
 
 A task depends on the experiment's seed, its definitions and its own index, and on nothing else: not on how many
-conversations are planned, not on what the experiment is called (the name only stands in the id), not on the order
-or number of those that run at once. So a run can be extended, renamed and resumed without moving any result.
+conversations are planned, not on the experiment's name (which is only part of the id), not on the order or
+number of those that run together. So a run can be extended, renamed and resumed without moving any result.
 
 Over a line-up of n slots the agents rotate in blocks of n tasks. Inside a block each entry of the pool fills each
 slot once, sits in each seat once and bears each of the block's n names once. Each of the three is a Latin square
-of its own, shuffled anew for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
+of its own, shuffled for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
 and no two entries of the pool travel together.
 """
 
@@ -30,7 +30,7 @@ _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
 
 class Shard(NamedTuple):
-    """The `number`-th of `of` parts of an experiment, counted from 1: the tasks whose index leaves `number - 1`."""
+    """Part `number` of `of` parts of an experiment, from 1: the tasks with `index % of == number - 1`."""
 
     number: int
     of: int
@@ -47,7 +47,7 @@ def parse_shard(text: str) -> Shard:
     """`3/8` as a Shard. Raises ConfigError saying what is allowed."""
     match = _SHARD.fullmatch(text)
     if match is None:
-        raise ConfigError(f"{text!r} is no shard; write i/n, such as 1/8 for the first of eight")
+        raise ConfigError(f"{text!r} is not a shard; write i/n, such as 1/8 for the first of eight")
     shard = Shard(int(match[1]), int(match[2]))
     if shard.of == 0:
         raise ConfigError(f"there is no shard {text}: there is at least one shard, 1/1")
@@ -82,9 +82,9 @@ class _Block(NamedTuple):
 
 
 class Plan:
-    """Tasks in order of their index; calling it gives them one by one, anew each time.
+    """Tasks in order of their index; calling it yields them lazily, from the start each time.
 
-    Making a task takes far longer than naming it. Whoever needs the names only, or some of the tasks, pays for no more.
+    Making a task takes far longer than naming it, so tasks are made only when they are used.
     """
 
     def __init__(
@@ -147,9 +147,9 @@ def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:
 def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     """All tasks of an experiment.
 
-    With a line-up its slots are filled from the agent definitions (its `seats`, or equal shares, the remainder
-    going round from task to task); without one every definition takes part once. Raises ConfigError at once, not
-    at the first task, when the line-up cannot be filled.
+    With a line-up, its slots are filled from the agent definitions: by its `seats`, or in equal shares with a remainder
+    that rotates from task to task. Without one, every definition takes part once. Raises ConfigError here, not at the
+    first task, when the line-up cannot be filled.
     """
     name, settings = experiment.name, experiment.settings
     spec = environment_specs().get(experiment.conversation_config.environment)
@@ -203,7 +203,7 @@ def _rotation(
 
 def _block(seed: int, number: int, lineup: Lineup) -> _Block:
     n, names = len(lineup.slots), lineup.names
-    # The names go round over the blocks, so that all of them are used however few a conversation needs.
+    # Names rotate over the blocks, so that all are used even if a conversation needs few.
     order = _shuffled(len(names), seed, "names")
     return _Block(
         slot=_square(n, seed, "slot", number),
@@ -219,7 +219,7 @@ def _square(n: int, *key: str | int) -> _Square:
 
 
 def _shuffled(n: int, *key: str | int) -> tuple[int, ...]:
-    """0..n-1 in an order drawn from `key`. By hash, because no library promises the order of its shuffle for ever."""
+    """0..n-1 in an order drawn from `key`. By hash, because library shuffles may change."""
     return tuple(sorted(range(n), key=lambda i: (stable_hash(*key, i), i)))
 
 

@@ -1,8 +1,8 @@
-"""Text that came from elsewhere, made safe to show on a terminal.
+"""Text from elsewhere, made safe to show on a terminal.
 
 A name, a reason or a reply may hold an escape sequence, a line break or a mark that turns the reading direction.
-Shown raw it could hide the cursor, rewrite what stands above it or imitate our own output, so everything that
-is shown to a person goes through here, in the status view as in the reports.
+Shown raw it could hide the cursor, rewrite the lines above it or imitate our own output. So everything that is shown to
+a person goes through here, in the status view and in the reports.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOOKALIKES: Final = str.maketrans(
         "░": ".",
     }
 )
-"""What our own tables and sentences use of characters beyond ASCII; of the same width where that decides a layout."""
+"""Replacements for the non-ASCII characters of our own output; of the same width where layout depends on it."""
 
 
 def printable(text: str) -> str:
-    """The same text on one line, with each character that is not plainly visible written as its escape."""
+    """The same text on one line, with each character that is not visible written as its escape."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(char) if unicodedata.category(char) in _UNSAFE_CATEGORIES else char for char in text)
@@ -42,7 +42,7 @@ def _escaped(char: str) -> str:
 
 
 def spelt_out(fault: UnicodeError) -> tuple[str, int]:
-    """An error handler of codecs: characters that an encoding lacks become their lookalikes in ASCII, or escapes."""
+    """An error handler of codecs: characters that an encoding lacks become similar ASCII, or escapes."""
     if not isinstance(fault, UnicodeEncodeError):
         raise fault
     lacking = fault.object[fault.start : fault.end].translate(_LOOKALIKES)

@@ -1,4 +1,4 @@
-"""Problems with what the user wrote: gathered, and told all at once in plain words."""
+"""Problems with the user's input: gathered, and reported together in plain words."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ CONFIG_LINE_CHARS_MAX: Final = 4_000
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: at which path, and what is."""
+    """One problem: its path and its description."""
 
     path: KeyPath
     text: str
 
 
 def config_error(lines: Iterable[str]) -> ConfigError:
-    """One error that lists every problem, one a line; of more than fit, the first are taken and no more looked for.
+    """One error that lists every problem, one per line, up to CONFIG_PROBLEMS_MAX; the rest are not looked for.
 
-    What the lines quote from the file can neither break a line nor act on a terminal.
+    Quotations from the file cannot break a line or act on a terminal.
     """
     taken = [printable(line[:CONFIG_LINE_CHARS_MAX]) for line in islice(lines, CONFIG_PROBLEMS_MAX + 1)]
     if len(taken) > CONFIG_PROBLEMS_MAX:
@@ -47,7 +47,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """What is allowed in place of `word`, the nearest first; empty when nothing is."""
+    """The allowed words in place of `word`, the nearest first; empty when there are none."""
     words = sorted(islice(known, CONFIG_NAMES_MAX))
     if not words:
         return ""
@@ -57,7 +57,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def found(value: JsonValue) -> str:
-    """What stood there, short and harmless to print."""
+    """The value that was found, short and harmless to print."""
     match value:
         case None:
             return "found nothing"

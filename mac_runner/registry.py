@@ -1,4 +1,4 @@
-"""The environments and backends there are, and what each says of itself.
+"""The environments and backends, each with the description it gives of itself.
 
 An environment or a backend is one package. It names itself in a line below and describes itself in its `SPEC`: its
 settings, which become a section of the experiment file, and how it is built. A spec is light. What it needs, such as
@@ -66,13 +66,13 @@ class EnvironmentSpec(Generic[S]):
     build: Callable[[Experiment], Environment]
     """Sets the environment up. Raises ConfigError for what it cannot play."""
     needs: str = ""
-    """What the section must say; empty where all of it has defaults and it may be left out."""
+    """The required content of the section; empty where all of it has defaults and it may be left out."""
     check: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
     """The rules between fields that an experiment breaks."""
     materials: Callable[[S, Path, dict[str, object]], S] = lambda settings, _base, _cache: settings
     """The section with all it reads from files, named relative to a directory. Raises MaterialError and ConfigError.
 
-    What is read may be kept in the cache, which the combinations of a grid share.
+    The cache is shared by the combinations of a grid.
     """
     material: Callable[[S, int], JsonObject | None] = lambda _settings, _index: None
     """What conversation number `index` is about (`Task.material`)."""
@@ -93,17 +93,17 @@ class BackendSpec(Generic[S]):
     build: Callable[[BackendRequest[S]], Backend]
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
     variants: Callable[[S], Iterable[tuple[str, S]]]
-    """The settings for each address by itself, with a description; `doctor` examines one after the other."""
+    """The settings for each address alone, with a description; `doctor` examines each of them."""
     packages: tuple[str, ...] = ()
     """Distributions that it needs, for `doctor` to list."""
     holds_memory: bool = False
-    """Whether its models take this machine's memory while they are up; a grid then runs such engines in phases."""
+    """Whether its models take this machine's memory; a grid then runs such engines in phases."""
     can_pull: bool = False
     """Whether it can fetch a model that it does not have (`--pull`)."""
     is_probed: bool = True
     """Whether `doctor` asks it for a token."""
     connections: Callable[[S], int] = lambda _settings: 0
-    """How many connections it holds at once; each takes a file descriptor."""
+    """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None
     """The scripted player that answers in its place, if one does."""
     local: Callable[[Clock], Awaitable[str]] | None = None

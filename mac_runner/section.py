@@ -17,23 +17,23 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""Where a value stands in the file: keys and list indices from the top."""
+"""The place of a value in the file: keys and list indices from the top."""
 
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
 """A YAML list, kept as a tuple: the container is converted, its elements are as strict as everything else."""
 
 ADDRESS: Final = "address"
-"""The type of pydantic's error for a URL at which no server can be."""
+"""The type of pydantic's error for an impossible server address."""
 
 
 def flaw_of(url: str) -> str | None:
-    """What keeps `url`, which begins with http:// or https://, from being a base URL; None when nothing does."""
+    """The flaw of `url`, which begins with http:// or https://, as a base URL; None without one."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
         if host is not None and ":" not in host:
-            host.encode("idna")  # What is looked up; a label may be neither empty nor longer than 63 characters.
+            host.encode("idna")  # What is looked up; a label has 1 to 63 characters.
     except ValueError as fault:
         return str(fault)
     if not url.isprintable() or any(char.isspace() for char in url) or "\\" in url:
@@ -79,7 +79,7 @@ RUNTIME: Final[Literal[Bearing.RUNTIME]] = Bearing.RUNTIME
 
 
 class Section(BaseModel):
-    """A mapping of the file: frozen, no unknown keys, and no value of another type taken for the right one."""
+    """A mapping of the file: frozen, without unknown keys, and without conversion of types."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -93,7 +93,7 @@ class Section(BaseModel):
 
 
 class Place(NamedTuple):
-    """What stands at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
+    """What is at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
 
     section: type[Section] | None
     field: FieldInfo | None
@@ -112,7 +112,7 @@ def is_collection(annotation: object) -> bool:
 
 
 def place_at(root: type[Section], path: KeyPath) -> Place:
-    """What stands at `path` below `root`."""
+    """What is at `path` below `root`."""
     section: type[Section] | None = root
     parts = iter(path)
     for part in parts:
@@ -134,7 +134,7 @@ def bearing_of(root: type[Section], path: KeyPath) -> Bearing:
 
 
 def leaf_fields(root: type[Section], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Every leaf field below `root`; `*` stands for the name or index of an entry of a collection."""
+    """Every leaf field below `root`; `*` replaces the name or index of an entry of a collection."""
     for name, field in root.model_fields.items():
         section = section_of(field.annotation)
         if section is None:

@@ -1,8 +1,8 @@
 """`mac-serve MODEL`: the command line of nano's server.
 
-It ends with 1 when the model or the address cannot be had, and with 2 on bad usage, where `[nano]` is not installed, or
-where other machines could reach it without a key. The island is imported when there is something to serve, for
-it brings torch, which `--help` can do without.
+It ends with 1 when the model or the address is not available. It ends with 2 on bad usage, where `[nano]` is not
+installed, or where other machines could reach it without a key. The island is imported when there is something to
+serve, because it brings torch, which `--help` does not need.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class _NotInstalledError(click.ClickException):
 
 
 class _FiniteRange(click.FloatRange):
-    """A number in a range, which `nan` is in as far as comparisons can tell."""
+    """A finite number in a range; for a comparison `nan` would lie in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Ends with a usage error."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="mac-serve")
 @click.argument("model")
-@click.option("--host", default="127.0.0.1", help="Where to listen; 0.0.0.0 for everybody who can reach this machine.")
+@click.option("--host", default="127.0.0.1", help="Where to listen; 0.0.0.0 for all who can reach this machine.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="0 takes any that is free.")
 @click.option("--name", help="What clients call the model.  [default: its directory]")
 @click.option(
@@ -48,11 +48,11 @@ class _FiniteRange(click.FloatRange):
     help="The environment variable with the key that clients must bring; needed where --host lets in more than this "
     "machine.",
 )
-@click.option("--open", "is_open", is_flag=True, help="Serve everybody who can reach --host, without a key.")
+@click.option("--open", "is_open", is_flag=True, help="Serve all who can reach --host, without a key.")
 @click.option(
     "--admin-key-env", metavar="VARIABLE", help="The environment variable with the key of /admin; none closes it."
 )
-@click.option("--max-num-seqs", type=click.IntRange(1), default=64, help="Completions computed at once.")
+@click.option("--max-num-seqs", type=click.IntRange(1), default=64, help="Completions computed together.")
 @click.option("--max-waiting", type=click.IntRange(1), default=1024, help="Completions that may wait; then 429.")
 @click.option("--max-model-len", type=click.IntRange(1), help="The longest context in tokens.  [default: the model's]")
 @click.option("--max-num-batched-tokens", type=click.IntRange(16), default=512, help="Tokens of one step.")
@@ -89,7 +89,7 @@ def main(
     """Serve MODEL, a directory or a name on the hub, to clients of OpenAI and of Ollama."""
     admin_key, api_key = _key("--admin-key-env", admin_key_env), _key("--api-key-env", api_key_env)
     if is_open and api_key is not None:
-        raise click.UsageError("--open serves everybody, --api-key-env those who bring a key: give one of the two")
+        raise click.UsageError("--open serves all, --api-key-env those with the key: give one of the two")
     try:
         from mac_runner.nano import EngineConfig, NanoError
         from mac_runner.nano.server.lifecycle import Address, UnguardedError, serve
@@ -123,7 +123,7 @@ def main(
 
 
 def _key(option: str, variable: str | None) -> str | None:
-    """The key; no error about it ever quotes it."""
+    """The key in an environment variable; no error quotes it."""
     if variable is None:
         return None
     if not _VARIABLE.fullmatch(variable):

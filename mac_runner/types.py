@@ -1,4 +1,4 @@
-"""The words everybody uses: Task, Agent, Turn, Prompt, Reply, and what became of them.
+"""The shared domain types: Task, Agent, Turn, Prompt, Reply, Receipt, TurnRecord.
 
 Everything here is frozen data. A Task is planned before the run; a Turn is one generation asked of one agent;
 a Prompt is what an engine is sent for it, a Reply what comes back, a Receipt what the conversation made of it.
@@ -11,7 +11,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+REPLY_CHARS_MAX: Final = 65_536
+"""The longest text of a reply that is looked at."""
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -64,7 +67,7 @@ class Agent:
 class Task:
     """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
 
-    `material` is what it is about where the experiment has that in a file: with it the task stands alone.
+    `material` is its subject (a question, say) if the experiment reads that from a file; so the task is self-contained.
     """
 
     index: int
@@ -83,7 +86,7 @@ class Lineup:
     names: tuple[str, ...]
     """Public names, at least as many."""
     seats: Mapping[str, int] | None = None
-    """How many of the places each agent definition fills; None shares them out evenly."""
+    """How many of the places each agent definition fills; None: equal shares."""
     key: tuple[str, ...] = ()
     """The key of the experiment file that says so."""
 
@@ -92,8 +95,8 @@ class Lineup:
 class Turn:
     """One generation asked of one agent.
 
-    `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `place` is
-    where the turn stands in its round, behind those it waits for: the order of ties, of transcripts and of replays.
+    `round` orders the conversation; inside it the turn waits until no agent of `after` has an open turn. `place` is the
+    turn's place in its round, after those it waits for: the order of ties, of transcripts and of replays.
     `step` counts tool continuations, `attempt` corrections of the same act. (round, agent, step, attempt) is unique
     in a conversation.
     """
@@ -109,7 +112,7 @@ class Turn:
     """The turn's name inside its conversation, stable over runs: `round/agent/step/attempt`."""
 
     def __post_init__(self) -> None:
-        # Made once: everybody who deals with a turn asks for it.
+        # Made once, because it is read often.
         object.__setattr__(self, "key", f"{self.round}/{self.agent}/{self.step}/{self.attempt}")
 
     @property
@@ -136,8 +139,8 @@ class Prompt:
     """What an engine is sent for one turn.
 
     `view` is the structured form of the very same information, for scripted players; it never leaves the
-    process. `choices` or `schema` name the legal replies for engines that can constrain decoding; where both are there
-    an engine is held to the schema, which has room for more than the bare act.
+    process. `choices` or `schema` name the legal replies for engines that can constrain decoding; if both are given,
+    an engine is held to the schema, which allows more than the bare act.
     """
 
     messages: tuple[Message, ...]
@@ -168,8 +171,8 @@ class Prompt:
 class Request:
     """One turn, ready to be sent. Sending it again sends the very same prompt with the very same seed.
 
-    `conversation` is the task's id: requests of one conversation share most of their prompts, so an engine of several
-    copies serves them best from one of those.
+    `conversation` is the task's id: requests of one conversation share most of their prompts, so an engine with several
+    servers serves them best from one of them.
     """
 
     conversation: str
@@ -201,7 +204,7 @@ class TokenCount:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the engine counts at all: there is a token in every prompt, so who counts finds one."""
+        """Whether the engine counts tokens: every prompt has at least one."""
         return self.prompt > 0
 
     def __add__(self, other: TokenCount) -> TokenCount:
@@ -214,7 +217,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Everything about a reply that depends on time. `faults` tells each failed attempt before it."""
+    """Everything about a reply that depends on time. `faults` has a text for each failed attempt before it."""
 
     queue_s: float = 0.0
     generate_s: float = 0.0
@@ -244,7 +247,7 @@ class Reply:
     timing: Timing = field(default=Timing(), compare=False)
 
     def timed(self, timing: Timing) -> Reply:
-        """The same reply with its timing. Written out: each reply passes here, and `replace` takes twice as long."""
+        """The same reply with its timing. Not `replace`, which takes twice as long: each reply passes here."""
         return Reply(
             text=self.text, finish_reason=self.finish_reason, tokens=self.tokens, trace=self.trace, timing=timing
         )
@@ -264,7 +267,7 @@ class ReceiptKind(StrEnum):
 class Receipt:
     """What a conversation made of a reply: `detail` is the act, the observation or the reason of a correction.
 
-    `cause` says in a word why a reply could not be used, to be counted by; None where it could.
+    `cause` is the category of an unusable reply, for counting; None for a usable one.
     """
 
     kind: ReceiptKind

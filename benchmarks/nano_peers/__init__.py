@@ -1,1 +1,1 @@
-"""Who nano is measured beside, and how; `benchmarks/nano_decode.py` is the command."""
+"""The engines that nano is compared with, and how; `benchmarks/nano_decode.py` is the command."""

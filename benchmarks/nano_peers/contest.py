@@ -20,7 +20,7 @@ PREFIX_LENGTH = PREFIX_COMMON + PREFIX_OWN + PREFIX_NEW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The figures of each contestant for one model, one type of numbers and so many sequences at once."""
+    """The figures of each contestant for one model, one number type and one batch size."""
 
     model: str
     dtype: str
@@ -87,7 +87,7 @@ class SharedPrefix:
 
 
 def take_turns(field: Sequence[Contestant], prompts: Prompts, num_new: int, rounds: int) -> Runs:
-    """Everybody once a round: what slows the machine down for a while slows them all."""
+    """All contestants once a round: a slow moment of the machine slows all of them."""
     runs: Runs = {contestant.name: [] for contestant in field}
     for _ in range(rounds):
         for contestant in field:
@@ -96,7 +96,7 @@ def take_turns(field: Sequence[Contestant], prompts: Prompts, num_new: int, roun
 
 
 def compare(field: Sequence[Contestant], setting: Setting, batch: int, prompt: int, rounds: int, roof: Roof) -> Line:
-    """One batch: each sequence has a prompt of its own, and says what room is left behind it."""
+    """One batch: each sequence has its own prompt, and generates tokens until its length is full."""
     num_new = setting.max_length - prompt
     runs = take_turns(field, random_prompts(batch, prompt, setting.model.vocab_size), num_new, rounds)
     least_s = least_step_s(roof, setting, batch, prompt + num_new / 2)
@@ -112,7 +112,7 @@ def compare(field: Sequence[Contestant], setting: Setting, batch: int, prompt: i
 
 
 def share_prefix(field: Sequence[Contestant], setting: Setting, rounds: int) -> SharedPrefix:
-    """Requests whose prompts begin alike, all asked at once."""
+    """Requests whose prompts begin alike, all asked together."""
     vocab_size = setting.model.vocab_size
     prefix = random_prompts(1, PREFIX_COMMON, vocab_size)[0]
     prompts = [prefix + own for own in random_prompts(PREFIX_COUNT, PREFIX_OWN, vocab_size)]
@@ -122,7 +122,7 @@ def share_prefix(field: Sequence[Contestant], setting: Setting, rounds: int) -> 
 
 
 def same_first_tokens(runs: Runs) -> dict[str, float]:
-    """What share of the first tokens of all sequences everybody has in common with the reference, if that took part."""
+    """For each contestant, the share of first tokens equal to the reference's, if that took part."""
     if REFERENCE not in runs:
         return {}
     theirs = _first_tokens(runs[REFERENCE][0])

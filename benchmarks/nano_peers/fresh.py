@@ -34,12 +34,12 @@ def measure_start(directory: Path, num_threads: int) -> Start:
 
 
 def measure_memory(directory: Path, num_threads: int) -> list[float]:
-    """Resident megabytes after each of many rounds of requests, the cache for which is full after the first."""
+    """Resident megabytes after each of many rounds of requests, whose cache is full after the first."""
     return [float(each) for each in _run("memory", str(directory), str(num_threads), str(MEMORY_ROUNDS))["rss_mb"]]
 
 
-def _run(*told: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.nano_peers.fresh_child", *told]
+def _run(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.nano_peers.fresh_child", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"nano failed in a fresh process:\n{done.stderr}")

@@ -1,4 +1,4 @@
-"""The fresh process of `fresh.py`: `start MODEL THREADS BEGAN_S` or `memory MODEL THREADS ROUNDS`; it tells in JSON."""
+"""The fresh process of `fresh.py`: `start MODEL THREADS BEGAN_S` or `memory MODEL THREADS ROUNDS`; prints JSON."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Transformers:
         self._model = loaded.eval()
 
     def run(self, prompts: Prompts, num_new: int) -> Run:
-        """Prompts of one length, so there is no padding."""
+        """Prompts of one length, so without padding."""
         config = GenerationConfig(max_new_tokens=num_new, min_new_tokens=num_new, do_sample=False, pad_token_id=0)
         watch = Stopwatch(self._setting.clock)
         with torch.inference_mode():
@@ -37,11 +37,11 @@ class Transformers:
         return watch.stop(found[:, len(prompts[0]) :].tolist())
 
     def close(self) -> None:
-        """Nothing but memory is held, and the garbage collector takes that."""
+        """Do nothing: it holds only memory, which the garbage collector frees."""
 
 
 class _Telling:
-    """Tells a stopwatch of every token, and stops nothing."""
+    """Notifies a stopwatch of every token, and stops nothing."""
 
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch

@@ -128,8 +128,8 @@ def _context_params(setting: Setting) -> llama_cpp.llama_context_params:
 
 
 def _ignore(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
-    """It tells a page about every model."""
+    """Silence llama.cpp, which prints a page about every model."""
 
 
 _be_silent = llama_cpp.llama_log_callback(_ignore)
-"""Held here, for llama.cpp calls it as long as the process lives."""
+"""Held here, because llama.cpp calls it until the process ends."""

@@ -19,7 +19,7 @@ class Contestant(Protocol):
 
     @property
     def name(self) -> str:
-        """As it stands in the rows."""
+        """Its name in the rows."""
         ...
 
     def run(self, prompts: Prompts, num_new: int) -> Run:
@@ -54,7 +54,7 @@ def contestants(names: Sequence[str], setting: Setting, vllm_python: Path | None
 
 
 def _make(name: str, setting: Setting, vllm_python: Path | None) -> Contestant:
-    # Those that are optional are imported by whoever wants them.
+    # Optional contestants are imported only when they take part.
     if name == "nano":
         from benchmarks.nano_peers.nano import Nano
 
@@ -75,4 +75,4 @@ def _make(name: str, setting: Setting, vllm_python: Path | None) -> Contestant:
         from benchmarks.nano_peers.vllm import Vllm
 
         return Vllm(setting, vllm_python)
-    raise ValueError(f"there is no contestant {name!r}")
+    raise ValueError(f"unknown contestant {name!r}")

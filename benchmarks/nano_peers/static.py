@@ -66,10 +66,10 @@ class StaticLoop:
         return watch.stop(said.tolist())
 
     def close(self) -> None:
-        """Nothing but memory is held, and the garbage collector takes that."""
+        """Do nothing: it holds only memory, which the garbage collector frees."""
 
     def _forward(self, tokens: torch.Tensor, kv: torch.Tensor, start: int) -> torch.Tensor:
-        """The likeliest token behind the last of these [batch, count], which stand at `start`."""
+        """The likeliest token after the last of these [batch, count], which begin at `start`."""
         eps, end = self._config.rms_norm_eps, start + tokens.shape[1]
         cosine, sine = self._cosine[start:end].unsqueeze(1), self._sine[start:end].unsqueeze(1)
         hidden = functional.embedding(tokens, self._embedding)
@@ -83,7 +83,7 @@ class StaticLoop:
         return torch.as_tensor(self._head(last).argmax(-1))
 
     def _attend(self, qkv: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Rotate queries and keys where they stand, put keys and values behind those in `kv`, and attend to all."""
+        """Rotate queries and keys in place, put keys and values after those in `kv`, and attend to all."""
         config = self._config
         batch, count, _ = qkv.shape
         heads = qkv.view(batch, count, -1, config.head_dim)

@@ -35,13 +35,13 @@ class Target:
 
     def as_json(self) -> JsonObject:
         """With the worst figure and all places that miss the bound; `met` is null where nothing was measured."""
-        told: JsonObject = {"target": self.name, self.kind: self.bound}
+        row: JsonObject = {"target": self.name, self.kind: self.bound}
         if not self.figures:
-            return {**told, "met": None}
+            return {**row, "met": None}
         choose = min if self.kind == "at_least" else max
         place, worst = choose(self.figures, key=lambda pair: pair[1])
         missed = [place for place, figure in self.figures if not self.is_met_by(figure)]
-        return {**told, "met": not missed, "worst": round(worst, 3), "worst_at": place, "missed_at": list(missed)}
+        return {**row, "met": not missed, "worst": round(worst, 3), "worst_at": place, "missed_at": list(missed)}
 
 
 def targets(

@@ -34,10 +34,10 @@ class Run:
     steps: Sequence[Step]
 
     def decode_steps_s(self) -> Iterator[float]:
-        """The times of steps in which everybody says a token, and nobody's prompt is computed.
+        """The times of steps in which every sequence generates a token and no prompt is computed.
 
-        An engine that computes prompts in pieces finishes the last of them in the first step in which everybody says
-        a token; and when the first sequences are finished, the others' steps are shorter.
+        An engine that computes prompts in pieces finishes the last prompt in the first step in which every sequence
+        generates a token. When the first sequences are finished, the others' steps are shorter.
         """
         everybody = len(self.said)
         for before, step in zip(self.steps, self.steps[1:], strict=False):
@@ -82,7 +82,7 @@ def decode_step_s(runs: Sequence[Run]) -> float:
 
 
 def decode_tokens_per_s(runs: Sequence[Run]) -> float:
-    """Tokens a second while everybody decodes."""
+    """Tokens a second while all sequences decode."""
     return len(runs[0].said) / decode_step_s(runs)
 
 

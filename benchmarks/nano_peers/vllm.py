@@ -27,7 +27,7 @@ class Vllm:
     name = "vllm"
 
     def __init__(self, setting: Setting, python: Path) -> None:
-        # A pipe nobody reads would fill up, and stop the child.
+        # A pipe without a reader would fill up, and stop the child.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  Closed by `close`.
         self._child = subprocess.Popen(
             [python, "-m", "benchmarks.nano_peers.vllm_child", json.dumps(_for_child(setting))],
@@ -68,7 +68,7 @@ class Vllm:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
-            # Why is told after the pipe is closed.
+            # The reason is printed after the pipe is closed.
             self._child.wait(timeout=60)
             self._log.seek(0)
             raise RuntimeError(f"vLLM ended; the last it said:\n{self._log.read()[-4_000:]}")

@@ -1,6 +1,6 @@
 """vLLM on the CPU, in the Python that has it: a program that answers each line of prompts with what they took.
 
-Run by `vllm.py` as `python -m benchmarks.nano_peers.vllm_child SETTING`. Between two lines it sleeps, so whoever asks
+Run by `vllm.py` as `python -m benchmarks.nano_peers.vllm_child SETTING`. Between two lines it sleeps, so the caller
 and this never compute at the same time.
 """
 
@@ -16,7 +16,7 @@ from benchmarks.nano_peers.timing import CLOCKS, Clock, Prompts, Run, Stopwatch
 
 
 def start(setting: dict[str, Any]) -> Any:
-    """The engine, in this process, so that its steps can be told apart and its processor time is ours."""
+    """The engine, in this process, so that its steps can be timed and its processor time is ours."""
     return import_module("vllm").LLM(
         model=setting["model"],
         dtype=setting["dtype"],

@@ -31,7 +31,7 @@ from mac_runner.backends.server_text import (
     without_escapes,
 )
 from mac_runner.errors import ConfigError, MacRunnerError
-from mac_runner.limits import REPLY_CHARS_MAX
+from mac_runner.types import REPLY_CHARS_MAX
 
 KEY_CHARS_MAX: Final = 8_000
 """Servers take 8 KiB for a line of a header, including "Authorization: Bearer "."""

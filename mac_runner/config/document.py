@@ -122,7 +122,7 @@ def _build(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> JsonValue:
 
 @dataclass(slots=True, kw_only=True)
 class _Reader:
-    """Reads events into nodes, counting as it goes; collects problems, and stops at once at a broken bound."""
+    """Reads events into nodes, counting as it goes; collects problems, and stops at the first broken bound."""
 
     source: str
     problems: list[str] = field(default_factory=list)
@@ -168,7 +168,7 @@ class _Reader:
             raise self._refused(event, f"the alias {name} has no anchor before it")
         node = self.anchors[event.anchor]
         if node is None:
-            raise self._refused(event, f"the alias {name} stands inside its own anchor")
+            raise self._refused(event, f"the alias {name} is inside its own anchor")
         self._count(event, node.size, depth + node.height - 1)
         return node
 
@@ -195,7 +195,7 @@ class _Reader:
         """Whether `key` may name an entry; a problem was noted if not."""
         if not isinstance(key.value, str):
             kind = "a list or a mapping" if key.items is not None or key.entries is not None else clipped(key.value)
-            self._problem(event, f"the key {kind} is no text; keys are texts, quote it")
+            self._problem(event, f"the key {kind} is not a text; keys are texts, quote it")
         elif key.value == "<<" and isinstance(event, ScalarEvent) and event.implicit[0]:
             self._problem(event, "merge keys (<<) are not allowed; write the entries out")
         elif key.value in entries:
@@ -207,7 +207,7 @@ class _Reader:
     def _scalar(self, event: ScalarEvent) -> JsonValue:
         text: str = event.value
         if _SURROGATE.search(text):
-            self._problem(event, "half a surrogate pair is no character; remove the escape")
+            self._problem(event, "half a surrogate pair is not a character; remove the escape")
             return ""
         if not event.implicit[0]:
             return text
@@ -291,5 +291,5 @@ def _trap(text: str) -> str | None:
     if _INTEGER.fullmatch(text) and len(text.lstrip("+-")) > INTEGER_DIGITS_MAX:
         return f"has too many digits: at most {INTEGER_DIGITS_MAX}, or quote it if a text is meant"
     if _NOT_FINITE.fullmatch(text) or (_FLOAT.fullmatch(text) and not math.isfinite(float(text))):
-        return "is no finite number"
+        return "is not a finite number"
     return None

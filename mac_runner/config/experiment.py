@@ -152,7 +152,7 @@ class RetryConfig(Section):
     max_retries: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
     """How often an agent is asked to correct a malformed reply before its default act is taken."""
     max_attempts: Annotated[int, RUNTIME, Field(ge=1, le=100)] = 5
-    """How often one request is sent to an engine that does not answer; being turned away as too many is not counted."""
+    """How often one request is sent to an engine that does not answer; rejections as too many are not counted."""
     backoff_s: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 1.0
     """The pause before the second sending; it doubles each time."""
     backoff_s_max: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 30.0
@@ -204,7 +204,7 @@ class _Experiment(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_settings(cls, data: object) -> object:
-        """An environment whose settings all have defaults needs no section; the record of the run has it."""
+        """Add the section of an environment whose settings all have defaults; the record of the run has it."""
         conversation = data.get("conversation_config") if isinstance(data, dict) else None
         name = conversation.get("environment") if isinstance(conversation, dict) else None
         spec = environment_specs().get(name) if isinstance(name, str) else None
@@ -227,11 +227,11 @@ else:
         __doc__=_Experiment.__doc__,
         experiment_metadata=_described(ExperimentMetadata, "What the experiment is called."),
         seed=_described(
-            Annotated[int, IDENTITY, Field(ge=0)], "The number from which all chance of the experiment is derived.", 0
+            Annotated[int, IDENTITY, Field(ge=0)], "The seed of every random decision of the experiment.", 0
         ),
         profile=_described(
             Annotated[Name, RUNTIME],
-            "The profile that runs when none is asked for; `embedded` is the file as it stands.",
+            "The profile that runs when none is chosen; `embedded` is the file itself.",
             DEFAULT_PROFILE,
         ),
         model_definitions=_described(

@@ -39,20 +39,20 @@ class BroadcastGroup(Section):
     paths: Annotated[Listed[Text], Field(min_length=1)]
     """The keys."""
     values: Annotated[Listed[AnyJson], Field(min_length=1)]
-    """The values they have, all of them at a time."""
+    """The values, one at a time for all of the keys."""
 
 
 class GridSection(Section):
     """What the combinations of a grid differ in; a key is written as `--set` takes it."""
 
     sweep: Mapping[Text, Annotated[Listed[AnyJson], Field(min_length=1)]] = {}
-    """Each key with all the values that it is to take."""
+    """Each key with all its values."""
     zip: Mapping[Name, Rows | Columns] = {}
     """Groups of keys that vary together: a list of rows, or for each key a list of its values."""
     broadcast: Mapping[Name, BroadcastGroup] = {}
-    """Groups of keys that have the same value, and the values."""
+    """Groups of keys that share a value, and the values."""
     derive: Mapping[Text, Text] = {}
-    """Keys computed from others: a text in which `{dotted.path}` stands for the value of that key."""
+    """Keys computed from others: a text in which `{dotted.path}` is replaced by the value of that key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Axis:
 
 
 def section_of(draft: Draft) -> GridSection:
-    """The section as it stands in the draft. Raises ConfigError when it has another form."""
+    """The section of the draft. Raises ConfigError when it has another form."""
     try:
         return GridSection.model_validate(draft.value[GRID_KEY])
     except ValidationError as failure:
@@ -234,7 +234,7 @@ class _Builder:
         for place, point in enumerate(points):
             text = json.dumps(point.values, sort_keys=True)
             if text in seen:
-                self.problems.append(Problem(here, f"entry {place} stands there twice; each is run once"))
+                self.problems.append(Problem(here, f"entry {place} is listed twice; each is run once"))
             seen.add(text)
         return Axis(key=here, points=points)
 

@@ -19,7 +19,6 @@ from mac_runner.config.grid_axes import GRID_KEY, Axis, Combination, Grid, Point
 from mac_runner.config.identity import identity_of
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
 from mac_runner.errors import ConfigError
-from mac_runner.limits import NAME_CHARS_MAX
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
@@ -29,6 +28,8 @@ _PART_CHARS_MAX: Final = 20
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9.]+")
 GRID_SLUG_CHARS_MAX: Final = 48
 """The longest name of a combination, which names its directory."""
+NAME_CHARS_MAX: Final = 80
+"""The longest name of an experiment."""
 
 
 class _Expanded(NamedTuple):
@@ -40,7 +41,7 @@ class _Expanded(NamedTuple):
 
 
 def expanded(draft: Draft, files: Path) -> Grid:
-    """The combinations a draft asks for, with the files they name, relative to `files`, read.
+    """The combinations of a draft, with the files they name read, relative to `files`.
 
     Raises ConfigError with every problem of the first stage that has any.
     """
@@ -61,7 +62,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
 
 
 def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
-    """`combination` under the slug by which it is known already."""
+    """`combination` under the slug it already has."""
     return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity), slug)
 
 
@@ -95,7 +96,7 @@ def _with_points(draft: Draft, points: Iterable[Point]) -> Draft:
 
 
 def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], loaded: Loaded) -> Loaded:
-    """`loaded` without its table of origins, which is laid out again should anybody ask: there may be thousands."""
+    """`loaded` without its table of origins, which is made again on demand: there may be thousands."""
 
     def locate(path: KeyPath) -> str:
         return derived(_with_points(base, points), templates).locate(path)
@@ -188,7 +189,7 @@ def _filled(draft: Draft, key: str, template: str) -> JsonValue:
 def _text(draft: Draft, key: str, placeholder: str) -> str:
     value = _value(draft, key, placeholder)
     if isinstance(value, dict | list):
-        raise _refused(draft, key, f"{{{placeholder}}} is no single value, and stands inside a text")
+        raise _refused(draft, key, f"{{{placeholder}}} is not a single value, and it is inside a text")
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -218,7 +219,7 @@ def _placeholders(draft: Draft, key: str, template: str) -> tuple[str, ...]:
 
 
 def _needed(needs: tuple[str, ...], waiting: Mapping[str, tuple[str, ...]]) -> str | None:
-    """One of the keys still to be derived that these placeholders build on."""
+    """One of the keys still to be derived that these placeholders need."""
     return next((key for key in waiting for need in needs if _is_related(need, key)), None)
 
 
@@ -228,7 +229,7 @@ def _is_related(one: str, other: str) -> bool:
 
 
 def _circle(waiting: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Keys that need each other, from one of them round to itself."""
+    """Keys that need each other, as a circle that ends where it begins."""
     trail = [next(iter(waiting))]
     while (following := _needed(waiting[trail[-1]], waiting)) not in trail:
         assert following is not None, "every key that waits needs another one that waits"

@@ -16,7 +16,7 @@ _NAME: Final = ("experiment_metadata", "experiment_name")
 
 
 class Difference(NamedTuple):
-    """One field with both its values; None stands for a field or entry that is not there."""
+    """One field with both its values; None: the field or entry is not there."""
 
     path: str
     old: JsonValue
@@ -44,10 +44,10 @@ def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
 
 
 def identity_of(experiment: Experiment) -> str:
-    """A digest of everything the results of an experiment depend on, in hexadecimal; its name is no part of it.
+    """A digest of everything the results of an experiment depend on, in hexadecimal; without its name.
 
-    A value that is its default is left out: so the digest outlives new keys, and leaving a key out is as good as
-    writing its default.
+    Default values are left out. So the digest stays the same when keys are added to the format, and leaving a key out
+    equals writing its default.
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
@@ -68,7 +68,7 @@ def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValu
             yield from _leaves((*path, index), part)
 
 
-# A grid asks for the same few paths once for each of its combinations.
+# A grid asks for the same few paths for each of its combinations.
 @lru_cache(maxsize=4096)
 def _is_leaf(path: KeyPath) -> bool:
     return place_at(Experiment, path).field is not None
@@ -99,7 +99,7 @@ def _by_id(agents: JsonValue) -> Mapping[str, JsonValue]:
 
 
 def _is_same(old: JsonValue, new: JsonValue) -> bool:
-    """Equality in which 1 is not true: Python takes them for equal, a reader of the file does not."""
+    """Equality in which 1 is not true, unlike in Python."""
     return old == new and isinstance(old, bool) == isinstance(new, bool)
 
 

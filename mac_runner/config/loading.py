@@ -1,4 +1,4 @@
-"""File, profile, `--set`, `--seed` → one Experiment or a grid of them: the one way in, and what reads the file."""
+"""File, profile, `--set`, `--seed` → one Experiment or a grid of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(
 ) -> Loaded | Grid:
     """Read an experiment file, lay the profile over it, then the `--set` values, then the seed; lay out its grid.
 
-    The seed may be as it was written behind `--seed`: what flags say is read as though the file said it.
+    The seed may be the text behind `--seed`: flags are read as if the file contained them.
 
     Raises ConfigError listing every problem of the first stage that has any: YAML, profile and flags, the grid, single
     values, and then what must hold between values.
@@ -52,16 +52,16 @@ def load(
 def load_experiment(
     path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
 ) -> Loaded:
-    """The one experiment of a file, read as `load` does. Raises ConfigError for a file with a grid of them too."""
+    """The only experiment of a file, read as `load` does. Raises ConfigError for a file with a grid of them too."""
     found = load(path, profile=profile, overrides=overrides, seed=seed)
     if isinstance(found, Grid):
         count = len(found.combinations)
-        raise ConfigError(f"{path}: {GRID_KEY} asks for {count} experiments, and here is room for one")
+        raise ConfigError(f"{path}: {GRID_KEY} defines a grid of {count}; this command takes a single experiment")
     return found
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of the file, one more than allowed at most: how large it really is does not matter."""
+    """The bytes of the file, at most one more than allowed."""
     try:
         return read_regular(path, YAML_SIZE_BYTES_MAX + 1)
     except IrregularFileError as fault:
@@ -88,7 +88,7 @@ def _profiled(document: Document, source: str, profile: str | None) -> Draft:
 
 
 def _profiles(value: JsonValue, draft: Draft) -> dict[str, JsonObject]:
-    """The overlays by name. All are looked at, so that a slip in one is seen before its turn comes."""
+    """The overlays by name. All are checked, so a slip in one is seen before that profile is used."""
     if (first := next(wrong := _wrong_profiles(value), None)) is not None:
         raise draft_error(draft, chain([first], wrong))
     return {DEFAULT_PROFILE: {}, **{name: as_object(overlay) for name, overlay in as_object(value).items()}}

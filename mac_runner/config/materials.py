@@ -33,7 +33,7 @@ def read_material(path: Path) -> bytes:
     try:
         data = read_regular(path, MATERIAL_BYTES_MAX + 1)
     except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; name a file that is there") from fault
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; name a file that exists") from fault
     if len(data) > MATERIAL_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {MATERIAL_BYTES_MAX} bytes; split it")
     return data
@@ -48,7 +48,7 @@ def read_named(path: Path, key: KeyPath) -> bytes:
 
 
 def with_materials(experiment: Experiment, base: Path, cache: dict[str, object]) -> Experiment:
-    """`experiment` with all that its environment reads from files, named relative to `base`.
+    """`experiment` with everything its environment reads from files, relative to `base`.
 
     Raises MaterialError when a file cannot be used, and ConfigError with the lines of a file that are wrong.
     """

@@ -24,7 +24,7 @@ from mac_runner.section import KeyPath
 from mac_runner.types import JsonObject, JsonValue
 
 REPLACED_WHOLE: Final = ("model_definitions",)
-"""Mappings whose entries an overlay replaces whole: half an engine of one kind and half of another is none."""
+"""Mappings whose entries an overlay replaces whole: half of each of two engines is not an engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def with_value(draft: Draft, path: KeyPath, value: JsonValue, origin: str) -> Dr
 
 
 def resolve_path(value: JsonValue, key: str) -> KeyPath:
-    """The path a dotted `key` names in `value`. Raises ValueError when it leads into nothing.
+    """The path a dotted `key` names in `value`. Raises ValueError when the path leads nowhere.
 
     An entry of a list is named by its index or, when it is an agent, by its `agent_id`. A name that holds dots is
     found when an entry has it.
@@ -93,7 +93,7 @@ def resolve_path(value: JsonValue, key: str) -> KeyPath:
             path.append(parts[0])
             size = 1
         else:
-            raise ValueError(f"{dotted(tuple(path))} is a single value; nothing stands below it")
+            raise ValueError(f"{dotted(tuple(path))} is a single value; it has nothing below it")
         parts = parts[size:]
     return tuple(path)
 
@@ -136,7 +136,7 @@ def _placed(value: JsonValue, path: KeyPath, new: JsonValue) -> JsonValue:
 
 
 def _is_below(path: KeyPath, tops: Set[KeyPath]) -> bool:
-    """Whether `path` is one of `tops` or stands somewhere below one."""
+    """Whether `path` is one of `tops` or is somewhere below one."""
     return any(path[:length] in tops for length in range(1, len(path) + 1))
 
 
@@ -159,7 +159,7 @@ class Loaded:
 
 
 def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -> Loaded:
-    """The experiment a draft describes, with the files it names, relative to `base`, read.
+    """The experiment of a draft, with the files it names read, relative to `base`.
 
     Raises ConfigError with every problem of the first stage that has any. `cache` keeps what is read from files.
     """
@@ -182,7 +182,7 @@ def recorded(config: JsonObject, source: str) -> Experiment:
 
 
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
-    """The error that tells of problems, each at its place in the file."""
+    """The error that lists the problems, each with its place in the file."""
     return config_error(f"{draft.locate(path)}: {dotted(path)}: {text}" for path, text in problems)
 
 

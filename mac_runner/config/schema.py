@@ -1,7 +1,7 @@
 """The JSON Schema of an experiment file, for editors: `python -m mac_runner.config.schema FILE` writes it.
 
-It is made from the same models that check the file, and adds what only the file has: `_grid`, and `profiles`, whose
-overlays may leave out anything but inside an entry that replaces another whole.
+It is made from the models that check the file. It adds `_grid` and `profiles`, which only the file has. An overlay may
+leave anything out, except inside an entry that replaces another whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def file_schema() -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "A mac_runner experiment",
-        "description": "What is played, by whom, on which engines, and how often.",
+        "description": "What is played, who takes part, on which engines, and how often.",
     }
 
 
@@ -65,7 +65,7 @@ def _section_rule(backend: str) -> JsonObject:
 
 
 def _overlay(section: JsonObject, definitions: JsonObject) -> JsonObject:
-    """`section` with nothing required, and the sections that stand directly in it likewise."""
+    """`section` with nothing required, in it and in the sections directly in it."""
     properties = cast("JsonObject", section["properties"])
     relaxed: JsonObject = {key: _relaxed(value, definitions) for key, value in properties.items()}
     return {**{key: value for key, value in section.items() if key != "required"}, "properties": relaxed}

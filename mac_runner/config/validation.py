@@ -71,11 +71,11 @@ def _waiting(experiment: Experiment) -> Iterator[Problem]:
     if cycle := _cycle(waits):
         index = next(i for i, agent in enumerate(experiment.agent_definitions) if agent.agent_id == cycle[0])
         path = ("agent_definitions", index, "role_specific_config", "speak_after_within_round")
-        yield Problem(path, f"agents wait for each other: {' -> '.join(cycle)}; nobody could begin")
+        yield Problem(path, f"agents wait for each other: {' -> '.join(cycle)}; none could begin")
 
 
 def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """A cycle as `a, b, a`, or nothing. Walked with a stack of its own: the chain may be as long as the file."""
+    """A cycle as `a, b, a`, or nothing. Walked with an explicit stack: the chain may be as long as the file."""
     done: set[str] = set()
     for start in waits:
         trail: dict[str, Iterator[str]] = {} if start in done else {start: iter(waits[start])}
@@ -148,7 +148,7 @@ def complaints(failure: ValidationError, data: JsonValue, *, root: type[Section]
         gathered.setdefault(_path_in(data, error), []).append(error)
     parents = {path[:length] for path in gathered for length in range(len(path))}
     for path, errors in gathered.items():
-        # A value that fits no member of a union is told about once, at the deepest place it was followed to.
+        # A value that fits no member of a union is reported once, at the deepest place it was followed to.
         if path not in parents:
             yield Problem(path, _text(path, errors, root))
 
@@ -178,18 +178,18 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str
     if kind == "missing":
         return "is missing"
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
-    what = "what stands here is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
+    what = "this value is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {' or '.join(words)}"
 
 
 def _elsewhere(path: KeyPath, root: type[Section]) -> str:
-    """Where a key at the top of the file belongs; empty when no section has it, or more than one."""
+    """Where a key at the top of the file belongs; empty unless exactly one section has it."""
     found = [leaf for leaf, _ in leaf_fields(root) if len(path) == 1 and leaf[-1] == path[0] and "*" not in leaf]
     return f"; did you mean {dotted(found[0])!r}?" if len(found) == 1 else ""
 
 
 def _may_be_secret(error: ErrorDetails) -> bool:
-    """Whether the value may be a key or a password pasted in the wrong place: no screen and no log repeats those."""
+    """Whether the value may be a key or a password in the wrong place: those are never printed or logged."""
     pattern, value = error.get("ctx", {}).get("pattern"), str(error["input"])
     if error["type"] == ADDRESS:
         return "?" in value or "#" in value
@@ -197,7 +197,7 @@ def _may_be_secret(error: ErrorDetails) -> bool:
 
 
 def allowed(kind: str, context: Mapping[str, object]) -> str | None:
-    """What may stand where pydantic found an error of this kind, in our own words; None where we have none."""
+    """What is allowed where pydantic found an error of this kind; None where we have no words for it."""
     if (words := _TYPES.get(kind)) is not None:
         return words
     bound = _BOUNDS.get(kind)

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from mac_runner.errors import ConfigError
 from mac_runner.registry import environment_specs
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
+
+SPEECH_CHARS_MAX: Final = 2_000
+"""The longest speech of an agent."""
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment

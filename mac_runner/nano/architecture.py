@@ -26,6 +26,10 @@ from mac_runner.nano.errors import (
 )
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+EMBEDDINGS = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+_IGNORED_SUFFIX = ".rotary_emb.inv_freq"
+"""Old checkpoints keep the rotary frequencies, which follow from the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +194,6 @@ def _windows(raw: Settings, num_layers: int) -> tuple[int | None, ...]:
     if len(kinds) != num_layers:
         raise ModelError(f"{raw.path}: layer_types names {len(kinds)} layers of {num_layers}")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-
-
-EMBEDDINGS = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
-_IGNORED_SUFFIX = ".rotary_emb.inv_freq"
-"""Old checkpoints keep the rotary frequencies, which follow from the configuration."""
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -9,27 +9,6 @@ from typing import Literal
 
 from mac_runner.nano.errors import ConfigError
 
-
-def is_whole(value: object) -> bool:
-    """Whether a value is an int or an integer of numpy's; a boolean is not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a real number, NaN included; a boolean is not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def are_texts(value: object) -> bool:
-    """Whether a value is a tuple of texts, none of them empty."""
-    return isinstance(value, tuple) and all(isinstance(each, str) and each != "" for each in value)
-
-
-def are_token_ids(value: object) -> bool:
-    """Whether a value is a frozenset of whole numbers."""
-    return isinstance(value, frozenset) and all(map(is_whole, value))
-
-
 KV_CACHE_BYTES = 1 << 30
 WAITING_MAX = 100_000
 RANKS_MAX = 64
@@ -56,6 +35,26 @@ _KNOWN = {
     "attention": ("auto", "torch"),
     "tensor_parallel_gather": ("auto", "memory", "torch"),
 }
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an int or an integer of numpy's; a boolean is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, NaN included; a boolean is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def are_texts(value: object) -> bool:
+    """Whether a value is a tuple of texts, none of them empty."""
+    return isinstance(value, tuple) and all(isinstance(each, str) and each != "" for each in value)
+
+
+def are_token_ids(value: object) -> bool:
+    """Whether a value is a frozenset of whole numbers."""
+    return isinstance(value, frozenset) and all(map(is_whole, value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

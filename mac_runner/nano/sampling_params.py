@@ -30,6 +30,7 @@ _TAKEN: dict[str, tuple[tuple[type, ...], type]] = {
     "stop_token_ids": ((list, tuple, set), frozenset),
 }
 """The kinds that are converted, and the kind that a field holds."""
+GENERATION_FILE = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +131,6 @@ def _dumped(schema: Mapping[str, object]) -> str:
         return json.dumps(schema)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"SamplingParams.json_schema cannot be written as JSON: {error}") from error
-
-
-GENERATION_FILE = "generation_config.json"
 
 
 def recommended_sampling(directory: Path, base: SamplingParams | None = None) -> SamplingParams:

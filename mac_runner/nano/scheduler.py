@@ -15,6 +15,9 @@ from typing import NamedTuple, Protocol
 from mac_runner.nano.cache import KVCache, blocks_for
 from mac_runner.nano.config import SchedulerConfig
 
+PASSED_OVER_MAX = 16
+"""Sequences that wait for another's KV and are looked at in a step; it bounds the step's cost."""
+
 
 class Work(NamedTuple):
     """The number of tokens of a sequence that a step computes."""
@@ -32,10 +35,6 @@ class SchedulerOutput:
     preempted_seqs: tuple[int, ...] = ()
     prefill_seqs: tuple[int, ...] = ()
     decode_seqs: tuple[int, ...] = ()
-
-
-PASSED_OVER_MAX = 16
-"""Sequences that wait for another's KV and are looked at in a step; it bounds the step's cost."""
 
 
 class Schedulable(Protocol):

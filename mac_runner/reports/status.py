@@ -10,7 +10,7 @@ from mac_runner.printable import printable
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
-from mac_runner.reports.summary import is_silent
+from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED
 from mac_runner.results import number, section
 from mac_runner.store import GridStanding, SessionStanding, Standing
@@ -75,7 +75,7 @@ def _owner(standing: Standing, now: datetime) -> JsonObject | None:
 
 
 def _session(session: SessionStanding) -> JsonObject:
-    played_s, turns = number(session.usage.get("played_s")), _requests(session)
+    played_s, turns = number(session.usage.get("played_s")), _turns(session)
     return {
         "number": session.number,
         "started_at": session.started_at,
@@ -91,12 +91,12 @@ def _session(session: SessionStanding) -> JsonObject:
 def _time_left_s(standing: Standing, session: SessionStanding) -> float | None:
     """How long the rest takes at this session's pace, counted in turns of conversations as long as those that ended."""
     remaining = standing.planned - standing.ended
-    turns_per_s = _ratio(_requests(session), number(session.usage.get("played_s")))
+    turns_per_s = _ratio(_turns(session), number(session.usage.get("played_s")))
     if remaining == 0:
         return 0.0
     if not session.ended or not turns_per_s:
         return None
-    turns_open = max(0, _requests(session) - session.turns_ended)
+    turns_open = max(0, _turns(session) - session.turns_ended)
     turns_left = max(remaining * session.turns_ended / session.ended - turns_open, remaining)
     return round(turns_left / turns_per_s, 1)
 
@@ -177,9 +177,8 @@ def _failures(failures: JsonValue) -> Iterator[tuple[str, str]]:
         yield "", f"and {hidden} more reasons"
 
 
-def _requests(session: SessionStanding) -> int:
-    models = section(session.usage, "models")
-    return sum(int(number(section(models, name).get("requests")) or 0) for name in models)
+def _turns(session: SessionStanding) -> int:
+    return turns_answered(session.usage.get("models")) or 0
 
 
 def _age_s(moment: str | None, now: datetime) -> float | None:

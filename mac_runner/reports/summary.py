@@ -38,7 +38,6 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
     played_s = number(accounting.get("played_s"))
     untimed = accounting.get("untimed")
     untimed = untimed if isinstance(untimed, dict) else {}
-    timed_turns = totals.turns - (number(untimed.get("turns")) or 0)
     timed_conversations = totals.finished + totals.failed - (number(untimed.get("conversations")) or 0)
     summary: JsonObject = {
         "format": SUMMARY_FORMAT,
@@ -52,7 +51,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         "sessions": accounting.get("sessions"),
         "merged_runs": accounting.get("merged_runs"),
         **times_of(accounting),
-        "turns_per_s": _ratio(timed_turns, played_s),
+        "turns_per_s": _ratio(turns_answered(accounting.get("models")), played_s),
         "conversations_per_s": _ratio(timed_conversations, played_s),
         "models": models_of(accounting.get("models")),
         "failures": totals.failures.report(),
@@ -153,6 +152,13 @@ def is_silent(account: JsonValue) -> bool:
         return False
     tokens = account.get("tokens")
     return isinstance(tokens, dict) and tokens.get("prompt") == 0
+
+
+def turns_answered(models: JsonValue) -> int | None:
+    """Turns that the engines answered, of conversations that have not ended too; None without any account."""
+    if not isinstance(models, dict) or not models:
+        return None
+    return sum(int(number(account.get("requests")) or 0) for account in models.values() if isinstance(account, dict))
 
 
 def times_of(accounting: JsonObject) -> JsonObject:

@@ -62,7 +62,7 @@ def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
             identity = identity_of(recorded_experiment(read_run(directory / known.slug)).experiment)
             if identity != known.identity:
                 text = f"grid.yaml: the identity of {known.slug} is {known.identity!r}, expected {identity!r}"
-                yield Finding(kind=FindingKind.MISMATCHED, text=f"{text}; put back the file that the grid wrote")
+                yield Finding(FindingKind.MISMATCHED, f"{text}; put back the file that the grid wrote")
 
 
 def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
@@ -85,7 +85,7 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
         for name, data in files.items():
             findings += _table_findings(directory, grid, name, data, written, notes)
         if _CSV not in files:
-            findings.append(Finding(kind=FindingKind.LOST, text=f"{_CSV} is not there; {_REMEDY}"))
+            findings.append(Finding(FindingKind.LOST, f"{_CSV} is not there; {_REMEDY}"))
         notes += _lag(written, grid)
     return VerifyReport(attempted=0, acknowledged=0, findings=tuple(findings), notes=tuple(notes))
 
@@ -149,7 +149,7 @@ def _table_findings(
     try:
         found = csv_table(data) if name == _CSV else parquet_table(data)
     except ValueError as fault:
-        yield Finding(kind=FindingKind.DAMAGED, text=f"{name} cannot be read ({fault}); {_REMEDY}")
+        yield Finding(FindingKind.DAMAGED, f"{name} cannot be read ({fault}); {_REMEDY}")
         return
     differences = [*cell_discrepancies(found, _expected(name, grid_table(written.rows)))]
     if not differences:
@@ -161,7 +161,7 @@ def _table_findings(
         notes.append(f"{name} is not judged: it may be of a session that was killed before its summary; {_REMEDY}")
         return
     for place in differences:
-        yield Finding(kind=FindingKind.MISMATCHED, text=f"{name}: {place}; {_REMEDY}")
+        yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {_REMEDY}")
 
 
 def _expected(name: str, table: GridTable) -> TextTable:

@@ -45,7 +45,7 @@ class LiveConversation:
     """A conversation between its opening and its transcript.
 
     `number` is its place among all conversations of the run. `typical_prompt_tokens` gives the usual size of a prompt;
-    None where no model admits by tokens.
+    None if no model admits by tokens.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ the turn is a suspect: it departs after all others, alone on its engine. Deaths 
 prompt and seed are sent each time, and in the journal, because an engine in this process takes the run with it. Only a
 third death, over that turn alone, fails its conversation. The end of the runner itself counts against no turn.
 
-How many requests an engine is handed that turns some away follows from `ConcurrencyLimit`. All of this is pure: the
-caller passes the time and performs the step.
+`ConcurrencyLimit` decides how many requests an engine gets that turns some away. All of this is pure: the caller passes
+the time and performs the step.
 """
 
 from __future__ import annotations
@@ -268,10 +268,10 @@ def next_step(
 ) -> NextStep:
     """What follows `fault`, by the table at the top; updates `request` and `engine` and nothing else.
 
-    `name` is the engine's. `deaths` are those recorded for this turn, this one included; 0 where the fault is none.
+    `name` is the engine's. `deaths` are those recorded for this turn, this one included; 0 if the fault is not a death.
     """
     request.faults.append(f"{type(fault).__name__}: {fault}")
-    # How often a request was sent depends on luck, and the reason of a failure may not: the event log has the count.
+    # The count of sendings depends on timing, and the reason of a failure may not: the event log has it.
     no_answer = Fail(f"turn {turn.key} got no answer: {request.faults[-1]}")
     if isinstance(fault, TransientBackendError) and fault.is_engine_death:
         engine.died(request.sent_at_s, now_s)
@@ -292,7 +292,7 @@ def next_step(
         return Retry(retry.backoff_s_max, is_suspect(deaths))
     if delay_s is None:
         return no_answer
-    # A busy engine is not in trouble, and knows best how soon it may be asked again.
+    # A busy engine is not in trouble, and says itself when to send again.
     if not fault.is_busy and not engine.spend_retry():
         delay_s = max(delay_s, retry.backoff_s_max)
     return Retry(delay_s, is_suspect(deaths))
@@ -346,7 +346,7 @@ def poison_reason(turn: Turn) -> str:
 
 @dataclass(slots=True)
 class ConcurrencyLimit:
-    """How many requests an engine that turns requests away is handed.
+    """How many requests an engine gets that turns some away.
 
     A refusal (429, or 503 with `Retry-After`) shows that what the engine has in hand is what it takes. That becomes the
     limit, and an answer lets the next request depart. Every few answers the limit grows: by one, two, four and so on,
@@ -360,7 +360,7 @@ class ConcurrencyLimit:
     """
 
     size: int | None = None
-    """The limit in requests; None for an engine that takes all it is handed."""
+    """The limit in requests; None for an engine that takes all it gets."""
     refusals: int = 0
     """Refusals that no answer has made up for."""
     answers: int = 0

@@ -18,8 +18,7 @@ from mac_runner.errors import (
     TransientBackendError,
     boundary,
 )
-from mac_runner.limits import REPLY_CHARS_MAX
-from mac_runner.types import FinishReason, Reply, Request
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply, Request
 
 BACKEND_CLOSE_S_MAX: Final = 10.0
 """How long closing an engine may take."""

@@ -37,7 +37,7 @@ class ModelAccount:
     def bring_up_to(self, now_s: float) -> None:
         """Integrate the time since the last change."""
         passed_s = now_s - self.updated_at_s
-        # An engine may be handed more requests than it has slots, to keep some waiting.
+        # An engine may get more requests than it has slots, to keep some waiting.
         self.busy_slot_s += min(self.in_flight, self.slots) * passed_s
         self.available_slot_s += self.slots * passed_s
         self.updated_at_s = now_s

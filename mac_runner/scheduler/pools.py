@@ -1,6 +1,6 @@
 """The three pools and the moves between them: pending (blocked or backing off), ready, in flight.
 
-`Pools` knows how a turn enters and leaves each pool and keeps the counts; `state` decides which turn moves when. Each
+`Pools` moves turns into and out of each pool and keeps the counts; `state` decides which turn moves when. Each
 turn is in exactly one stage:
 
     stage        held in                        counted in                   slot
@@ -368,7 +368,7 @@ def _check_model(pool: ModelPool, held: list[HeldTurn]) -> None:
 
 def _check_conversation(conversation: OpenConversation) -> None:
     name = f"conversation {conversation.index}"
-    assert any(turn.stage is not Stage.BLOCKED for turn in conversation.turns.values()), f"{name} can go nowhere"
+    assert any(turn.stage is not Stage.BLOCKED for turn in conversation.turns.values()), f"{name} is stuck"
     for key, held in conversation.turns.items():
         turn = held.turn
         assert key == turn.key, f"{name}: turn {turn.key} is filed under {key}"
@@ -377,7 +377,7 @@ def _check_conversation(conversation: OpenConversation) -> None:
         assert (held.entry is not None) == (held.stage is Stage.READY), f"{name}: turn {key} has a stray entry"
         is_waiting = not turn.after.isdisjoint(conversation.speaking.get(turn.round, set()))
         assert held.stage is not Stage.READY or not is_waiting, f"{name}: turn {key} is ready and must wait"
-        assert held.stage is not Stage.BLOCKED or is_waiting, f"{name}: turn {key} is blocked by nobody"
+        assert held.stage is not Stage.BLOCKED or is_waiting, f"{name}: turn {key} is blocked by no agent"
         if held.entry is not None:
             expected = (
                 urgency(held),

@@ -1,7 +1,7 @@
 """The transcript of an ended conversation, made again from its recorded replies without any engine.
 
-It goes the way a resume goes, so it is byte for byte the one that was published, provided that all its replies are
-there. Whoever asks compares the digests: this makes no promise.
+It takes the path of a resume, so it has the same bytes as the published one if all its replies are there. This module
+does not check that: the caller compares the digests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mac_runner.types import JsonObject, RecordedReply, Task
 
 
 class _Unrecorded:
-    """Takes everything and keeps nothing: what is made again was recorded the first time."""
+    """A recorder that keeps nothing: everything was recorded the first time."""
 
     failure: StoreError | None = None
     written = 0
@@ -50,7 +50,7 @@ class _Unrecorded:
 
 
 class Restoration:
-    """Makes transcripts of one experiment again. Its models are those that `models` names."""
+    """Makes transcripts of one experiment again; `models` names its models."""
 
     def __init__(
         self, environment: Environment, *, environment_name: str, experiment_name: str, models: Sequence[str]
@@ -65,7 +65,7 @@ class Restoration:
         )
 
     def __call__(self, task: Task, replies: Sequence[RecordedReply], row: JsonObject) -> JsonObject | None:
-        """The transcript of a conversation that ended as its index row says; None when the replies make none."""
+        """The transcript of an ended conversation, from its replies and its index row; None if they do not make one."""
         try:
             live = self.opened(task, replies)
             _end(live, row)
@@ -92,7 +92,7 @@ class Restoration:
 
 
 def _end(live: LiveConversation, row: JsonObject) -> None:
-    """Have a conversation fail that failed for want of an answer: of that the replies tell nothing, the row does."""
+    """Apply a failure without an answer, which only the index row records."""
     failure = row.get("failure")
     if failure is None or live.failure is not None:
         return

@@ -20,7 +20,6 @@ from mac_runner.backends.base import Backend
 from mac_runner.clock import Clock, iso
 from mac_runner.environments.base import Environment
 from mac_runner.errors import EngineCrashedError, EngineDeadError, MacRunnerError
-from mac_runner.limits import CHECKPOINT_INTERVAL_S
 from mac_runner.scheduler.attempt import AttemptRunner, LoopFairness, RunContext
 from mac_runner.scheduler.conversation import LiveConversation
 from mac_runner.scheduler.engine_policy import RetryPolicy, suspects
@@ -47,6 +46,8 @@ from mac_runner.types import JsonObject, RecordedReply, Task
 
 SHUTDOWN_GRACE_S: Final = 20.0
 """How long requests in flight may go on after a stop."""
+CHECKPOINT_INTERVAL_S: Final = 5.0
+"""How often the accounts of a run are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +270,7 @@ class Runner:
         return replace(opened, suspects=suspects(deaths)) if deaths else opened
 
     def _feed(self, event: Event) -> None:
-        """Hand the scheduler an event and perform its actions."""
+        """Pass an event to the scheduler and perform its actions."""
         for depart in self._handle(event):
             self._spawn(partial(self._serve, depart))
 
@@ -320,7 +321,7 @@ class Runner:
                 if not following:
                     return
                 depart = following[0]
-                # An engine that answers at once would hold the loop.
+                # An engine that answers without a pause would hold the loop.
                 await self._clock.sleep(0)
         except EngineCrashedError:
             self._record_deaths(self._live[depart.conversation].source.engines[depart.turn.model])

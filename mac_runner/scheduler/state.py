@@ -1,8 +1,8 @@
 """The RequestScheduler: which turn departs when, as a pure state machine.
 
-`handle(event)` is its only mutator and returns the actions to perform. It knows nothing of engines, prompts, tasks,
-disks or asyncio, and it has no clock: the caller passes the time. An event costs O(open turns of its own conversation +
-log n). What an event does to the turn it names, and to the other turns of that conversation:
+`handle(event)` is its only mutator and returns the actions to perform. It has no engines, prompts, tasks, disks,
+asyncio or clock: the caller passes the time. An event costs O(open turns of its conversation + log n). Its effects on
+the turn it names, and on the other turns of that conversation:
 
     event           from          to                                              other turns
     --------------  ------------  ----------------------------------------------  -----------------------------------
@@ -22,15 +22,15 @@ Promises:
 - a turn departs only when it is wanted, when no agent it waits for has an open turn in its round, and when its engine
   and the run as a whole have a free slot; among those that may, the least priority departs (`pools.Entry`);
 - the heads of all engines are compared, so a full engine never blocks another;
-- an engine with a token budget is handed no more than its tokens allow (`pools.ModelPool`);
+- an engine with a token budget gets no more than its tokens allow (`pools.ModelPool`);
 - a turn that engines died on departs after all others, alone on its engine;
-- an engine that turns requests away is handed what it takes (`engine_policy.ConcurrencyLimit`);
+- an engine that turns requests away gets what it takes (`engine_policy.ConcurrencyLimit`);
 - a slot is held from Depart to Answered or Faulted and at no other time;
 - conversations are opened when a slot is free that no ready turn can fill, and at most
   OPEN_CONVERSATIONS_PER_SLOT_MAX per slot;
 - a failed conversation takes only its own turns with it. Turns before the failed one (`Turn.canonical`) still run, so
   how far a failed conversation got does not depend on how many requests ran at once;
-- a conversation none of whose turns can ever start is settled, not left waiting.
+- a conversation is settled, not left waiting, if none of its turns can ever start.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class ModelReady:
     token_budget: int | None = None
     """Tokens of all requests at once that its KV cache holds; None: unbounded."""
     lookahead: int = 0
-    """Further requests that it is handed, which wait inside it."""
+    """Further requests that it gets, which wait inside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The conversation asked for by Open. Without turns it is over already."""
+    """The conversation that Open requested. Without turns it is over already."""
 
     conversation: int
     """Its number in the run."""
@@ -92,7 +92,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TasksExhausted:
-    """There is no further task to open."""
+    """No task is left to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Publish the conversation: it is over, or can go nowhere, and nothing of it is in flight."""
+    """Publish the conversation: it is over or stuck, and nothing of it is in flight."""
 
     conversation: int
 
@@ -201,7 +201,7 @@ class Finished:
 Action: TypeAlias = Open | Depart | RetryLater | Rest | Settle | Finished
 
 
-class InvalidTransition(RuntimeError):  # noqa: N818 - the usual name of it
+class InvalidTransition(RuntimeError):  # noqa: N818 - its usual name
     """An event that cannot happen in this state: a bug in the caller or in an environment."""
 
     def __init__(self, what: str, story: Sequence[object]) -> None:
@@ -431,7 +431,7 @@ class RequestScheduler:
             raise self._invalid(conversation.index, f"turn {turn.key} vanished while it was in flight")
 
     def _settle_if_over(self, conversation: OpenConversation, actions: list[Action]) -> None:
-        """Settle a conversation with no turn left, or whose turns all wait for turns that never come."""
+        """Settle a conversation with no turn left, or with only turns that wait for ever."""
         held = conversation.turns.values()
         if all(turn.stage is Stage.BLOCKED for turn in held):
             for turn in list(held):
@@ -482,7 +482,7 @@ def _speaking(turns: Sequence[Turn]) -> dict[int, set[str]]:
 
 
 def _least(models: Iterable[ModelPool]) -> Entry | None:
-    """The first of all ready turns whose model has a free slot."""
+    """The first of all ready turns that a slot is free for."""
     least: Entry | None = None
     for pool in models:
         entry = pool.next_to_depart()

@@ -42,7 +42,7 @@ class FindingKind(StrEnum):
     MISMATCHED = "mismatched"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong, in words; `task_id` is the task it is about, if it is about one."""
 
@@ -113,8 +113,7 @@ def _line_findings(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[Find
             is_cut = cuts_left > 0 and _is_cut(line.data)
             problem = None if is_cut else "it is not an event"
         if problem is not None:
-            text = f"{layout.events.name}: the line at offset {line.offset}: {problem}"
-            yield Finding(kind=FindingKind.DAMAGED, text=text)
+            yield Finding(FindingKind.DAMAGED, f"{layout.events.name}: the line at offset {line.offset}: {problem}")
         elif event is not None:
             _take(event, line.offset, claims)
 
@@ -187,11 +186,9 @@ def _claim_findings(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[Fin
         task_id = subject[1] if isinstance(subject[1], str) else None
         if subject in known:
             found, expected = _details(place.claim), _details(known[subject][-1])
-            text = f"{said} says {found}, expected {expected}"
-            yield Finding(kind=FindingKind.MISMATCHED, text=text, task_id=task_id)
+            yield Finding(FindingKind.MISMATCHED, f"{said} says {found}, expected {expected}", task_id)
         else:
-            text = f"{said}: the journal has no such {subject[0]}"
-            yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
+            yield Finding(FindingKind.UNEXPECTED, f"{said}: the journal has no such {subject[0]}", task_id)
 
 
 def _places(disk: Disk, layout: Layout, claims: _Claims) -> Iterator[_Place]:

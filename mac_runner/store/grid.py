@@ -282,7 +282,7 @@ def read_grid_standing(directory: Path, *, disk: Disk | None = None, machine: Ma
     disk = disk or Disk()
     record = read_grid(directory, disk=disk)
     if record is None:
-        raise RunDirectoryError(f"{directory} is no directory of a grid: there is no grid.yaml in it")
+        raise RunDirectoryError(f"{directory} is not the directory of a grid: it has no grid.yaml")
     combinations = tuple(
         (known, _begun(directory / known.slug, disk, machine)) for known in record.entries if known.is_asked
     )

@@ -1,7 +1,7 @@
 """What a directory holds, and whether it belongs to the experiment at hand. Takes no lock.
 
-`experiment.yaml` is what a run was started with. A run continues in its directory as long as nothing of its identity
-changed. A directory in which nothing was played may take on a corrected experiment: there are no results that others
+`experiment.yaml` is what a run was started with. A run continues in its directory while nothing of its identity
+changes. A directory in which nothing was played may take on a corrected experiment: there are no results that others
 would be mixed with. What counts is what is there, and not how earlier sessions ended.
 """
 
@@ -49,10 +49,10 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
     if not disk.exists(path):
         if disk.exists(directory / GRID):
             raise RunDirectoryError(
-                f"{directory} holds a grid of runs; name the directory of one of its combinations, which stand in it"
+                f"{directory} holds a grid of runs; name the directory of one of its combinations, which are in it"
             )
         raise RunDirectoryError(
-            f"{directory} is no run directory: there is no {path.name} in it; name one made by a run"
+            f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
     return read_yaml(disk, path)
 
@@ -74,7 +74,7 @@ def is_untouched(disk: Disk, directory: Path) -> bool:
     strays = [name for name in names if not name.startswith(".") and name != known]
     if strays:
         raise RunDirectoryError(
-            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is no run directory; "
+            f"{directory} holds {strays[0]!r} and no {CONFIG}, so it is not a run directory; "
             "choose an empty or a new directory with --out"
         )
     return True
@@ -99,7 +99,7 @@ def describe(difference: Difference, *, old: str = "there", new: str = "now") ->
 def _refusal(directory: Path, changed: Sequence[Difference]) -> str:
     fields = "".join(f"\n  {describe(difference)}" for difference in changed)
     return (
-        f"{directory} belongs to another experiment; its results and these could not stand side by side:{fields}\n"
+        f"{directory} belongs to another experiment; its results and these could not be mixed:{fields}\n"
         "set the values back, or give this run a directory of its own with --out DIR"
     )
 
@@ -229,14 +229,14 @@ def _flaw_of(root: JsonValue) -> str | None:
             return f"it is nested deeper than {YAML_DEPTH_MAX} levels"
         if isinstance(value, dict):
             if (odd := next((key for key in value if not isinstance(key, str)), None)) is not None:
-                return f"{where or 'it'} has the key {odd!s:.80}, which is no text"
+                return f"{where or 'it'} has the key {odd!s:.80}, which is not text"
             left += [(f"{where}.{key}".lstrip("."), part, depth + 1) for key, part in value.items()]
         elif isinstance(value, list):
             left += [(f"{where}.{place}", part, depth + 1) for place, part in enumerate(value)]
         elif not isinstance(value, str | int | float | None):
-            return f"{where} holds {value!s:.80}, which is no text, no number and no list"
+            return f"{where} holds {value!s:.80}, which is not text, a number or a list"
         elif isinstance(value, float) and not math.isfinite(value):
-            return f"{where} holds {value}, which is no finite number"
+            return f"{where} holds {value}, which is not a finite number"
     return None
 
 

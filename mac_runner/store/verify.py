@@ -189,8 +189,9 @@ def _summary_notes(disk: Disk, layout: Layout, summary: JsonObject) -> Iterator[
 
 def _journal_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
     for path, damage in journal.damage(disk, layout):
-        text = f"{path.name}: {damage.size_bytes} bytes at offset {damage.offset} are no intact frame"
-        yield Finding(kind=FindingKind.DAMAGED, text=text)
+        yield Finding(
+            FindingKind.DAMAGED, f"{path.name}: {damage.size_bytes} bytes at offset {damage.offset} are no intact frame"
+        )
 
 
 def _transcript_findings(
@@ -217,8 +218,9 @@ def _attempt_findings(
         task_id = name.rpartition(".json")[0].rpartition(".")[0]
         current = rows.get(task_id)
         if name not in kept and (current is None or not is_acknowledged(disk, layout.attempts / name, current)):
-            text = f"{layout.attempts.name}/{name}: no attempt of this number is known"
-            yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
+            yield Finding(
+                FindingKind.UNEXPECTED, f"{layout.attempts.name}/{name}: no attempt of this number is known", task_id
+            )
 
 
 def _findings(
@@ -227,7 +229,7 @@ def _findings(
     """The findings on the transcript of an acknowledged row; `before` are the rows of earlier attempts."""
 
     def finding(kind: FindingKind, text: str) -> Finding:
-        return Finding(kind=kind, text=f"{what}: {text}", task_id=task_id)
+        return Finding(kind, f"{what}: {text}", task_id)
 
     if disk.exists(path) and not disk.is_file(path):
         yield finding(FindingKind.DAMAGED, "its transcript is not a regular file")
@@ -281,36 +283,37 @@ def _stray_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding
     for name in _lasting(disk, layout.transcripts):
         task_id, where = task_id_of(name), f"{layout.transcripts.name}/{name}"
         if task_id is None:
-            text = f"{where}: no transcript has such a name; a run leaves it alone"
-            yield Finding(kind=FindingKind.UNEXPECTED, text=text)
+            yield Finding(FindingKind.UNEXPECTED, f"{where}: no transcript has such a name; a run leaves it alone")
         elif task_id not in rows:
             text = (
                 f"{where}: it was never acknowledged; a run that goes on adopts it, or sets it aside in "
                 f"{layout.damaged.name}/ where it is not whole"
             )
-            yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
+            yield Finding(FindingKind.UNEXPECTED, text, task_id)
 
 
 def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts) -> Iterator[Finding]:
     """The manifest may lag behind the journal, and must agree otherwise."""
-    name = layout.manifest.name
+
+    def finding(text: str, task_id: str | None = None) -> Finding:
+        return Finding(FindingKind.MISMATCHED, f"{layout.manifest.name}: {text}", task_id)
+
     try:
         manifest = read_manifest(disk, layout)
     except RunDirectoryError as fault:
-        yield Finding(kind=FindingKind.DAMAGED, text=str(fault))
+        yield Finding(FindingKind.DAMAGED, str(fault))
         return
     for task_id, status in manifest.statuses.items():
         row = rows.get(task_id)
         known: set[JsonValue] = {"pending", *(before["status"] for before in attempts.get(task_id, ()))}
-        said = f"{name}: {task_id} is {status!r}"
         if row is not None:
             known.add(row["status"])
             if manifest.planned[task_id] != row["index"]:
-                text = f"{name}: index of {task_id} is {manifest.planned[task_id]}, expected {row['index']}"
-                yield Finding(kind=FindingKind.MISMATCHED, text=text, task_id=task_id)
+                text = f"index of {task_id} is {manifest.planned[task_id]}, expected {row['index']}"
+                yield finding(text, task_id)
         if status not in known:
-            text = f"{said}, expected {'pending' if row is None else row['status']!r}; {_REPAIRED}"
-            yield Finding(kind=FindingKind.MISMATCHED, text=text, task_id=task_id)
+            expected = "pending" if row is None else row["status"]
+            yield finding(f"{task_id} is {status!r}, expected {expected!r}; {_REPAIRED}", task_id)
     statuses = Counter(manifest.statuses.values())
     counts: JsonObject = {
         "planned": len(manifest.planned),
@@ -318,33 +321,35 @@ def _manifest_findings(disk: Disk, layout: Layout, rows: _Rows, attempts: Attemp
         "failed": statuses["failed"],
     }
     for place in discrepancies(manifest.counts, counts):
-        yield Finding(kind=FindingKind.MISMATCHED, text=f"{name}: counts.{place}; {_REPAIRED}")
+        yield finding(f"counts.{place}; {_REPAIRED}")
 
 
 def _index_findings(disk: Disk, layout: Layout, rows: _Rows) -> Iterator[Finding]:
-    seen = Counter[str]()
+    def finding(kind: FindingKind, text: str, task_id: str | None) -> Finding:
+        return Finding(kind, f"{text}; {_REPAIRED}", task_id)
+
+    name, seen = layout.index.name, Counter[str]()
     for line in lines(disk.chunks(layout.index)):
         try:
             row = json.loads(line.data)
             task_id = row_id(row) if isinstance(row, dict) else ""
         except (ValueError, RecursionError):
-            text = f"{layout.index.name}: the line at offset {line.offset} is no row; {_REPAIRED}"
-            yield Finding(kind=FindingKind.DAMAGED, text=text, task_id=None if line.is_ended else _UNDER_WAY)
+            text = f"{name}: the line at offset {line.offset} is not a row"
+            yield finding(FindingKind.DAMAGED, text, None if line.is_ended else _UNDER_WAY)
             continue
         seen[task_id] += 1
         if task_id not in rows:
-            text = f"{layout.index.name}: a row of {task_id!r}, which was never acknowledged; {_REPAIRED}"
-            yield Finding(kind=FindingKind.UNEXPECTED, text=text, task_id=task_id)
+            yield finding(
+                FindingKind.UNEXPECTED, f"{name}: a row of {task_id!r}, which was never acknowledged", task_id
+            )
         elif (place := next(discrepancies(row, rows[task_id]), None)) is not None:
-            text = f"{task_id}: its row of the index is not the one acknowledged: {place}; {_REPAIRED}"
-            yield Finding(kind=FindingKind.MISMATCHED, text=text, task_id=task_id)
+            text = f"{task_id}: its row of the index is not the one acknowledged: {place}"
+            yield finding(FindingKind.MISMATCHED, text, task_id)
     for task_id in rows:
         if seen[task_id] > 1:
-            text = f"{task_id}: {seen[task_id]} rows in the index; {_REPAIRED}"
-            yield Finding(kind=FindingKind.DUPLICATED, text=text, task_id=task_id)
+            yield finding(FindingKind.DUPLICATED, f"{task_id}: {seen[task_id]} rows in the index", task_id)
         elif not seen[task_id]:
-            text = f"{task_id}: no row in the index; {_REPAIRED}"
-            yield Finding(kind=FindingKind.LOST, text=text, task_id=task_id)
+            yield finding(FindingKind.LOST, f"{task_id}: no row in the index", task_id)
 
 
 def read_json(disk: Disk, path: Path, remedy: str = REWRITTEN) -> JsonObject | Finding | None:
@@ -354,9 +359,9 @@ def read_json(disk: Disk, path: Path, remedy: str = REWRITTEN) -> JsonObject | F
     try:
         found = json.loads(disk.read(path))
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except (ValueError, RecursionError) as fault:
-        return Finding(kind=FindingKind.DAMAGED, text=f"{path.name} cannot be read ({fault}); {remedy}")
+        return Finding(FindingKind.DAMAGED, f"{path.name} cannot be read ({fault}); {remedy}")
     return found
 
 
@@ -378,14 +383,13 @@ def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = R
     """The places where a summary differs from the expected one. One of format 1 may have other keys."""
     is_old = "format" not in found
     for place in discrepancies(_upgraded_summary(found) if is_old else found, expected, is_partial=is_old):
-        yield Finding(kind=FindingKind.MISMATCHED, text=f"{name}: {place}; {remedy}")
+        yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {remedy}")
 
 
 def sessions_of(found: JsonObject, known: int) -> int | None:
     """The number of sessions in a summary if it is less than `known`; else None, for all."""
     sessions = found.get("sessions")
-    is_earlier = isinstance(sessions, int) and not isinstance(sessions, bool) and 0 < sessions < known
-    return sessions if is_earlier and isinstance(sessions, int) else None
+    return sessions if isinstance(sessions, int) and sessions is not True and 0 < sessions < known else None
 
 
 def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
@@ -403,9 +407,13 @@ def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
 
 
 def _upgraded_summary(found: JsonObject) -> JsonObject:
-    """A summary of format 1 with its tokens in the layout of format 2."""
+    """A summary of format 1 in the layout of format 2.
+
+    Its rate of turns left out the turns of conversations that had not ended, so it is not compared.
+    """
     tokens: JsonValue = found.get("tokens")
-    return {**found, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else found
+    kept = {key: value for key, value in found.items() if key != "turns_per_s"}
+    return {**kept, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else kept
 
 
 class _Motion:
@@ -444,7 +452,7 @@ def _at_work(disk: Disk, layout: Layout, machine: Machine) -> str | None:
         case True:
             return str(owner)
         case None:
-            return f"it may be: this machine cannot tell whether {owner} is alive"
+            return f"it may be: this machine cannot know whether {owner} is alive"
         case False:
             return None
 

@@ -13,6 +13,7 @@ from itertools import product
 from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
+from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, read_fields
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.matching import Matcher
@@ -23,9 +24,8 @@ from mac_runner.environments.town_of_salem.claims import extract
 from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.view.replies import read
 from mac_runner.environments.town_of_salem.view.tools import observe
-from mac_runner.limits import REPLY_CHARS_MAX, SPEECH_CHARS_MAX
 from mac_runner.plan import plan_tasks
-from mac_runner.types import FinishReason, Prompt, Reply, Task
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Prompt, Reply, Task
 from tests.attacks.test_town_of_salem import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table

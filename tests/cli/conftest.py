@@ -30,7 +30,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished(lab: Lab, played: Path) -> Lab:
-    """A working directory of one's own in which `small.yaml` has been played to its end."""
+    """A separate working directory in which `small.yaml` has been played to its end."""
     shutil.copytree(played, lab.path, dirs_exist_ok=True)
     return lab
 

@@ -1,4 +1,4 @@
-"""Bad input ends with code 2, says where it stands and what is allowed, and touches nothing."""
+"""Bad input ends with code 2, names its place and what is allowed, and touches nothing."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_flags_name_themselves_found_and_allowed(
         ((".",), ("it is a directory",)),
         (("verfy", "runs/small"), ("'verfy'", "'verify'")),
         (("verify",), ("RUN",)),
-        (("verify", "nosuch"), ("nosuch", "no run directory")),
-        (("verify", "small.yaml"), ("small.yaml", "no run directory")),
+        (("verify", "nosuch"), ("nosuch", "not a run directory")),
+        (("verify", "small.yaml"), ("small.yaml", "not a run directory")),
         ((), ("Usage",)),
     ],
 )
@@ -196,14 +196,14 @@ def test_experiment_of_a_run_that_was_edited_is_refused_by_every_verb_in_our_wor
     assert f"{config.relative_to(lab.path)}: sead: unknown key; allowed: " in told
 
 
-def test_word_that_is_no_verb_is_told_from_a_file(at_once: AtOnce) -> None:
+def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
     process = at_once("compare", "runs/one", "runs/other")
 
     assert process.returncode == Exit.BAD_INPUT
     assert "there is no verb and no file 'compare'; the verbs are doctor, format, merge" in process.stderr
 
 
-def test_key_of_a_section_at_the_top_is_told_where_it_belongs(at_once: AtOnce, lab: Lab) -> None:
+def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce, lab: Lab) -> None:
     process = at_once(lab.write(experiment()), "--set", "conversations=5")
 
     assert process.returncode == Exit.BAD_INPUT

@@ -81,7 +81,7 @@ def test_any_value_of_a_summary_altered_is_found_with_its_place_and_both_values(
         path.write_text(encoded(alter(summary)))
         tried += 1
         texts = [finding.text for finding in checked(path.parent).findings]
-        # Which sessions it tells of decides what all else should be.
+        # The sessions it names decide what everything else should be.
         if not any(text.startswith(f"summary.json: {where} is ") and ", expected " in text for text in texts):
             missed.append((where, texts))
     assert tried > 90
@@ -101,7 +101,7 @@ def test_key_taken_from_a_summary_or_put_into_it_is_found(finished: Lab) -> None
     ]
 
 
-def test_altered_summary_is_damage_to_the_command_and_written_anew_as_it_says(finished: Lab, at_once: AtOnce) -> None:
+def test_altered_summary_is_damage_and_written_again_as_the_command_says(finished: Lab, at_once: AtOnce) -> None:
     path = finished.run_dir().path / "summary.json"
     whole = path.read_bytes()
     summary = json.loads(whole)
@@ -284,7 +284,7 @@ def test_parquet_that_holds_other_numbers_is_found(grid: Path, tmp_path: Path) -
 
 
 def test_tables_are_right_as_of_when_they_were_written(grid: Path, at_once: AtOnce, tmp_path: Path) -> None:
-    """A combination that was played on by itself, or a session that was killed before its tables, is no damage."""
+    """A combination that was resumed by itself, or a session killed before its tables, is not damage."""
     kept = {name: (grid / name).read_bytes() for name in ("grid.csv", "grid.parquet", "summary.json")}
     shutil.copytree(grid, tmp_path / "alone")
     more = ("--set", "conversation_config.conversations=3")

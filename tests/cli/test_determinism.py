@@ -16,7 +16,7 @@ QUICK, SLOW = "model_definitions.quick.scripted_config", "model_definitions.slow
 
 
 def mixed() -> JsonObject:
-    """Ten seats shared by two models that play differently, one of which can be made to answer later."""
+    """Ten seats shared by two models that play differently; one of them can be made to answer later."""
     models = {"quick": scripted(capacity=256), "slow": scripted("random", capacity=256)}
     return experiment(lobby="classic-10", models=models)
 

@@ -1,4 +1,4 @@
-"""`mac-run doctor`: tells what is there, starts every engine once, and touches no run directory."""
+"""`mac-run doctor`: lists what is there, starts every engine once, and touches no run directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stub() -> Iterator[OllamaStub]:
 
 @pytest.fixture
 def dead_host() -> Iterator[str]:
-    """An address where nobody listens, and nobody else will."""
+    """An address without a listener, now and later."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -39,10 +39,10 @@ def ollama(host: str, model: str = "qwen3:4b") -> JsonObject:
     return {"backend": "ollama", "ollama_config": {"model": model, "host": host, "num_ctx": 4096, "max_in_flight": 3}}
 
 
-def test_machine_is_told_without_an_experiment(
+def test_machine_is_described_without_an_experiment(
     at_once: AtOnce, stub: OllamaStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whether Ollama runs on the machine of the test is no affair of the test.
+    # Ollama may or may not run on the machine of the test.
     monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", stub.host)
 
     process = at_once("doctor")
@@ -52,7 +52,7 @@ def test_machine_is_told_without_an_experiment(
     assert f"ollama       0.30.0 at {stub.host}; models: qwen3:4b\n" in process.stdout
 
 
-def test_machine_without_a_server_is_no_problem(
+def test_machine_without_a_server_is_not_a_problem(
     at_once: AtOnce, dead_host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OllamaConfig.model_fields["host"], "default", dead_host)
@@ -172,7 +172,7 @@ def test_bad_input_is_refused(at_once: AtOnce) -> None:
     assert at_once("doctor", "--profile", "x").returncode == 2
 
 
-def test_packages_are_told_with_their_versions() -> None:
+def test_packages_are_listed_with_their_versions() -> None:
     found = packages()
 
     assert f"aiohttp {aiohttp.__version__}" in found.installed
@@ -196,7 +196,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | No
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_gpus_are_told_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_listed_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["0, NVIDIA H100, 81559 MiB, 81000 MiB, 550.54", "1, NVIDIA H100, 81559 MiB, 12 MiB, 550.54"]
     nvidia_smi(tmp_path, monkeypatch, f"echo '{lines[0]}'; echo '{lines[1]}'")
 
@@ -211,7 +211,7 @@ def test_gpus_are_told_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("echo 'No driver'; exit 9", "unknown: nvidia-smi ended with code 9: No driver"),
     ],
 )
-def test_missing_gpus_are_told_with_the_reason(
+def test_missing_gpus_are_reported_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, told: str
 ) -> None:
     nvidia_smi(tmp_path, monkeypatch, script)

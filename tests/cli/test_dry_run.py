@@ -1,4 +1,4 @@
-"""`--dry-run` tells what is left, and touches nothing."""
+"""`--dry-run` says what is left, and touches nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key that a server repeats stands in no output and in no file, whatever the server does with it."""
+"""A key that a server repeats is in no output and in no file, whatever the server does with it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def leaks(key: str, ended: CompletedProcess[str], path: Path) -> list[str]:
 def test_key_that_a_server_repeats_in_a_run_is_shown_nowhere(
     backend: str, lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every trick at many offsets; the first run in a process of its own, whose streams nobody else has a hand in."""
+    """Every trick at many offsets; the first run in its own process, with its own streams."""
     found: list[str] = []
     for number, key in enumerate(KEYS[::2]):
         monkeypatch.setenv(VARIABLES[backend], key)
@@ -121,7 +121,7 @@ def _names(place: str) -> Trick:
 
 
 def _pull(last: str) -> Trick:
-    """A pull that tells of its steps, a line each."""
+    """A pull that reports its steps, a line each."""
     return lambda echo: answer(f'{{"status": "{quote(echo)}"}}\n{{"{last}": "{quote(echo)}"}}\n'.encode())
 
 

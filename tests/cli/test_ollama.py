@@ -68,7 +68,7 @@ def test_server_that_is_not_there_leaves_a_run_that_can_go_on(lab: Lab, stub: Ol
     assert "Traceback" not in process.stderr
 
 
-def test_dry_run_asks_nobody(lab: Lab, stub: OllamaStub) -> None:
+def test_dry_run_sends_no_request(lab: Lab, stub: OllamaStub) -> None:
     lab.done(*job(stub, "--dry-run"))
 
     assert stub.requests == []

@@ -88,7 +88,7 @@ def test_key_is_written_nowhere(lab: Lab, at_once: AtOnce, monkeypatch: pytest.M
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
 
 
-def test_missing_key_is_told_before_anything_is_touched(lab: Lab, at_once: AtOnce) -> None:
+def test_missing_key_is_reported_before_anything_is_touched(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(talk("http://127.0.0.1:9/v1", api_key_env="STUB_KEY"))
     ended = at_once(file)
 
@@ -98,7 +98,7 @@ def test_missing_key_is_told_before_anything_is_touched(lab: Lab, at_once: AtOnc
     assert [path.name for path in lab.path.iterdir()] == [file]
 
 
-def test_its_client_is_loaded_for_nobody_else(lab: Lab) -> None:
+def test_its_client_is_loaded_for_no_other_experiment(lab: Lab) -> None:
     program = (sys.executable, "-c", "import sys, mac_runner.cli; sys.exit('aiohttp' in sys.modules)")
 
     assert lab.start(program=program).wait() == 0

@@ -76,7 +76,7 @@ SEEN_BY_SIZE: Final = {"cut", "cut by one", "emptied", "longer", "deleted", "a d
 
 @pytest.fixture
 def runs(lab: Lab, at_once: AtOnce) -> list[tuple[str, Path]]:
-    """Runs with their files: of games, of questions from a file, and of discussions some of which failed."""
+    """Runs with their files: of games, of questions from a file, and of discussions with some failures."""
     shutil.copy(QUESTIONS, lab.path / "q.jsonl")
     lab.write(experiment("games", conversations=2))
     lab.write({**moderated(), "experiment_metadata": {"experiment_name": "questions"}})

@@ -135,7 +135,7 @@ def test_wall_time_and_requests_add_up_over_sessions(finished: Lab, at_once: AtO
     assert _number(second["turns"]) > _number(first["turns"])
 
 
-def test_extended_run_plays_what_is_new_and_tells_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
+def test_extended_run_plays_what_is_new_and_says_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
     run = finished.run_dir()
     first = {row["task_id"]: row for row in run.index}
 

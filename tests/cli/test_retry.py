@@ -99,11 +99,11 @@ def test_run_without_failures_is_left_as_it_is(finished: Lab, at_once: AtOnce) -
     assert finished.run_dir().hashes() == before
 
 
-def test_retry_of_what_is_no_run_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
+def test_retry_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
     process = at_once("retry", "nowhere")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "nowhere is no run directory" in process.stderr
+    assert "nowhere is not a run directory" in process.stderr
 
 
 def questions(url: str, **more: JsonValue) -> JsonObject:

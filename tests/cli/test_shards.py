@@ -58,7 +58,7 @@ def test_shard_with_nothing_in_it_is_finished_at_once(lab: Lab, at_once: AtOnce)
     lab.verified(lab.path / "runs" / "small.shard-2-of-2")
 
 
-def test_shard_zero_is_told_what_is_the_first(lab: Lab, at_once: AtOnce) -> None:
+def test_shard_zero_is_refused_with_the_first_shard(lab: Lab, at_once: AtOnce) -> None:
     process = at_once(lab.write(experiment()), "--shard", "0/4")
 
     assert process.returncode == 2

@@ -34,7 +34,7 @@ main()
 
 
 class SlowOllama(OllamaStub):
-    """It takes its time, and serves everybody at once meanwhile."""
+    """It takes its time, and serves all requests at the same time."""
 
     async def _answer(self, request: object, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(LATENCY_S)

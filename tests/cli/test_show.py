@@ -1,4 +1,4 @@
-"""`mac-run show`: a played game as text, for everybody, for one seat, and with the truth."""
+"""`mac-run show`: a played game as text, in public, for one seat, and with the truth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_show_truth_only_adds_lines(finished: Lab, at_once: AtOnce) -> None:
     assert len(nights) == len(set(nights)) == sum(bool(re.fullmatch(r"Night \d+", line)) for line in told)
 
 
-def test_show_seat_tells_no_secret_of_others(finished: Lab, at_once: AtOnce) -> None:
+def test_show_seat_shows_no_secret_of_others(finished: Lab, at_once: AtOnce) -> None:
     everything = at_once("show", "runs/small", "0").stdout
     name = everything.split("Players, in seat order: ")[1].split(",")[0]
     seen = at_once("show", "runs/small", "0", "--seat", name).stdout

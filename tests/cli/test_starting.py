@@ -36,7 +36,9 @@ def assert_matches(pattern: str, text: str) -> None:
     assert re.search(pattern, text), text
 
 
-def test_a_mistyped_model_is_told_with_its_place_and_the_corrected_one_goes_on_there(lab: Lab, at_once: AtOnce) -> None:
+def test_a_mistyped_model_is_reported_with_its_place_and_the_corrected_one_resumes_there(
+    lab: Lab, at_once: AtOnce
+) -> None:
     with in_a_thread(OpenaiServer()) as server:
         file = lab.write(talk(openai(server.url, "mistyped")))
         first = at_once(file)
@@ -50,7 +52,7 @@ def test_a_mistyped_model_is_told_with_its_place_and_the_corrected_one_goes_on_t
     lab.verified(lab.run_dir("talk").path)
 
 
-def test_a_mistyped_model_of_a_grid_is_told_with_its_place(lab: Lab, at_once: AtOnce) -> None:
+def test_a_mistyped_model_of_a_grid_is_reported_with_its_place(lab: Lab, at_once: AtOnce) -> None:
     sweep: JsonObject = {"model_definitions.panel.openai_config.model": ["stub", "mistyped"]}
     with in_a_thread(OpenaiServer()) as server:
         file = lab.write(talk(openai(server.url, "stub"), _grid={"sweep": sweep}))
@@ -60,7 +62,7 @@ def test_a_mistyped_model_of_a_grid_is_told_with_its_place(lab: Lab, at_once: At
     assert_matches(rf"^mac-run: {file}:\d+: {HAS_NO_MODEL}", ended.stderr)
 
 
-def test_doctor_tells_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -> None:
+def test_doctor_reports_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -> None:
     with in_a_thread(OpenaiServer()) as server:
         file = lab.write(talk(openai(server.url, "mistyped")))
         ended = at_once("doctor", file)
@@ -74,7 +76,7 @@ def test_doctor_tells_the_place_of_a_mistyped_model(lab: Lab, at_once: AtOnce) -
     [openai(f"{NOWHERE}/v1", "stub"), {"backend": "ollama", "ollama_config": {"model": "stub", "host": NOWHERE}}],
     ids=["openai", "ollama"],
 )
-def test_a_server_that_is_not_there_is_told_in_one_line_that_names_the_model(
+def test_a_missing_server_is_reported_in_one_line_that_names_the_model(
     lab: Lab, at_once: AtOnce, model: JsonObject
 ) -> None:
     ended = at_once(lab.write(talk(model)))
@@ -84,7 +86,7 @@ def test_a_server_that_is_not_there_is_told_in_one_line_that_names_the_model(
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_what_is_found_late_in_a_grid_is_told_all_at_once_each_with_its_place(
+def test_late_problems_of_a_grid_are_reported_together_each_with_its_place(
     lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Policies, lobbies, seats, settings that an engine lacks, keys."""

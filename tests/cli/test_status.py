@@ -8,7 +8,7 @@ import signal
 from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
 
 
-def test_status_tells_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
+def test_status_says_who_is_at_work_and_then_that_it_stopped(lab: Lab, at_once: AtOnce) -> None:
     first = lab.start(lab.write(experiment(models={"m": scripted(latency_ms=50)})))
     wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "the first process at work")
 
@@ -39,7 +39,7 @@ def test_status_of_a_finished_run_says_so_for_people_and_programs(finished: Lab,
     assert finished.run_dir().hashes() == before
 
 
-def test_status_of_a_grid_tells_of_all_its_combinations_and_of_each(lab: Lab, at_once: AtOnce) -> None:
+def test_status_of_a_grid_shows_the_grid_and_each_combination(lab: Lab, at_once: AtOnce) -> None:
     lab.write({**experiment(conversations=1), "_grid": {"sweep": {"seed": [1, 2]}}})
     assert at_once("small.yaml", "--quiet").returncode == 0
     before = lab.run_dir().hashes()
@@ -69,8 +69,8 @@ def test_status_of_a_grid_killed_at_its_start_does_not_call_it_complete(lab: Lab
     assert "0 of 3 complete" in after
 
 
-def test_status_of_what_is_no_run_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
+def test_status_of_another_directory_is_bad_input(lab: Lab, at_once: AtOnce) -> None:
     process = at_once("status", "nowhere")
 
     assert process.returncode == 2
-    assert "nowhere is no run directory" in process.stderr
+    assert "nowhere is not a run directory" in process.stderr

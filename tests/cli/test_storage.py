@@ -14,7 +14,7 @@ from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
     ("size_bytes_max", "where"),
     [(10, "write"), (2_000, "journal"), (60_000, "small")],
 )
-def test_full_disk_is_told_and_the_run_resumes_to_the_same_transcripts(
+def test_full_disk_is_reported_and_the_run_resumes_to_the_same_transcripts(
     finished: Lab, size_bytes_max: int, where: str
 ) -> None:
     """A file that may not grow is the part of a full disk that a test can have anywhere."""
@@ -38,14 +38,14 @@ def test_full_disk_is_told_and_the_run_resumes_to_the_same_transcripts(
     finished.verified(finished.path / "full")
 
 
-def test_place_that_takes_no_directory_is_told(lab: Lab) -> None:
+def test_place_that_takes_no_directory_is_reported(lab: Lab) -> None:
     process = lab.run(lab.write(experiment()), "--out", "/proc/small")
 
     assert process.returncode == 4
     assert "cannot make the directory /proc/small" in process.stderr
 
 
-def test_run_directory_removed_while_it_runs_is_told(lab: Lab) -> None:
+def test_run_directory_removed_while_it_runs_is_reported(lab: Lab) -> None:
     file, run = lab.write(experiment(models={"m": scripted(latency_ms=5)})), lab.run_dir()
     process = lab.start(file)
     wait_for(lambda: bool(run.events("EVENT_INFER_DONE")), "a reply")

@@ -1,4 +1,4 @@
-"""Stdout holds the report and nothing else, and whoever reads it may leave early."""
+"""Stdout has the report and nothing else, and its reader may leave early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults.tier import SCALE
 
 @pytest.fixture
 def unread() -> Iterator[int]:
-    """A pipe that nobody reads any more."""
+    """A pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -58,7 +58,7 @@ def test_run_that_nobody_listens_to_plays_on(lab: Lab, unread: int) -> None:
     assert lab.run_dir().statuses == {"finished": 1}
 
 
-def test_run_that_nobody_listens_to_is_interrupted_like_any_other(lab: Lab, unread: int) -> None:
+def test_run_without_a_reader_is_interrupted_like_any_other(lab: Lab, unread: int) -> None:
     file = lab.write(experiment(models={"m": scripted(latency_ms=5)}))
     process = subprocess.Popen([*MAC_RUN, file], cwd=lab.path, env=environ(), stdout=unread, stderr=unread)
     wait_for(lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "a reply")
@@ -94,7 +94,7 @@ def test_stdout_holds_the_table_alone(lab: Lab) -> None:
     assert "\x1b" not in process.stdout + process.stderr
 
 
-def test_version_and_help_are_told(lab: Lab) -> None:
+def test_version_and_help_are_printed(lab: Lab) -> None:
     script = shutil.which("mac-run", path=Path(sys.executable).parent)
     assert script is not None
     told = subprocess.run(

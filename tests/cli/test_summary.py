@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import signal
+
 import pytest
 
 from mac_runner.types import JsonObject, JsonValue
-from tests.cli.lab import AtOnce, Lab, RunDir
+from tests.cli.lab import AtOnce, Lab, RunDir, ended, experiment, scripted, wait_for
 
 
 @pytest.fixture
@@ -80,3 +83,17 @@ def _object(source: JsonObject, key: str) -> JsonObject:
 def _number(value: JsonValue) -> float:
     assert isinstance(value, int | float)
     return value
+
+
+def test_interrupted_run_and_its_status_give_the_same_rate_of_turns(lab: Lab, at_once: AtOnce) -> None:
+    """Turns of conversations that had not ended were played in that time too."""
+    file = lab.write(experiment(conversations=200, models={"m": scripted(latency_ms=5)}))
+    process = lab.start(file)
+    wait_for(lambda: any(lab.run_dir().path.glob("transcripts/*.json")), "a first conversation to end")
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    summary = json.loads((lab.run_dir().path / "summary.json").read_text())
+    status = json.loads(at_once("status", "runs/small", "--json").stdout)
+
+    assert 0 < status["conversations"]["finished"] < 200
+    assert summary["turns_per_s"] == status["session"]["turns_per_s"] > summary["turns"] / summary["played_s"]

@@ -19,7 +19,7 @@ SLOW = "model_definitions.slow.scripted_config.latency_ms"
 
 
 def talking(mode: str, *, conversations: int = 2) -> JsonObject:
-    """Seven seats shared by two models that play differently, one of which can be made to answer later."""
+    """Seven seats shared by two models that play differently; one of them can be made to answer later."""
     content = experiment(
         conversations=conversations,
         models={"quick": scripted(capacity=256), "slow": scripted("random", capacity=256)},
@@ -57,7 +57,7 @@ def test_transcripts_do_not_depend_on_a_stop_or_a_kill_in_between(lab: Lab, at_o
     lab.verified(run.path)
 
 
-def test_simulated_times_of_information_lag_stand_in_the_record(lab: Lab, at_once: AtOnce) -> None:
+def test_simulated_times_of_information_lag_are_in_the_record(lab: Lab, at_once: AtOnce) -> None:
     file = lab.write(talking("information_lag", conversations=1))
     at_once(file)
     transcript = read_run(lab.run_dir().path).transcript("small-000000")

@@ -40,7 +40,7 @@ def test_address_of_a_server_has_no_flaw(url: str) -> None:
         ("http://h/v1#x", "ends with its path"),
     ],
 )
-def test_address_that_cannot_be_one_is_told_why(url: str, flaw: str) -> None:
+def test_an_impossible_address_is_refused_with_its_flaw(url: str, flaw: str) -> None:
     assert flaw in str(flaw_of(url))
 
 

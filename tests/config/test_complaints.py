@@ -10,7 +10,7 @@ AGENT = "  - {agent_id: player, role: player, model: folk}\n"
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "expected"),
     [
         ("seed='3'", 'seed: found the text "3"; allowed: a whole number'),
         ("seed=true", "seed: found true; allowed: a whole number"),
@@ -42,19 +42,19 @@ AGENT = "  - {agent_id: player, role: player, model: folk}\n"
         ("model_definitions.folk.backend=gpt", "found the text \"gpt\"; allowed: one of 'scripted', 'vllm'"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_was_found_and_what_is_allowed(
-    refusal: Refusal, game_text: str, override: str, told: str
+def test_a_wrong_value_is_reported_with_what_was_found_and_what_is_allowed(
+    refusal: Refusal, game_text: str, override: str, expected: str
 ) -> None:
     (line,) = refusal(game_text, overrides=[override])
 
-    assert told in line
+    assert expected in line
 
 
 def test_a_whole_number_is_taken_where_a_number_is_asked_for(load: Callable[..., object], game_text: str) -> None:
     load(game_text, overrides=["retry_config.backoff_s=2"])
 
 
-def test_all_problems_are_told_each_with_its_line(refusal: Refusal, game_text: str) -> None:
+def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_text: str) -> None:
     text = game_text.replace("experiment_name: trial", "experiment_nam: trial").replace(
         "conversations: 3", "conversations: 0"
     )
@@ -76,21 +76,21 @@ def test_all_problems_are_told_each_with_its_line(refusal: Refusal, game_text: s
 def test_complaints_never_show_pydantic_or_a_pasted_key(refusal: Refusal, game_text: str) -> None:
     key = "sk-canary-000"
     model = f"{{backend: openai, openai_config: {{model: m, base_urls: ['http://u:{key}@h'], api_key_env: {key}}}}}"
-    told = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}", f"api_key={key}"]))
+    printed = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}", f"api_key={key}"]))
 
-    assert "the name of an environment variable, never the key itself" in told
-    assert key not in told
-    assert "pydantic" not in told
+    assert "the name of an environment variable, never the key itself" in printed
+    assert key not in printed
+    assert "pydantic" not in printed
 
 
 @pytest.mark.parametrize("url", ["http://h/v1?key={}", "http://h/v1#{}", "http://{}@h/v1", "{}"])
 def test_address_that_holds_a_key_is_not_shown(refusal: Refusal, game_text: str, url: str) -> None:
     key = "sk-canary-000"
     model = f"{{backend: openai, openai_config: {{model: m, base_urls: ['{url.format(key)}']}}}}"
-    told = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}"]))
+    printed = "\n".join(refusal(game_text, overrides=[f"model_definitions.folk={model}"]))
 
-    assert "base_urls.0: what stands here is not allowed" in told
-    assert key not in told
+    assert "base_urls.0: this value is not allowed" in printed
+    assert key not in printed
 
 
 def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
@@ -108,7 +108,7 @@ def test_a_long_value_is_cut_short(refusal: Refusal, game_text: str) -> None:
         'profile: "a\\nb\\u2028c\\e[31m"',
     ],
 )
-def test_hostile_text_is_told_on_one_line_and_cannot_act_on_a_terminal(
+def test_hostile_text_is_printed_on_one_line_and_cannot_act_on_a_terminal(
     refusal: Refusal, game_text: str, text: str
 ) -> None:
     (line,) = refusal(game_text + text)

@@ -33,20 +33,22 @@ def test_a_backend_needs_its_section_and_no_other(refusal: Refusal, game_text: s
 
 
 @pytest.mark.parametrize(
-    ("waits", "told"),
+    ("waits", "expected"),
     [
-        ({"a": ["a"]}, "agents wait for each other: a -> a; nobody could begin"),
-        ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; nobody could begin"),
-        ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; nobody"),
+        ({"a": ["a"]}, "agents wait for each other: a -> a; none could begin"),
+        ({"a": ["b"], "b": ["a"]}, "agents wait for each other: a -> b -> a; none could begin"),
+        ({"m": ["a"], "a": ["b"], "b": ["c", "a"], "c": []}, "agents wait for each other: a -> b -> a; none"),
         ({"ann": ["bob", "ban"], "bob": []}, "there is no agent 'ban'; allowed: ann, bob (did you mean 'ann'?)"),
     ],
 )
-def test_waiting_in_a_circle_or_for_nobody_is_refused(talk_among: Talk, waits: dict[str, list[str]], told: str) -> None:
+def test_waiting_in_a_circle_or_for_an_unknown_agent_is_refused(
+    talk_among: Talk, waits: dict[str, list[str]], expected: str
+) -> None:
     (line,) = talk_among(waits)
 
     assert line.startswith("trial.yaml:")
     assert ".role_specific_config.speak_after_within_round" in line
-    assert told in line
+    assert expected in line
 
 
 def test_a_long_chain_of_waiting_is_followed_to_its_end(talk_among: Talk) -> None:

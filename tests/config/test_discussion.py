@@ -35,7 +35,7 @@ ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("  topics: [bridges]", "  max_rounds: 3", "trial.yaml:3: discussion.questions: is missing"),
         ("topics: [bridges]", "{topics: [x], questions: [q.jsonl]}", "discussion.topics: is given beside questions"),
@@ -87,11 +87,11 @@ ASKING = TALK.replace("topics: [bridges]", "questions: [q.jsonl]")
         ),
     ],
 )
-def test_bad_discussion_is_refused_with_line_and_remedy(refusal: Refusal, old: str, new: str, told: str) -> None:
+def test_bad_discussion_is_refused_with_line_and_remedy(refusal: Refusal, old: str, new: str, expected: str) -> None:
     assert old in TALK
     text = TALK.replace(f"  {old}" if new.startswith("{") else old, f"  {new}" if new.startswith("{") else new)
 
-    assert any(told in line for line in refusal(text)), refusal(text)
+    assert any(expected in line for line in refusal(text)), refusal(text)
 
 
 def test_a_discussion_needs_a_participant(refusal: Refusal) -> None:
@@ -100,7 +100,7 @@ def test_a_discussion_needs_a_participant(refusal: Refusal) -> None:
     assert any("hold no agent with the role 'participant'" in message for message in messages)
 
 
-def test_bad_questions_are_told_by_their_own_file_and_line(load: Load) -> None:
+def test_bad_questions_are_reported_by_their_own_file_and_line(load: Load) -> None:
     Path("q.jsonl").write_text(f"{QUESTION}\n{QUESTION}\n")
 
     with pytest.raises(ConfigError, match=r"^q.jsonl:2: question_id 'q' is taken already at q.jsonl:1"):
@@ -151,12 +151,14 @@ def test_the_text_of_a_template_is_part_of_the_identity_and_its_place_is_not(loa
     assert [d.path for d in changed.identity] == ["discussion.prompt.template"]
 
 
-@pytest.mark.parametrize(("data", "told"), [(b"", "0 characters"), (b"\xff", "not UTF-8"), (None, "cannot be read")])
-def test_a_template_that_cannot_be_read_is_refused(refusal: Refusal, data: bytes | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "expected"), [(b"", "0 characters"), (b"\xff", "not UTF-8"), (None, "cannot be read")]
+)
+def test_a_template_that_cannot_be_read_is_refused(refusal: Refusal, data: bytes | None, expected: str) -> None:
     text = TALK.replace("topics: [bridges]", "topics: [bridges]\n  prompt: {template_file: t.jinja}")
     if data is not None:
         Path("t.jinja").write_bytes(data)
 
     (message,) = refusal(text)
     assert message.startswith("trial.yaml:5: discussion.prompt.template_file: t.jinja")
-    assert told in message
+    assert expected in message

@@ -22,16 +22,16 @@ HOSTILE = {
     "alias bomb": (ALIAS_BOMB.encode(), f"f:5: more than {YAML_NODES_MAX} values, aliases written out"),
     "a mebibyte of values": (b"[" + b"1," * 524_000 + b"]", f"f:1: more than {YAML_NODES_MAX} values"),
     "too large": (b"#" * (YAML_SIZE_BYTES_MAX + 1), f"f: larger than {YAML_SIZE_BYTES_MAX} bytes"),
-    "alias in itself": (b"a: &a [*a]", 'f:1: the alias "a" stands inside its own anchor'),
+    "alias in itself": (b"a: &a [*a]", 'f:1: the alias "a" is inside its own anchor'),
     "unknown alias": (b"a: 1\nb: *c", 'f:2: the alias "c" has no anchor'),
     "python tag": (b"a: !!python/object/apply:os.system [ls]", "f:1: the tag"),
     "known tag": (b"a: !!str 1", "f:1: the tag"),
     "own tag": (b"a: 1\nb: !secret x", "f:2: the tag"),
     "duplicate key": (b"a: 1\nb: 2\na: 3", 'f:3: duplicate key "a"; first on line 1'),
     "nested duplicate": (b"a: {b: 1, b: 2}", 'f:1: duplicate key "b"'),
-    "number as key": (b"a: 1\n1: 2", "f:2: the key 1 is no text"),
-    "null as key": (b"~: 2", "f:1: the key null is no text"),
-    "list as key": (b"[a]: 2", "f:1: the key a list or a mapping is no text"),
+    "number as key": (b"a: 1\n1: 2", "f:2: the key 1 is not a text"),
+    "null as key": (b"~: 2", "f:1: the key null is not a text"),
+    "list as key": (b"[a]: 2", "f:1: the key a list or a mapping is not a text"),
     "merge key": (b"a: &a {b: 1}\nc:\n  <<: *a", "f:3: merge keys (<<) are not allowed"),
     "two documents": (b"a: 1\n---\nb: 2", "f:2: a second document begins"),
     "empty": (b"", "f:1: empty"),
@@ -43,12 +43,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("data", "told"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_document_refuses_hostile_text_with_its_line(data: bytes, told: str) -> None:
+@pytest.mark.parametrize(("data", "expected"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_document_refuses_hostile_text_with_its_line(data: bytes, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_document(data, "f")
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(expected)
 
 
 @pytest.mark.parametrize("data", [data for data, _ in HOSTILE.values()], ids=HOSTILE.keys())
@@ -79,7 +79,7 @@ def test_document_counts_the_depth_behind_an_alias() -> None:
         parse_document(f"a: &a {deep}\nb: {'[' * 20}*a{']' * 20}".encode(), "f")
 
 
-def test_document_tells_all_problems_at_once_up_to_a_bound() -> None:
+def test_document_reports_all_problems_together_up_to_a_bound() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_document(b"a: yes\nb: 012\na: !x 1", "f")
 

@@ -1,4 +1,4 @@
-"""`_grid`: which experiments a file asks for, what they are called, and what is refused."""
+"""`_grid`: the experiments of a file, what they are called, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed
 from mac_runner.config.grid_axes import GRID_COMBINATIONS_MAX
+from mac_runner.config.grid_expansion import NAME_CHARS_MAX
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
-from mac_runner.limits import NAME_CHARS_MAX
 
 BASE = """\
 experiment_metadata: {experiment_name: trial, description: plain}
@@ -111,7 +111,7 @@ def test_axes_multiply(lay: Lay) -> None:
     assert len({combination.slug for combination in grid.combinations}) == 12
 
 
-def test_derive_fills_in_texts_and_keeps_the_kind_of_a_value_that_stands_alone(lay: Lay) -> None:
+def test_derive_fills_in_texts_and_keeps_the_type_of_a_single_placeholder(lay: Lay) -> None:
     grid = lay(
         "_grid:\n"
         "  sweep: {agent_definitions.player.temperature: [0.5], game.calendar.max_days: [4]}\n"
@@ -131,7 +131,7 @@ def test_a_key_that_only_a_default_fills_can_vary(lay: Lay) -> None:
     assert [one.settings_as(GameConfig).flags.sheriff for one in experiments(grid)] == ["binary", "typed"]
 
 
-def test_names_say_the_values_and_are_told_apart_by_the_identity(lay: Lay) -> None:
+def test_names_contain_the_values_and_differ_by_the_identity(lay: Lay) -> None:
     grid = lay("_grid: {sweep: {game.lobby: [classic-7, [Sheriff, Godfather]], seed: [1]}}\n")
     first, second = grid.combinations
 
@@ -152,7 +152,7 @@ def test_resolved_config_of_a_combination_gives_its_experiment_again(lay: Lay) -
         assert Experiment.model_validate(combination.loaded.resolved) == combination.loaded.experiment
 
 
-def test_names_leave_out_what_is_no_word(lay: Lay) -> None:
+def test_names_leave_out_values_that_are_not_words(lay: Lay) -> None:
     section = (
         "_grid: {sweep: {game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], game.seats: [null]}}\n"
     )
@@ -211,7 +211,7 @@ def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> N
 def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
     lay("_grid: {sweep: {seed: [1, 2]}}\n")
 
-    with pytest.raises(ConfigError, match="asks for 2 experiments"):
+    with pytest.raises(ConfigError, match="defines a grid of 2; this command takes a single experiment"):
         load_experiment(Path("trial.yaml"))
 
 
@@ -261,7 +261,7 @@ def test_values_in_words_are_on_one_line() -> None:
         ("_grid: {sweep: {seed.deep: [1]}}", "trial.yaml:10: _grid.sweep.seed.deep: seed is a single value"),
         ("_grid: {sweep: {seed..x: [1]}}", "_grid.sweep.seed..x: write the path as section.key"),
         ("_grid:\n  sweep:\n    seed:\n    - 1\n    - -1", "trial.yaml:14: seed: found -1; allowed: at least 0"),
-        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 stands there twice"),
+        ("_grid: {sweep: {seed: [1, 2, 1]}}", "_grid.sweep.seed: entry 2 is listed twice"),
         ("_grid: {sweep: {profile: [a]}}", "_grid.sweep.profile: cannot vary: a profile is chosen before"),
         ("_grid: {sweep: {experiment_metadata.experiment_name: [a]}}", "cannot vary: each combination is named"),
         ("_grid: {sweep: {experiment_metadata: [a]}}", "cannot vary: each combination is named"),
@@ -277,7 +277,7 @@ def test_values_in_words_are_on_one_line() -> None:
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{game.loby}'}}", "no value {game.loby} in the file"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{retry_config.max_retries}'}}", "written out"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: 'a{seed'}}", "holds a brace without its other half"),
-        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is no single"),
+        ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.description: 'a {game}'}}", "{game} is not a"),
         ("_grid: {sweep: {seed: [1]}, derive: {experiment_metadata.experiment_name: x}}", "cannot vary"),
         ("_grid: {sweep: {seed: [1]}, derive: {game.lobby: '{seed.x}'}}", "{seed.x}: seed is a single value"),
         (
@@ -306,7 +306,7 @@ def test_too_many_combinations_are_refused_before_any_is_made(refused: Refused) 
     assert f"100 x 100 = 10,000 combinations; at most {GRID_COMBINATIONS_MAX:,}" in line
 
 
-def test_a_value_that_is_wrong_in_many_combinations_is_told_once(refused: Refused) -> None:
+def test_a_value_that_is_wrong_in_many_combinations_is_reported_once(refused: Refused) -> None:
     (line,) = refused("_grid: {sweep: {seed: [1, 2, 3], game.lobby: [classic-7], retry_config.max_retries: [99]}}\n")
 
     assert line.endswith("allowed: at most 20 (combination 1 of 3)")

@@ -79,7 +79,7 @@ def test_equal_configs_do_not_differ(resolved: JsonObject) -> None:
     assert differences(resolved, copy.deepcopy(resolved)) == ((), ())
 
 
-# An agent with another id is another agent, and told as one removed and one added.
+# An agent with another id is another agent: one removed and one added.
 def test_change_of_any_field_is_classed_as_the_field_is(subtests: pytest.Subtests) -> None:
     """One case for each field: it is what differs, in the class that it is marked with, by name, with both values."""
     for path in sorted(LEAVES.keys() - {"agent_definitions.*.agent_id"}):
@@ -92,7 +92,7 @@ def test_change_of_any_field_is_classed_as_the_field_is(subtests: pytest.Subtest
 
 
 def _nested(keys: list[str], value: str) -> JsonObject:
-    """A config in which only the value at `keys` stands; agents are a list and known by their id."""
+    """A config with only the value at `keys`; agents are a list and named by their id."""
     if keys[0] == "agent_definitions":
         return {"agent_definitions": [{"agent_id": "one", **_nested(keys[2:], value)}]}
     return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}

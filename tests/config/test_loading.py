@@ -78,11 +78,11 @@ def test_profile_named_in_the_file_is_the_default(load: Load, game_text: str) ->
 
 
 def test_unknown_profile_is_refused_naming_those_there_are(refusal: Refusal, game_text: str) -> None:
-    told = "there is no profile 'smal'; allowed: blank, embedded, server, small (did you mean 'small'?)"
+    expected = "there is no profile 'smal'; allowed: blank, embedded, server, small (did you mean 'small'?)"
 
-    assert refusal(game_text + PROFILES, profile="smal") == [f"--profile: {told}"]
+    assert refusal(game_text + PROFILES, profile="smal") == [f"--profile: {expected}"]
     assert refusal(game_text + PROFILES.replace("profile: embedded", "profile: smal")) == [
-        f"trial.yaml:12: profile: {told}"
+        f"trial.yaml:12: profile: {expected}"
     ]
 
 
@@ -136,7 +136,7 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "expected"),
     [
         ("seed", "--set seed: no value; write --set KEY=VALUE"),
         ("=3", "--set : write the path as section.key"),
@@ -165,14 +165,14 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
     ],
 )
 def test_set_into_nothing_is_refused_naming_the_flag(
-    refusal: Refusal, game_text: str, override: str, told: str
+    refusal: Refusal, game_text: str, override: str, expected: str
 ) -> None:
     (line,) = refusal(game_text, overrides=[override])
 
-    assert line.startswith(told)
+    assert line.startswith(expected)
 
 
-def test_a_bad_seed_flag_is_told_as_the_flag(refusal: Refusal, game_text: str) -> None:
+def test_a_bad_seed_flag_is_reported_as_the_flag(refusal: Refusal, game_text: str) -> None:
     assert refusal(game_text, seed=-1) == ["--seed: seed: found -1; allowed: at least 0"]
 
 
@@ -192,7 +192,9 @@ def test_locate_names_where_each_value_was_written(load: Load, game_text: str) -
     assert {path: loaded.locate(path) for path in located} == located
 
 
-def test_a_key_missing_from_a_replaced_entry_is_told_where_it_was_replaced(refusal: Refusal, game_text: str) -> None:
+def test_a_key_missing_from_a_replaced_entry_is_reported_where_it_was_replaced(
+    refusal: Refusal, game_text: str
+) -> None:
     overlay = "profiles:\n  bare:\n    model_definitions:\n      folk: {backend: scripted}\n"
 
     assert refusal(game_text + overlay, profile="bare") == [
@@ -201,7 +203,7 @@ def test_a_key_missing_from_a_replaced_entry_is_told_where_it_was_replaced(refus
 
 
 @pytest.mark.parametrize("text", ["3", "[a]", "just words", "~"])
-def test_a_file_that_is_no_mapping_is_refused(refusal: Refusal, text: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_refused(refusal: Refusal, text: str) -> None:
     (line,) = refusal(text)
 
     assert line.startswith("trial.yaml:1: found ")

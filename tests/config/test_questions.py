@@ -1,4 +1,4 @@
-"""Files of questions: what is read, and how bad lines are told."""
+"""Files of questions: what is read, and how bad lines are reported."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_topic_is_an_open_ended_question() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b"{", "not valid JSON at column 2"),
         (b"[]", "found an empty list; write a JSON object"),
@@ -103,14 +103,14 @@ def test_a_topic_is_an_open_ended_question() -> None:
         (line(source_metadata=[]), "source_metadata: found an empty list"),
     ],
 )
-def test_a_bad_line_is_told_by_file_and_line(data: bytes, told: str) -> None:
+def test_a_bad_line_is_reported_by_file_and_line(data: bytes, expected: str) -> None:
     (message,) = refusal(q=line(question_id="fine") + b"\n\n" + data + b"\n")
 
     assert message.startswith("q.jsonl:3: ")
-    assert told in message
+    assert expected in message
 
 
-def test_all_bad_lines_are_told_at_once() -> None:
+def test_all_bad_lines_are_reported_together() -> None:
     messages = refusal(a=b"{\n" + line(), b=line(question_id="other") + b"\n[]\n")
 
     assert [message.split(" ")[0] for message in messages] == ["a.jsonl:1:", "b.jsonl:2:"]

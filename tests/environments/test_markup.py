@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mac_runner.environments.markup import Markup, Tag, defuse, scan
-from mac_runner.limits import REPLY_CHARS_MAX
+from mac_runner.types import REPLY_CHARS_MAX
 
 NAMES = ("speak", "vote", "will")
 FRAGMENTS = (

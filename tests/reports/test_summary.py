@@ -41,7 +41,7 @@ def test_summary_adds_up_every_row(make_row: Make) -> None:
     assert summary["conversations"] == {"planned": 4, "finished": 2, "failed": 1}
     assert (summary["turns"], summary["corrections"], summary["defaults"]) == (30, 6, 3)
     assert summary["tokens"] == {"prompt": 300, "completion": 60, "timing": {"cached": 150}}
-    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (1.5, 0.15)
+    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (0.6, 0.15)
     assert summary["models"] == {"m1": {"capacity": 8, "slots_mean": 2.0, "slot_utilisation": 0.75, "requests": 12}}
 
 
@@ -66,7 +66,7 @@ def test_rates_are_over_the_time_that_was_played(make_row: Make) -> None:
     summary = _summarise([make_row(index) for index in range(4)])
 
     assert (summary["wall_s"], summary["played_s"]) == (122.0, 20.0)
-    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (2.0, 0.2)
+    assert (summary["turns_per_s"], summary["conversations_per_s"]) == (0.6, 0.2)
 
 
 def test_unusable_replies_are_added_up_by_agent_and_cause(make_row: Make) -> None:
@@ -97,7 +97,7 @@ def test_rates_leave_out_what_was_ended_untimed(make_row: Make) -> None:
         accounting={**ACCOUNTING, "untimed": {"conversations": 1, "turns": 10}},
     )
 
-    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 1.0, 0.1)
+    assert (summary["turns"], summary["turns_per_s"], summary["conversations_per_s"]) == (30, 0.6, 0.1)
 
 
 def test_summary_of_nothing_has_null_rates_and_no_wins() -> None:

@@ -44,7 +44,7 @@ class Stage:
         return simulate(self.program, seed=self.loop_seed)
 
     async def program(self) -> RunResult:
-        """The run, for whoever has a simulated loop to run it on."""
+        """The run, to be run on a simulated loop."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         if self.stop_at_s is not None:

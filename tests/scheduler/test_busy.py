@@ -47,7 +47,7 @@ def test_a_slow_service_answers_within_a_short_deadline(pause_s: float | None) -
 
 
 @pytest.mark.parametrize("pause_s", [None, 1.0, 5.0])
-def test_waiting_for_a_service_that_is_busy_to_everybody_takes_no_request_its_time(pause_s: float | None) -> None:
+def test_waiting_for_a_service_that_is_busy_for_all_takes_no_request_its_time(pause_s: float | None) -> None:
     """While one request is tried after the other, each of the others waits longer than its deadline allows."""
     service = LimitedService(capacity=16, pause_s=pause_s)
     service.opens_at_s = 200.0
@@ -70,7 +70,7 @@ def test_a_service_that_turns_some_requests_away_whatever_it_has_is_kept_full(wh
 
 
 @pytest.mark.parametrize("capacity", [4, 64])
-def test_a_prompt_that_is_never_taken_holds_up_nobody_else(capacity: int) -> None:
+def test_a_prompt_that_is_always_rejected_delays_no_other(capacity: int) -> None:
     """As with services that say "busy" to what is too large for them."""
     service = LimitedService(capacity=capacity, pause_s=1.0)
     service.denied = "toy-003"

@@ -336,7 +336,7 @@ def test_engine_that_was_busy_and_then_fell_silent_is_lost_as_soon_as_any_other(
 
 
 def test_deaths_put_the_silence_off_but_not_for_ever() -> None:
-    """Each death is told of by all that were in flight; an answer in between and they count anew."""
+    """All requests in flight report the same death; an answer in between restarts the count."""
     engine = EngineState.of(capacity=4)
     lost: list[bool] = []
     for death in range(1, 6):
@@ -372,7 +372,7 @@ def answer(limit: ConcurrencyLimit, times: int) -> None:
         limit.answered(limit.within(LIMIT), LIMIT)
 
 
-def test_an_engine_that_turns_nobody_away_is_handed_all_it_may_have() -> None:
+def test_an_engine_that_rejects_no_request_gets_all_it_may_have() -> None:
     limit = ConcurrencyLimit()
     answer(limit, 1_000)
 

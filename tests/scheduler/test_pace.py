@@ -54,7 +54,7 @@ async def burst(clock: WorkClock, pace: LoopFairness) -> tuple[list[int], list[f
     return order, waits
 
 
-def test_a_burst_keeps_nobody_waiting_for_longer_than_a_pass_and_one_piece_of_work() -> None:
+def test_a_burst_delays_others_by_a_pass_and_one_piece_of_work_at_most() -> None:
     clock = WorkClock()
     _, waits = asyncio.run(burst(clock, LoopFairness(clock)))
     assert LOOP_PASS_S_MAX / 2 < max(waits) <= LOOP_PASS_S_MAX + WORK_S
@@ -70,7 +70,7 @@ def test_all_get_their_turn_in_the_order_they_came() -> None:
 def test_a_reply_that_waits_for_its_turn_is_kept_when_the_run_ends(
     stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From some moment on nobody gets a turn any more, and the run is stopped."""
+    """From some moment on no reply is applied any more, and the run is stopped."""
 
     async def turn(_pace: LoopFairness) -> None:
         await asyncio.sleep(0.0 if asyncio.get_running_loop().time() < 10.0 else 1e9)

@@ -111,7 +111,7 @@ def test_an_engine_that_dies_of_itself_costs_no_conversation() -> None:
     assert stage.recorder.results() == healthy().results()
 
 
-def test_an_engine_that_ends_while_the_run_is_told_to_stop_blames_nobody() -> None:
+def test_an_engine_that_ends_while_the_run_stops_counts_against_no_turn() -> None:
     stage = Stage(work=WORK, stop_at_s=8.0)
     engine = MortalEngine(down_s=None)
     stage.backends = {"model-0": engine}

@@ -15,11 +15,10 @@ from mac_runner.errors import (
     StoreError,
     TransientBackendError,
 )
-from mac_runner.limits import CHECKPOINT_INTERVAL_S, REPLY_CHARS_MAX
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy
 from mac_runner.scheduler.engine_policy import ENGINE_BUSY_S_MAX, ENGINE_SILENCE_S_MAX
-from mac_runner.scheduler.runner import SHUTDOWN_GRACE_S
-from mac_runner.types import JsonObject, Reply, Request, Task
+from mac_runner.scheduler.runner import CHECKPOINT_INTERVAL_S, SHUTDOWN_GRACE_S
+from mac_runner.types import REPLY_CHARS_MAX, JsonObject, Reply, Request, Task
 from tests.scheduler.conftest import Stage
 from tests.sim.engine import SimulatedEngine
 from tests.sim.loop import DeadlockError, simulate
@@ -203,7 +202,7 @@ def test_waiting_for_the_disk_is_not_charged_to_the_engine(first: int) -> None:
 
 
 def test_a_turn_whose_conversation_failed_while_it_waited_for_the_disk_is_not_sent() -> None:
-    """The second turn waits for the disk while the first is refused: nobody would take its reply.
+    """The second turn waits for the disk while the first is refused: its reply would be dropped.
 
     Which of the two waits is drawn by the loop; the draws in which it is the second are looked at.
     """
@@ -250,7 +249,7 @@ def test_an_engine_that_cannot_be_reached_is_waited_for_then_ends_the_run_and_fa
 @pytest.mark.parametrize("fault", [ConnectionRefusedError("nobody listens"), TransientBackendError("busy")])
 def test_an_outage_costs_no_conversation(fault: Exception) -> None:
     class Away(SimulatedEngine):
-        """Answers nobody for the first forty seconds."""
+        """Answers no request for the first forty seconds."""
 
         async def answer(self, request: Request) -> Reply:
             if asyncio.get_running_loop().time() < 45.0:
@@ -327,7 +326,7 @@ def test_a_service_that_is_never_anything_but_busy_ends_the_run_and_fails_no_con
     assert stage.recorder.transcripts == {}
 
 
-def test_an_engine_that_answers_nobody_is_not_asked_on_and_on() -> None:
+def test_an_engine_that_answers_no_request_is_not_asked_for_ever() -> None:
     stage = Stage(work=tasks(100, agents=1, models=1))
     engine = Raising(TransientBackendError("busy"), capacity=8)
     stage.backends = {"model-0": engine}
@@ -439,7 +438,7 @@ def test_a_refused_request_fails_its_conversation_only() -> None:
     assert len(failures(stage.recorder)) == result.failed
 
 
-def test_a_reply_to_a_conversation_that_has_failed_is_told_and_not_journaled() -> None:
+def test_a_reply_to_a_failed_conversation_is_logged_and_not_journaled() -> None:
     stage = Stage(environment=ToyEnvironment("receive"))
     stage.engines(capacity=64)
     stage.play()
@@ -611,7 +610,7 @@ def test_an_engine_without_capacity_is_refused() -> None:
         stage.play()
 
 
-def test_an_engine_that_does_not_close_is_told_when_nothing_worse_happened() -> None:
+def test_an_engine_that_does_not_close_is_reported_when_nothing_worse_happened() -> None:
     class Clinging(SimulatedEngine):
         async def close(self) -> None:
             await asyncio.sleep(1e9)
@@ -628,7 +627,7 @@ def test_an_engine_that_does_not_close_is_told_when_nothing_worse_happened() -> 
         stage.play()
 
 
-def test_engines_close_side_by_side_and_the_first_error_is_told_once_all_have_been_tried() -> None:
+def test_engines_close_side_by_side_and_the_first_error_is_raised_after_all() -> None:
     closed: list[str] = []
 
     class Slow(SimulatedEngine):
@@ -677,7 +676,7 @@ def test_pools_are_checked_once_when_a_run_ends(stop_at_s: float | None, monkeyp
     assert checked == [0]
 
 
-def test_a_slot_that_leaked_is_told_when_the_run_ends() -> None:
+def test_a_leaked_slot_is_reported_when_the_run_ends() -> None:
     stage = Stage(work=tasks(1))
 
     class Leaking(SimulatedEngine):

@@ -32,7 +32,7 @@ def test_ready_rows_are_the_turns_that_depart_next(seed: int) -> None:
         assert [(d.conversation, d.turn) for d in world.departures] == [(rows[0].conversation, rows[0].turn)]
 
 
-def test_snapshot_tells_counts_and_whom_a_turn_waits_for() -> None:
+def test_snapshot_shows_counts_and_the_agents_a_turn_waits_for() -> None:
     scheduler = RequestScheduler()
     scheduler.handle(ModelReady("m", 1))
     scheduler.handle(ModelReady("n", 2))

@@ -253,12 +253,12 @@ def test_a_turn_that_vanishes_in_flight_is_an_error_with_its_story() -> None:
     assert [type(entry) for entry in told.value.story] == [Opened, Depart, Depart, Answered]
 
 
-def test_a_reply_nobody_waits_for_is_an_error(scheduler: RequestScheduler) -> None:
+def test_a_reply_without_a_turn_in_flight_is_an_error(scheduler: RequestScheduler) -> None:
     with pytest.raises(InvalidTransition, match="was not in flight"):
         scheduler.handle(Answered(0, turn(0), (), 0))
 
 
-def test_a_failed_conversation_takes_its_later_turns_and_nobody_elses() -> None:
+def test_a_failed_conversation_takes_only_its_own_later_turns() -> None:
     scheduler = RequestScheduler()
     scheduler.handle(ModelReady("m", 3))
     turns = (turn(0), turn(1), turn(2), turn(3), turn(4, after="1"))
@@ -278,7 +278,7 @@ def test_a_failed_conversation_takes_its_later_turns_and_nobody_elses() -> None:
     scheduler.validate()
 
 
-def test_a_retry_of_a_turn_nobody_wants_any_more_is_dropped() -> None:
+def test_a_retry_of_an_unwanted_turn_is_dropped() -> None:
     scheduler = RequestScheduler()
     scheduler.handle(ModelReady("m", 2))
     scheduler.handle(Opened(0, (turn(0), turn(1)), 0))
@@ -390,7 +390,7 @@ def test_an_engine_that_turns_away_what_it_is_asked_alone_is_left_alone_for_a_wh
     scheduler.validate()
 
 
-def test_what_is_turned_away_over_and_over_holds_up_nobody(scheduler: RequestScheduler) -> None:
+def test_a_turn_that_is_rejected_over_and_over_delays_no_other(scheduler: RequestScheduler) -> None:
     """It may be at fault itself: its word is not taken for the engine's, and others are tried first."""
     scheduler.handle(Opened(0, (turn(0),), 0))
     for _ in range(TURNED_AWAY_MAX):

@@ -1,4 +1,4 @@
-"""What a stub server of the OpenAI protocol can be told to do with a request."""
+"""What a stub server of the OpenAI protocol can do with a request."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def completion(said: Say, received: Received) -> bytes:
 
 
 def failure(status: int, message: str, *, code: str | None = None, headers: tuple[tuple[str, str], ...] = ()) -> Send:
-    """An error as servers of this protocol tell it."""
+    """An error as servers of this protocol report it."""
     return Send(status, encoded({"error": {"message": message, "type": "error", "code": code}}), headers)
 
 
@@ -127,7 +127,7 @@ def encoded(value: JsonObject) -> bytes:
 
 
 def head(status: int, size: int, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """What stands in front of a body of `size` bytes."""
+    """The bytes before a body of `size` bytes."""
     more = "".join(f"{name}: {value}\r\n" for name, value in headers)
     text = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n{more}\r\n"
     return text.encode("latin-1")

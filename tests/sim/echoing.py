@@ -1,7 +1,7 @@
 """A server that repeats the key that it is sent, wherever an answer of HTTP, OpenAI or Ollama has room for it.
 
 `TRICKS` are whole answers, byte by byte, some of them no HTTP at all. What they repeat is the key in the `n`-th of
-several encodings, further and further to the right, so that whoever quotes an answer cuts it at any place.
+several encodings, further and further to the right, so that a quotation of an answer is cut at any place.
 """
 
 from __future__ import annotations

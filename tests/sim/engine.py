@@ -14,7 +14,7 @@ from mac_runner.types import Reply, Request, TokenCount
 class SimulatedEngine:
     """Its words depend on prompt and seed alone; when and after how many faults they come depends on `dice`.
 
-    Requests of which `refuses` says so are refused every time: that is part of the words, not of the dice.
+    Requests for which `refuses` is true are refused every time: that depends on the prompt, not on the dice.
     """
 
     def __init__(

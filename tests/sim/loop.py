@@ -1,9 +1,9 @@
 """An asyncio loop whose time is a number: timers jump, the order of what is ready is drawn from a seed.
 
-Hours pass in milliseconds, two runs of one seed are the same run, and a program in which everybody waits for nobody is
-an error at once. No sockets, no executor, no signals: whoever asks for one of them is told that it has none.
+Hours pass in milliseconds, two runs of one seed are the same run, and a program in which all tasks wait for ever is
+an error immediately. It has no sockets, executor or signals: a request for one of them raises.
 
-It stands on private parts of asyncio: `_ready`, and `_process_events`, called once per turn of the loop, behind a
+It uses private parts of asyncio: `_ready`, and `_process_events`, called once per turn of the loop, behind a
 selector that is asked to wait for the next timer. `test_loop.py` holds each version of Python to them.
 """
 
@@ -22,7 +22,7 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class DeadlockError(AssertionError):
-    """Nothing is ready and no timer runs: nobody will ever go on."""
+    """Nothing is ready and no timer runs: no task will ever go on."""
 
 
 class ForbiddenError(AssertionError):

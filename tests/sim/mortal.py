@@ -1,4 +1,4 @@
-"""An engine that can die: with all that it works on, over requests that kill it or whenever it is told to."""
+"""An engine that can die: with all that it works on, over requests that kill it or on command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.sim.engine import SimulatedEngine
 
 
 class MortalEngine(SimulatedEngine):
-    """Dies over each request of which `kills` says so. It is back `down_s` later; None: it takes the run with it.
+    """Dies over each request for which `kills` is true. It is back `down_s` later; None: it takes the run with it.
 
-    `deaths` tells what it worked on each time.
+    `deaths` lists what it worked on each time.
     """
 
     def __init__(

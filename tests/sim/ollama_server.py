@@ -1,7 +1,7 @@
 """A stub of Ollama: its documented API on a real socket, with models that answer at once, and faults to order.
 
 It is as strict as the documents: a field or an option that they do not name is refused. Replies obey the `format` that
-was asked for and depend on nothing but the request, so whoever asks the same gets the same.
+was asked for and depend on nothing but the request, so the same request gets the same answer.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def answering(body: JsonValue | bytes, *, status: int = 200, content_type: str =
 
 
 def cut_off(sent: int) -> Fault:
-    """An answer of which only the first `sent` bytes of the body come before the connection breaks."""
+    """An answer whose connection breaks after the first `sent` bytes of the body."""
 
     async def fault(writer: asyncio.StreamWriter) -> bool:
         body = json.dumps(_response("m", "hello", done_reason="stop")).encode()

@@ -4,7 +4,7 @@ It has so many slots, each request takes so long in one of them, and what waits 
 engine. `script` looks at each request and may have it answered in any other way. A connection that has had
 `answers_per_connection` is hung up on when the next request comes. It keeps its own account of the
 time its slots were in use, so a client's word need not be taken for it. `python -m tests.sim.openai_server` runs it in
-a process of its own, prints the port, and tells its account under `/account`.
+a process of its own, prints the port, and serves its account under `/account`.
 
 It is an asyncio.Protocol and no more: it has to serve well over a thousand requests a second on one core.
 """
@@ -132,7 +132,7 @@ class OpenaiServer:
             self._server = None
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.sleep(0.01)  # Whoever was connected has seen it by then.
+        await asyncio.sleep(0.01)  # Connected clients have seen it by then.
 
     def take(self, connection: _Connection, received: Received) -> None:
         """A request has come in whole."""
@@ -225,7 +225,7 @@ class _Connection(asyncio.Protocol):
             self._server.take(self, Received(self._server.requests, method, path, headers, body))
 
     def act(self, behaviour: Behaviour, received: Received) -> None:
-        """Answer as told."""
+        """Answer as configured."""
         match behaviour:
             case Say():
                 self.reply(200, completion(behaviour, received))

@@ -1,4 +1,4 @@
-"""A run directory in memory, with a disk that can be told to fail."""
+"""A run directory in memory, with a disk that can be made to fail."""
 
 from __future__ import annotations
 

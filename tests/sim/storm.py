@@ -214,7 +214,7 @@ def _play_session(storm: Storm, session: int, recorder: StormyRecorder, work: Wo
 
 
 def _ending_of(stage: Stage) -> str:
-    """How a session ended; whatever is no ending a run may have is raised."""
+    """How a session ended; an ending that a run may not have is raised."""
     try:
         return "stopped" if stage.play().interrupted else "done"
     except EngineCrashedError:
@@ -266,10 +266,10 @@ def _check_results(storm: Storm, recorder: StormyRecorder, work: Work) -> None:
 
 
 def _check_poison(recorder: StormyRecorder, engines: list[StormyEngine]) -> None:
-    """Nobody is called poison for what happened in company, and nothing is sent again once it has been.
+    """No turn is called poison for a death in company, and no poison is sent again.
 
-    An engine may die of itself just when it has nothing but a suspect: that cannot be told from poison. A death while
-    the run is told to stop is nobody's.
+    An engine may die of itself just when it has nothing but a suspect: that looks like poison. A death while
+    the run stops counts against no turn.
     """
     deaths = [death for engine in engines for death in engine.deaths]
     alone = {request.split("/")[0] for death in deaths if len(death) == 1 for request in death}

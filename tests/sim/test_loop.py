@@ -53,7 +53,7 @@ def test_what_is_ready_runs_in_any_order_and_in_the_same_one_for_a_seed() -> Non
     assert orders == [order(seed) for seed in range(60)]
 
 
-def test_a_program_in_which_everybody_waits_is_an_error() -> None:
+def test_a_program_in_which_all_tasks_wait_is_an_error() -> None:
     async def stuck() -> None:
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Looks on while a run goes: after each event the pools are derived anew, and what went in is there or came out."""
+"""Checks a run after each event: derives the pools again, and accounts for every turn that went in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sums:
 
 
 class Watch(Progress):
-    """A Progress that is told of every event of the scheduler that it is attached to."""
+    """A Progress that sees every event of the scheduler that it is attached to."""
 
     def __init__(self) -> None:
         super().__init__(planned=0)
@@ -63,7 +63,7 @@ class Watch(Progress):
         super().attach(scheduler, accounting, log, clock, live, silent_since_s)
 
     def check_fairness(self) -> None:
-        """Nobody jumps the queue: while a turn waits for its model, no conversation opened later has one sent.
+        """No turn jumps the queue: while a turn waits for its model, no conversation opened later has one sent.
 
         Looked at are first askings: a correction or another sending goes before them by right, a conversation that is
         further does (as one may be that was resumed in the middle of a round), and a suspect is behind them.

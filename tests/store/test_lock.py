@@ -61,5 +61,5 @@ def test_refused_run_does_not_take_the_lock_with_it(player: ModuleType, run_dir:
         player.open_toy(run_dir, 1)
 
     (run_dir / "experiment.yaml").unlink()
-    with pytest.raises(Exception, match="no run directory"):
+    with pytest.raises(Exception, match="not a run directory"):
         player.open_toy(run_dir, 1)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mac_runner.store.machine import Machine, filesystem_at, is_network
@@ -71,6 +72,36 @@ def test_process_is_known_by_its_number_and_its_start() -> None:
     assert machine.process_start(other.pid) is None
     assert machine.process_start(os.getpid()) is not None
     assert machine.process_start(2**40) is None
+
+
+def test_process_start_is_in_the_kernel_ticks_that_earlier_versions_wrote() -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("this kernel does not say")
+    ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+    assert Machine().process_start(os.getpid()) == ticks
+
+
+def test_clock_that_is_set_while_a_process_is_looked_up_does_not_change_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, booted_at_s = Machine().process_start(os.getpid()), psutil.boot_time()
+    answers = [booted_at_s - 3600.0]
+    monkeypatch.setattr(psutil, "boot_time", lambda: answers.pop() if answers else booted_at_s)
+
+    assert Machine().process_start(os.getpid()) == start
+
+
+@pytest.mark.parametrize("fault", [psutil.AccessDenied(), OSError(), RuntimeError()])
+def test_process_whose_start_the_system_does_not_say_is_there(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_process: psutil.Process) -> float:
+        raise fault
+
+    monkeypatch.setattr(psutil.Process, "create_time", refuse)
+
+    assert Machine().process_start(os.getpid()) == ""
 
 
 def test_machine_is_the_same_for_all_its_processes() -> None:

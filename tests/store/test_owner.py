@@ -210,3 +210,20 @@ def test_last_sign_of_life_bears_its_time(place: Path) -> None:
 def test_process_of_another_machine_is_neither_alive_nor_dead() -> None:
     assert is_alive(owner_at(os.getpid()), Machine()) is True
     assert is_alive(owner_at(os.getpid(), machine="0badcafe"), Machine()) is None
+
+
+def test_owner_whose_start_is_not_known_is_alive_while_its_number_is(sleeper: subprocess.Popen[bytes]) -> None:
+    """An earlier version wrote no start where the system does not say one; nor may this one learn it."""
+
+    class Silent(Machine):
+        def process_start(self, pid: int) -> str | None:
+            return None if super().process_start(pid) is None else ""
+
+    unknown, known = owner_at(sleeper.pid, process_start=""), owner_at(sleeper.pid)
+    assert is_alive(unknown, Machine()) is True
+    assert is_alive(known, Silent()) is True
+
+    sleeper.kill()
+    sleeper.wait()
+    assert is_alive(unknown, Machine()) is False
+    assert is_alive(known, Silent()) is False

@@ -390,7 +390,7 @@ def test_directory_used_for_something_else_is_refused_and_left_alone(
     (run_dir / "thesis.tex").write_text("years of work")
     with pytest.raises(RunDirectoryError, match=r"thesis\.tex.*--out"):
         player.open_toy(run_dir, 1)
-    with pytest.raises(RunDirectoryError, match="no run directory"):
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
         read_run(run_dir)
 
     assert list(tree(run_dir)) == ["thesis.tex"]

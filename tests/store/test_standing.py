@@ -110,5 +110,5 @@ def test_shard_is_told(player: ModuleType, run_dir: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(run_dir: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="is no run directory"):
+    with pytest.raises(RunDirectoryError, match="is not a run directory"):
         read_standing(run_dir)

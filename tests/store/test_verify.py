@@ -182,7 +182,7 @@ def test_run_that_begins_and_ends_while_it_is_verified_is_not_damaged(player: Mo
 
 
 def test_verify_of_no_run_directory_says_so(player: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="no run directory"):
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
         verify_run(tmp_path, rebuild=player.rebuild)
 
 

@@ -17,8 +17,7 @@ from typing import Final, Self, SupportsIndex
 from json_repair import repair_json
 
 from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.limits import REPLY_CHARS_MAX
-from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, JsonValue, Reply
 
 
 class Cause(StrEnum):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, SHORT_ANSWER_CHARS_MAX, Cause, Found, Problem
 from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Question
@@ -16,7 +17,6 @@ from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import Said
 from mac_runner.environments.discussion.words import words
 from mac_runner.environments.markup import defuse
-from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject
 
 CONTINUE: Final = "continue"

@@ -1,4 +1,9 @@
-"""Town of Salem: a social-deduction game of hidden roles."""
+"""Town of Salem: a social-deduction game of hidden roles.
+
+`conversation` is the dialogue with the seats, `game_loop` turns replies into moves, and `game/` holds the rules, with
+`night/` and `roles/`. `view/` is what a seat sees and answers, `bots/` are the scripted players, `claims/` reads free
+speech, `record/` is what a finished game leaves behind.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,13 @@ from mac_runner.nano.cpu.vectors import (
 from mac_runner.nano.errors import ConfigError
 
 TILE = LANES
+UNIT_ROWS = 16
+"""Rows that share one read of the cache; each head of a token is a row."""
+TOGETHER_FROM = 2_000_000
+"""From so many multiplications on other threads pay off; to wake them takes some ten microseconds."""
+_NO_NORMS = np.empty(0, dtype=np.float32)
+_one_at_a_time = Lock()
+"""Not all of numba's threading layers allow two callers at once."""
 
 
 class Heads(NamedTuple):
@@ -251,15 +258,6 @@ def _mix_rows(
         else:
             _mix_narrow(num, weights, x, width, values, y + column, dim, count, mixed, out + column, dim)
             column += LANES
-
-
-UNIT_ROWS = 16
-"""Rows that share one read of the cache; each head of a token is a row."""
-TOGETHER_FROM = 2_000_000
-"""From so many multiplications on other threads pay off; to wake them takes some ten microseconds."""
-_NO_NORMS = np.empty(0, dtype=np.float32)
-_one_at_a_time = Lock()
-"""Not all of numba's threading layers allow two callers at once."""
 
 
 class CompiledKVStore:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -32,9 +31,13 @@ def compiled(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Callab
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        place = _place()
-        with _keeping_in(place):
+        place, before = _place(), numba.config.CACHE_DIR
+        # Numba reads its folder when a function is decorated.
+        numba.config.CACHE_DIR = str(place or "")
+        try:
             kernel: Callable[..., Any] = numba.njit(nogil=True, parallel=parallel, cache=place is not None)(function)
+        finally:
+            numba.config.CACHE_DIR = before
         return kernel
 
     return decorate
@@ -54,16 +57,6 @@ def _place() -> Path | None:
         except OSError:
             continue
     return None
-
-
-@contextmanager
-def _keeping_in(place: Path | None) -> Iterator[None]:
-    """Set numba's folder while a function is decorated: that is when numba reads it."""
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(place or "")
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before
 
 
 def flat(tensor: torch.Tensor) -> Floats:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock
 from weakref import WeakSet
 
@@ -22,26 +20,17 @@ _SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "4000"}
 THREADS_MAX = 64
 
 
-@contextmanager
-def _while_loading(settings: dict[str, str]) -> Iterator[None]:
-    ours = {} if any(name in os.environ for name in settings) else settings
+def load_torch() -> None:
+    """Import torch with threads that spin only briefly; without effect where torch is loaded already."""
+    ours = {} if any(name in os.environ for name in _SETTINGS) else _SETTINGS
     os.environ.update(ours)
     try:
-        yield
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("nano computes with torch: pip install 'mac_runner[nano]'", name="torch") from error
     finally:
         for name in ours:
             del os.environ[name]
-
-
-def load_torch() -> None:
-    """Import torch with threads that spin only briefly; without effect where torch is loaded already."""
-    with _while_loading(_SETTINGS):
-        try:
-            importlib.import_module("torch")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "nano computes with torch: pip install 'mac_runner[nano]'", name="torch"
-            ) from error
 
 
 class ThreadPin:

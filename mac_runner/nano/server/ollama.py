@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
 
-from mac_runner.nano.errors import NanoError
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
 from mac_runner.nano.server.answers import (
@@ -26,12 +25,21 @@ from mac_runner.nano.server.answers import (
     given_up,
     invalid,
     ollama_error,
-    refusal_of,
     unless_gone,
 )
 from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
 from mac_runner.nano.server.openai import Spell, token_rows
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, ModelCard, Service, overlaid, schema_text
+from mac_runner.nano.server.service import (
+    ANY_OBJECT,
+    Chat,
+    Generation,
+    Job,
+    ModelCard,
+    Piece,
+    Service,
+    overlaid,
+    schema_text,
+)
 from mac_runner.nano.server.thoughts import OPEN, Said, Stage, ThoughtParser
 
 OLLAMA_DEFAULTS = SamplingParams(temperature=0.8, top_k=40, top_p=0.9)
@@ -44,6 +52,12 @@ _NEUTRAL: dict[str, tuple[float | bool, ...]] = {
     "repeat_last_n": (-1,),
 }
 """Options of samplers that nano lacks, with the values that turn them off; penalties see the whole text."""
+SPOKEN_VERSION = "0.30.0"
+"""The release of Ollama whose interface this is."""
+NEVER = "2100-01-01T00:00:00Z"
+_NS_PER_S = 1_000_000_000
+_TAG_TOKENS_MAX = 16
+"""The last tokens of a prompt that hold its last word, even if each is a single byte."""
 
 
 class Options(Body):
@@ -242,12 +256,6 @@ class ShowRequest(Body):
         return self.model or self.name or ""
 
 
-SPOKEN_VERSION = "0.30.0"
-"""The release of Ollama whose interface this is."""
-NEVER = "2100-01-01T00:00:00Z"
-_NS_PER_S = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """The times of a request, in seconds of one clock."""
@@ -373,10 +381,6 @@ def _ns(duration_s: float) -> int:
     return round(duration_s * _NS_PER_S)
 
 
-_TAG_TOKENS_MAX = 16
-"""The last tokens of a prompt that hold its last word, even if each is a single byte."""
-
-
 class OllamaApi:
     """The handlers of Ollama's paths."""
 
@@ -449,25 +453,28 @@ class OllamaApi:
                 return delta.sample, Course(began_s=began_s, first_token_s=first_token_s, ended_s=clock())
         raise given_up("nothing came of it")
 
-    async def _lines(
+    def _lines(
         self, generation: Generation, envelope: OllamaEnvelope, parser: ThoughtParser, began_s: float
     ) -> AsyncGenerator[bytes]:
-        """A stream of lines, joined where several are there; an error in the middle is sent, and ends it."""
-        clock, first_token_s, lines = self._service.times.monotonic_s, None, b""
-        try:
-            async for _, delta in generation.pieces():
-                first_token_s = clock() if first_token_s is None else first_token_s
-                said = parser.push(delta.text)
-                if delta.sample is not None:
-                    said = said.then(parser.finish())
-                lines += encoded(envelope.piece(delta, said)) + b"\n"
-                if delta.sample is not None:
-                    course = Course(began_s=began_s, first_token_s=first_token_s, ended_s=clock())
-                    yield lines + encoded(envelope.last_piece(delta.sample, course)) + b"\n"
-                elif not generation.has_more:
-                    yield lines
-                    lines = b""
-        except NanoError as error:
-            yield lines + encoded(ollama_error(refusal_of(error))) + b"\n"
-        finally:
-            generation.cancel()
+        """A stream of lines; its last object repeats no text."""
+        clock, samples = self._service.times.monotonic_s, list[TrainingSample]()
+        times_s = list[float]()  # Of the first token.
+
+        def write(piece: Piece) -> bytes:
+            if not times_s:
+                times_s.append(clock())
+            said = parser.push(piece.delta.text)
+            if piece.delta.sample is not None:
+                samples.append(piece.delta.sample)
+                said = said.then(parser.finish())
+            return _line(envelope.piece(piece.delta, said))
+
+        def end() -> bytes:
+            course = Course(began_s=began_s, first_token_s=times_s[0], ended_s=clock())
+            return _line(envelope.last_piece(samples[0], course))
+
+        return generation.streamed(write, end, lambda refusal: _line(ollama_error(refusal)))
+
+
+def _line(content: object) -> bytes:
+    return encoded(content) + b"\n"

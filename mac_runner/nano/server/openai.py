@@ -16,7 +16,6 @@ from typing import Annotated, Literal, cast
 from fastapi import Request, Response
 from pydantic import Field, JsonValue
 
-from mac_runner.nano.errors import NanoError
 from mac_runner.nano.sampling_params import SamplingParams
 from mac_runner.nano.sequence import Delta, TokenLogprob, TrainingSample
 from mac_runner.nano.server.answers import (
@@ -27,11 +26,10 @@ from mac_runner.nano.server.answers import (
     encoded,
     invalid,
     openai_error,
-    refusal_of,
     unless_gone,
 )
 from mac_runner.nano.server.bodies import MESSAGES_MAX, TOP_LOGPROBS_MAX, Body, Many, read_request, require_absent
-from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Service, overlaid, schema_text
+from mac_runner.nano.server.service import ANY_OBJECT, Chat, Generation, Job, Piece, Service, overlaid, schema_text
 from mac_runner.nano.tokenizer import Tokenizer
 
 PROMPTS_MAX = 256
@@ -45,6 +43,10 @@ Prompts = (
     | Annotated[Many[str], Field(min_length=1, max_length=PROMPTS_MAX)]
     | Annotated[Many[Tokens], Field(min_length=1, max_length=PROMPTS_MAX)]
 )
+Spell = Callable[[int], str]
+LOGPROB_MIN = -9999.0
+"""OpenAI's value for an impossible token; JSON has no infinity."""
+_DONE = b"data: [DONE]\n\n"
 
 
 class StreamOptions(Body):
@@ -160,7 +162,7 @@ class ChatBody(OpenaiBody):
     parallel_tool_calls: bool | None = None
 
     def job(self, defaults: SamplingParams) -> Job:
-        """What the engine is asked for; `defaults` hold where the request leaves a setting open."""
+        """The job for the engine; `defaults` hold where the request leaves a setting open."""
         require_absent(self, "logit_bias", "tools", "functions", "audio", "prediction")
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
@@ -197,7 +199,7 @@ class CompletionBody(OpenaiBody):
     suffix: JsonValue = None
 
     def job(self, defaults: SamplingParams) -> Job:
-        """What the engine is asked for; `defaults` hold where the request leaves a setting open."""
+        """The job for the engine; `defaults` hold where the request leaves a setting open."""
         require_absent(self, "logit_bias", "echo", "suffix")
         if self.best_of not in (None, self.num_samples):
             raise invalid("best_of is not supported by this server: ask for n and choose", "best_of")
@@ -251,11 +253,6 @@ def _held(params: SamplingParams, form: ResponseFormat | None) -> SamplingParams
     if form.json_schema is None:
         raise invalid("response_format of type json_schema needs json_schema", "response_format.json_schema")
     return replace(params, json_schema=schema_text(form.json_schema.json_schema))
-
-
-Spell = Callable[[int], str]
-LOGPROB_MIN = -9999.0
-"""OpenAI's value for an impossible token; JSON has no infinity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,9 +382,6 @@ def _finite(logprob: float) -> float:
     return max(logprob, LOGPROB_MIN)
 
 
-_DONE = b"data: [DONE]\n\n"
-
-
 class OpenaiApi:
     """The handlers of OpenAI's paths."""
 
@@ -442,27 +436,23 @@ class OpenaiApi:
         return model_object(self._service.card.name, int(self._service.card.changed_unix_s))
 
 
-async def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
-    """A stream of events, joined where several are there; an error in the middle is sent, and ends it."""
-    begun, offsets, samples, events = set[int](), Counter[int](), list[TrainingSample](), b""
-    try:
-        async for index, delta in generation.pieces():
-            events += _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
-            begun.add(index)
-            offsets[index] += envelope.num_chars(delta)
-            if delta.sample is not None:
-                samples.append(delta.sample)
-            # The last one goes out with what ends the stream.
-            if not generation.has_more and len(samples) < generation.num_completions:
-                yield events
-                events = b""
-        if includes_usage:
-            events += _event(envelope.last_chunk(generation.prompts, samples))
-        yield events + _DONE
-    except NanoError as error:
-        yield events + _event(openai_error(refusal_of(error)))
-    finally:
-        generation.cancel()
+def events_of(generation: Generation, envelope: Envelope, *, includes_usage: bool) -> AsyncGenerator[bytes]:
+    """A stream of events."""
+    begun, offsets, samples = set[int](), Counter[int](), list[TrainingSample]()
+
+    def write(piece: Piece) -> bytes:
+        index, delta = piece
+        event = _event(envelope.chunk(index, delta, is_first=index not in begun, text_offset=offsets[index]))
+        begun.add(index)
+        offsets[index] += envelope.num_chars(delta)
+        if delta.sample is not None:
+            samples.append(delta.sample)
+        return event
+
+    def end() -> bytes:
+        return (_event(envelope.last_chunk(generation.prompts, samples)) if includes_usage else b"") + _DONE
+
+    return generation.streamed(write, end, lambda refusal: _event(openai_error(refusal)))
 
 
 def _event(content: object) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,10 +22,10 @@ from mac_runner.nano.architecture import ModelConfig, expected_shapes
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
 from mac_runner.nano.config import EngineConfig
 from mac_runner.nano.engine import InferenceEngine
-from mac_runner.nano.errors import InvalidRequestError, PromptTooLongError
+from mac_runner.nano.errors import InvalidRequestError, NanoError, PromptTooLongError
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.sequence import Delta, TrainingSample
-from mac_runner.nano.server.answers import given_up, unknown_model
+from mac_runner.nano.server.answers import Refusal, given_up, refusal_of, unknown_model
 from mac_runner.nano.tokenizer import Tokenizer
 
 ANY_OBJECT = json.dumps({"type": "object"})
@@ -183,6 +183,25 @@ class Generation:
     def has_more(self) -> bool:
         """Whether the next piece is here already: then it is cheaper to send them together."""
         return self._current.has_more
+
+    async def streamed(
+        self, write: Callable[[Piece], bytes], end: Callable[[], bytes], fail: Callable[[Refusal], bytes]
+    ) -> AsyncGenerator[bytes]:
+        """All pieces as bytes, joined where several are there. An error is written behind them, and ends the stream."""
+        data, num_open = b"", self.num_completions
+        try:
+            async for piece in self.pieces():
+                data += write(piece)
+                num_open -= piece.delta.sample is not None
+                # The last one goes out with what ends the stream.
+                if num_open and not self.has_more:
+                    yield data
+                    data = b""
+            yield data + end()
+        except NanoError as error:
+            yield data + fail(refusal_of(error))
+        finally:
+            self.cancel()
 
     async def samples(self) -> list[TrainingSample]:
         """All completions, when they are finished."""

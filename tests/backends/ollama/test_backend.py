@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -422,18 +421,6 @@ def test_counts_that_are_left_out_are_none(stub: OllamaStub) -> None:
     stub.faults.append(answering({"message": {"role": "assistant", "content": "x"}, "done": True}))
 
     assert ask(backend_at(stub.host)) == Reply(text="x")
-
-
-def test_request_that_hangs_can_be_given_up(stub: OllamaStub) -> None:
-    stub.faults.append(hang)
-
-    async def program(backend: OllamaBackend) -> str:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await backend.generate(request())
-        return (await backend.generate(request())).text
-
-    assert using(backend_at(stub.host), program) == "Hello."
 
 
 def test_server_that_hangs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

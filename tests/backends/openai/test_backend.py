@@ -13,7 +13,7 @@ from mac_runner.errors import (
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.types import FinishReason, Reply, TokenCount
+from mac_runner.types import FinishReason, Reply
 from tests.backends.openai.asking import KEY, NOBODY, error_of, only, reply_of, run
 from tests.sim.behaviour import Behaviour, Flood, Reset, Say, Send, failure, squeezed
 from tests.sim.openai_run import backend_for
@@ -134,12 +134,6 @@ def test_nobody_waits_for_a_server_that_can_go_to_another() -> None:
         assert (await backend.generate(request())).text
 
     run(program, busy, OpenaiServer())
-
-
-def test_overflow_is_a_reply() -> None:
-    reply = reply_of(OpenaiServer(script=lambda received: failure(400, "", code="context_length_exceeded")))
-
-    assert reply == Reply(text="", finish_reason=FinishReason.OVERFLOW, tokens=TokenCount())
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])

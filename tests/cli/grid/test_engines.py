@@ -63,7 +63,7 @@ def test_models_of_equal_definition_are_one_engine_whatever_they_are_called(lay:
 POLICIES: JsonObject = {"model_definitions.m.scripted_config.policy": ["heuristic", "random"]}
 
 
-def test_definitions_of_one_name_are_told_apart_by_a_digest_that_stays(lay: Lay) -> None:
+def test_definitions_of_one_name_differ_by_a_stable_digest(lay: Lay) -> None:
     setup = lay({**POLICIES, "seed": [1, 2]})
     names = [served["m"] for served in engines_of(setup)]
     rest = plan_engines(setup.setups[2:], setup.setups, SystemClock(), lambda line: None)
@@ -73,7 +73,7 @@ def test_definitions_of_one_name_are_told_apart_by_a_digest_that_stays(lay: Lay)
     assert [rest.served[one.slug]["m"] for one in setup.setups[2:]] == names[2:]
 
 
-def test_what_engines_of_one_name_have_to_say_is_told_apart(lay: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_engines_of_one_name_are_distinct(lay: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
     def talkative(name: str, *args: Any, say: Callable[[str], None], **settings: Any) -> Backend:
         say(f"model {name}: ready")
         return build_backend(name, *args, say=say, **settings)

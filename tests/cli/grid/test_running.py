@@ -24,7 +24,7 @@ SEEDS: JsonObject = {"seed": [1, 2]}
 
 
 def grid(sweep: JsonObject, **more: JsonValue) -> JsonObject:
-    """Games of `small` with this sweep; a seed that is swept stands in the file no more than once."""
+    """Games of `small` with this sweep; a swept seed is in the file at most once."""
     content = experiment(**{"conversations": 1, **more})  # type: ignore[arg-type]
     return {**content, "_grid": {"sweep": sweep}}
 
@@ -139,7 +139,7 @@ def test_finished_grid_is_left_as_it_is_byte_for_byte(finished: Lab, at_once: At
     assert hashes(directory) == before
 
 
-def test_grid_runs_only_what_is_new_and_tells_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
+def test_grid_runs_only_what_is_new_and_says_which_part_came_when(finished: Lab, at_once: AtOnce) -> None:
     directory = finished.run_dir().path
     before = {slug: run.hashes() for slug, run in runs(directory).items()}
     finished.write(grid({"game.lobby": ["classic-7", "classic-10"], "seed": [1, 2, 3]}), "small.yaml")
@@ -252,7 +252,7 @@ def talks(latency_ms: float) -> JsonObject:
 
 
 def replies(directory: Path) -> int:
-    """How many replies the event logs of a grid tell of so far, at little cost."""
+    """How many replies are in the event logs of a grid so far, at little cost."""
     return sum(log.read_bytes().count(b'"EVENT_INFER_DONE"') for log in directory.glob("*/events.jsonl"))
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
+from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.errors import ConfigError
-from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import FinishReason, Receipt, ReceiptKind, Reply, Task
 from tests.environments.discussion.table import say, shown, turn_of
 

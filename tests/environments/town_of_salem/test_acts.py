@@ -12,7 +12,8 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Form, Off
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES
 from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, check
 from mac_runner.environments.town_of_salem.game.state import Ballot, GameState, Options, Phase
-from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES, Changed, DayAbility
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
+from mac_runner.environments.town_of_salem.roles.base import DOUSED, Changed
 from mac_runner.environments.town_of_salem.view.replies import Chosen, read
 from mac_runner.types import Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, random_roles

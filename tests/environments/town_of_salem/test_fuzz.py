@@ -18,7 +18,8 @@ from mac_runner.environments.town_of_salem.game.calendar import dusk
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, NAMES, deal
 from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, new_game, validate
 from mac_runner.environments.town_of_salem.game.state import Death, GameState, NightAction, Options, Phase
-from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.base import DOUSED
 
 NIGHTS = 1_200
 GAMES = 60

@@ -8,7 +8,7 @@ from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.game.state import Faction, Options, Phase
 from mac_runner.environments.town_of_salem.game.victory import check, has_won
-from mac_runner.environments.town_of_salem.roles import DOUSED
+from mac_runner.environments.town_of_salem.roles.base import DOUSED
 from tests.environments.town_of_salem.table import Table
 
 CROWD = ("sheriff", "doctor", "investigator", "mafioso", "godfather")

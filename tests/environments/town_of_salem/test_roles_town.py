@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
-from mac_runner.environments.town_of_salem.roles.town_investigative import PICKED_UP
 from mac_runner.environments.town_of_salem.view.narration import line
 from tests.environments.town_of_salem.table import Table, Who
 
@@ -66,7 +65,7 @@ def test_everything_a_bug_picks_up_can_be_told_in_words() -> None:
     table.night({"spy": ("bug", "sheriff"), "escort": ("block", "sheriff")})
     (event,) = (event for event in table.events if event.kind is EventKind.BUGGED)
 
-    for kind in PICKED_UP:
+    for kind in BEFALLS:
         data = {**event.data, "happened": kind.value}
         assert "{" not in line(type(event)(kind=event.kind, day=1, phase=event.phase, data=data, audience=frozenset()))
 

@@ -7,6 +7,7 @@ import json
 import jsonschema
 import pytest
 
+from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.acts import NOTES_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
@@ -16,7 +17,6 @@ from mac_runner.environments.town_of_salem.view.prompts import system_text, turn
 from mac_runner.environments.town_of_salem.view.public_record import Conduct, conduct_of
 from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
 from mac_runner.environments.town_of_salem.view.tools import OBSERVATION_CHARS_MAX, TOOLS, observe
-from mac_runner.limits import SPEECH_CHARS_MAX
 from mac_runner.types import JsonObject, Receipt, ReceiptKind, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, open_game
 

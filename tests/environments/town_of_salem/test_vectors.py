@@ -12,7 +12,8 @@ from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.rules import EndRound, IllegalActError, apply, validate
 from mac_runner.environments.town_of_salem.game.state import GameState, Options, Phase
 from mac_runner.environments.town_of_salem.game.victory import has_won
-from mac_runner.environments.town_of_salem.roles import DOUSED, ROLES
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.base import DOUSED
 from tests.environments.town_of_salem.table import Table, Who
 
 # Enough of the Town and a Mafia that no game ends while a vector is played.

@@ -15,15 +15,9 @@ from mac_runner.environments.town_of_salem.bots.statements import Statement, und
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, roles_of
 from mac_runner.environments.town_of_salem.game.state import LYNCH, Ballot, Faction
-from mac_runner.environments.town_of_salem.roles import (
-    MAFIA_MEMBER,
-    NOT_SUSPICIOUS,
-    ROLES,
-    SUSPICIOUS,
-    Role,
-    follows_roles,
-    visitors_in,
-)
+from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles.base import MAFIA_MEMBER, NOT_SUSPICIOUS, SUSPICIOUS, visitors_in
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 
 _OWN_FINDING = 5.0

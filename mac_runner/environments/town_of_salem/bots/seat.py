@@ -21,7 +21,8 @@ from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility, Role, follows_roles
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility, Role
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.environments.town_of_salem.roles.tactics import Aim
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 
@@ -97,10 +98,6 @@ class Seat:
             if role_named(role) is not None:
                 known[event.text("about")] = role
         return known
-
-    def is_town_role(self, name: str) -> bool:
-        """Whether a role belongs to the Town."""
-        return is_town_role(name)
 
     def is_jailed(self) -> bool:
         """Whether this seat is in jail tonight."""

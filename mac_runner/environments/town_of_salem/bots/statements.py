@@ -14,7 +14,7 @@ from functools import lru_cache
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, extract
 from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
-from mac_runner.environments.town_of_salem.roles import follows_roles
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 
 # A plan is not a claim, so `claims` does not find it.
 _TAKING = re.compile(r"(?:^|(?<=[.!?] ))I say we take ([A-Z][a-z]+)(?=[.!]|$)")

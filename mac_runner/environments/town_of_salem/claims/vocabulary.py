@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from mac_runner.environments.town_of_salem.roles import ROLES, follows_roles
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 
 _FIRST_ROLE = 0xE000
 _FIRST_NAME = 0xE100

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
+from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.calendar import open_trial
 from mac_runner.environments.town_of_salem.game.channels import channels_of
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
@@ -26,9 +27,9 @@ from mac_runner.environments.town_of_salem.game.state import (
     Phase,
     Player,
 )
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, RoleTable, follows_roles
-from mac_runner.environments.town_of_salem.roles.base import others
-from mac_runner.limits import SPEECH_CHARS_MAX
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
+from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, others
+from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
 
 WILL_CHARS_MAX = 600
 """Also of a death note."""

@@ -16,7 +16,8 @@ from mac_runner.environments.town_of_salem.game.rounds import next_of_discussion
 from mac_runner.environments.town_of_salem.game.state import LYNCH, TEAMS, Ballot, Death, GameState, Phase, Player
 from mac_runner.environments.town_of_salem.game.victory import QUIET_FROM_DAY, after_deaths, announcement, end_if_over
 from mac_runner.environments.town_of_salem.night.resolution import resolve
-from mac_runner.environments.town_of_salem.roles import ROLES, Ability, Changed, DayAbility, NightAbility, joined
+from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility, NightAbility
+from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, joined
 from mac_runner.types import JsonValue
 
 

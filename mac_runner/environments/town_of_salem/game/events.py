@@ -107,6 +107,32 @@ class Event:
 
 Events = tuple[Event, ...]
 
+BEFALLS = frozenset(
+    {
+        EventKind.ATTACKED,
+        EventKind.BLOCKED,
+        EventKind.BLOCK_RESISTED,
+        EventKind.CONTROLLED,
+        EventKind.CONTROL_RESISTED,
+        EventKind.TRANSPORTED,
+        EventKind.DOUSED,
+        EventKind.BLACKMAILED,
+        EventKind.PATIENT_ATTACKED,
+    }
+)
+"""What befalls a player at night."""
+FINDINGS = frozenset(
+    {
+        EventKind.RESULT,
+        EventKind.MAFIA_VISITS,
+        EventKind.BUGGED,
+        EventKind.PATIENT_ATTACKED,
+        EventKind.VISITED,
+        EventKind.CLEANED,
+    }
+)
+"""What a player finds out at night by an ability."""
+
 UNKNOWN_ROLE = "unknown"
 """The role shown for a body that was cleaned."""
 

@@ -9,7 +9,8 @@ from itertools import combinations
 from random import Random
 
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role, follows_roles
+from mac_runner.environments.town_of_salem.roles import ROLES, Alignment, Role
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.errors import ConfigError
 from mac_runner.types import stable_hash
 
@@ -18,51 +19,19 @@ DEALS_MAX = 1_000
 
 # The official classic list in its order; a table of n plays the first n entries.
 _CLASSIC = (
-    "sheriff",
-    "doctor",
-    "investigator",
-    "jailor",
-    "medium",
-    "godfather",
-    "framer",
-    "executioner",
-    "escort",
-    "mafioso",
-    "lookout",
-    "serial killer",
-    "classic town killing",
-    "jester",
-    "classic random town",
+    *("sheriff", "doctor", "investigator", "jailor", "medium", "godfather", "framer"),
+    *("executioner", "escort", "mafioso", "lookout", "serial killer"),
+    *("classic town killing", "jester", "classic random town"),
 )
 _RANKED = (
-    "jailor",
-    "town investigative",
-    "town investigative",
-    "town protective",
-    "town killing",
-    "town support",
-    "random town",
-    "random town",
-    "random town",
-    "godfather",
-    "mafioso",
-    "random mafia",
-    "random mafia",
-    "neutral evil",
-    "neutral killing",
+    *("jailor", "town investigative", "town investigative", "town protective", "town killing", "town support"),
+    *("random town", "random town", "random town", "godfather", "mafioso", "random mafia", "random mafia"),
+    *("neutral evil", "neutral killing"),
 )
 _SOCIAL_7 = ("sheriff", "doctor", "escort", "vigilante", "lookout", "godfather", "jester")
 _SOCIAL_10 = (
-    "sheriff",
-    "doctor",
-    "investigator",
-    "jailor",
-    "lookout",
-    "escort",
-    "godfather",
-    "mafioso",
-    "blackmailer",
-    "jester",
+    *("sheriff", "doctor", "investigator", "jailor", "lookout", "escort"),
+    *("godfather", "mafioso", "blackmailer", "jester"),
 )
 
 LOBBIES: dict[str, tuple[str, ...]] = {
@@ -73,26 +42,8 @@ LOBBIES: dict[str, tuple[str, ...]] = {
 }
 
 NAMES = (
-    "Abel",
-    "Beatrice",
-    "Caleb",
-    "Dorothea",
-    "Elias",
-    "Felicity",
-    "Gideon",
-    "Hester",
-    "Isaac",
-    "Josephine",
-    "Kenelm",
-    "Lydia",
-    "Matthias",
-    "Naomi",
-    "Obadiah",
-    "Prudence",
-    "Quentin",
-    "Rosamund",
-    "Silas",
-    "Tabitha",
+    *("Abel", "Beatrice", "Caleb", "Dorothea", "Elias", "Felicity", "Gideon", "Hester", "Isaac", "Josephine"),
+    *("Kenelm", "Lydia", "Matthias", "Naomi", "Obadiah", "Prudence", "Quentin", "Rosamund", "Silas", "Tabitha"),
 )
 """Public names of the players; none is part of another."""
 

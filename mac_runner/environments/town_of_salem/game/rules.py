@@ -17,7 +17,8 @@ from mac_runner.environments.town_of_salem.game.lobbies import slot_name
 from mac_runner.environments.town_of_salem.game.rounds import open_round
 from mac_runner.environments.town_of_salem.game.state import TEAMS, GameState, Options, Phase, Player, Result
 from mac_runner.environments.town_of_salem.game.victory import end_game
-from mac_runner.environments.town_of_salem.roles import ROLES, Changed
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.base import Changed
 
 
 class IllegalActError(Exception):

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind, Events, public
 from mac_runner.environments.town_of_salem.game.state import Faction, GameState, Phase, Player, Result
-from mac_runner.environments.town_of_salem.roles import ROLES, Changed
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.roles.base import Changed
 from mac_runner.environments.town_of_salem.roles.mafia_killing import promote
 
 # Two consecutive days and nights without a death or a change of role end the game, counted from this day on.

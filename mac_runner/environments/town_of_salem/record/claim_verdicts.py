@@ -26,17 +26,16 @@ from mac_runner.environments.town_of_salem.game.state import Faction, Phase
 from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.record.nights import night_of_death
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
-from mac_runner.environments.town_of_salem.roles import (
+from mac_runner.environments.town_of_salem.roles import ROLES, Role
+from mac_runner.environments.town_of_salem.roles.base import (
     A_VAMPIRE,
     MAFIA_MEMBER,
     NOT_A_VAMPIRE,
     NOT_SUSPICIOUS,
-    ROLES,
     SUSPICIOUS,
-    Role,
-    follows_roles,
     visitors_in,
 )
+from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 from mac_runner.types import JsonObject, JsonValue
 
 

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.game.events import FINDINGS, UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import LYNCH, GameState, NightAction
 from mac_runner.environments.town_of_salem.night.state import Judged, NightState, Note
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.types import JsonObject, JsonValue
-
-_FINDINGS = frozenset(
-    {
-        EventKind.RESULT,
-        EventKind.MAFIA_VISITS,
-        EventKind.BUGGED,
-        EventKind.PATIENT_ATTACKED,
-        EventKind.VISITED,
-        EventKind.CLEANED,
-    }
-)
 
 
 def night_row(dusk: GameState, night: NightState) -> JsonObject:
@@ -101,7 +90,7 @@ def _attack(judged: Judged, names: list[str]) -> JsonObject:
 
 def _findings(night: NightState, names: list[str]) -> Iterator[JsonObject]:
     for event in night.events:
-        if event.kind in _FINDINGS:
+        if event.kind in FINDINGS:
             for seat in sorted(event.audience or ()):
                 yield {"player": names[seat], "kind": event.kind.value, "data": event.data}
 

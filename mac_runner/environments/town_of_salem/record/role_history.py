@@ -8,31 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, FINDINGS, Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import Player
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
 from mac_runner.types import JsonObject, JsonValue
 
-LEARNED = frozenset(
-    {
-        EventKind.RESULT,
-        EventKind.MAFIA_VISITS,
-        EventKind.BUGGED,
-        EventKind.PATIENT_ATTACKED,
-        EventKind.ATTACKED,
-        EventKind.BLOCKED,
-        EventKind.BLOCK_RESISTED,
-        EventKind.CONTROLLED,
-        EventKind.CONTROL_RESISTED,
-        EventKind.TRANSPORTED,
-        EventKind.DOUSED,
-        EventKind.JAILED,
-        EventKind.BLACKMAILED,
-        EventKind.VISITED,
-        EventKind.CLEANED,
-        EventKind.JAILING,
-    }
-)
+LEARNED = BEFALLS | FINDINGS | {EventKind.JAILED, EventKind.JAILING}
 """Events in which a seat learns something of others, or of what befell it."""
 
 

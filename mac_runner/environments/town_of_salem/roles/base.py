@@ -193,18 +193,6 @@ class DayAbility:
 Ability: TypeAlias = NightAbility | DayAbility
 
 
-def _keeps_player(state: GameState, player: Player) -> Player:
-    return player
-
-
-def _changes_nothing(state: GameState, player: Player) -> Changed:
-    return Changed(state)
-
-
-def _goal_is_met(state: GameState, player: Player) -> bool:
-    return player.has_met_goal
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """One role: what players read of it, its attributes (rules, section 3), and hooks that do nothing by default."""
@@ -298,17 +286,17 @@ class Role:
     """Whether the Town keeps away from those who claim it."""
 
     # Hooks.
-    deal: Callable[[GameState, Player], Player] = _keeps_player
+    deal: Callable[[GameState, Player], Player] = lambda state, player: player
     """When a player is given the role."""
-    after_deaths: Callable[[GameState, Player], Changed] = _changes_nothing
+    after_deaths: Callable[[GameState, Player], Changed] = lambda state, player: Changed(state)
     """When deaths were announced."""
-    when_lynched: Callable[[GameState, Player], Changed] = _changes_nothing
+    when_lynched: Callable[[GameState, Player], Changed] = lambda state, player: Changed(state)
     by_night: Callable[[NightState, int], None] = lambda night, seat: None
     """At the start of every night, for the dead too."""
     when_blocked: Callable[[NightState, int, int], bool] = lambda night, seat, blocker: True
     """When `blocker` blocks `seat`; False: the block does not hold."""
     when_attacked: Callable[[NightState, int], None] = lambda night, seat: None
-    has_won: Callable[[GameState, Player], bool] = _goal_is_met
+    has_won: Callable[[GameState, Player], bool] = lambda state, player: player.has_met_goal
     """At the end, apart from the group."""
 
     id: str = field(init=False)

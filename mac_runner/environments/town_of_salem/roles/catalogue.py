@@ -29,19 +29,14 @@ _roles: dict[str, Role] = {}
 _caches: list[_Cached] = []
 
 ROLES: Mapping[str, Role] = MappingProxyType(_roles)
-"""Role id to role, in alphabetical order. Always current: a registered role appears in it."""
-
-
-def role(role_id: str) -> Role:
-    """The role of that id."""
-    return _roles[role_id]
+"""Role id to role, in alphabetical order; always current."""
 
 
 def register(role: Role) -> None:
-    """Add a role to the game. Raises ValueError when it contradicts a role there is.
+    """Add a role to the game. Raises ValueError when it contradicts another role.
 
     A role of another package enters the prompts, the acts, the random slots of lobbies and the scripted players like
-    one of this package. Register it before a run begins; games that are being played would mix both sets of roles.
+    one of this package. Register it before a run begins; running games would mix both sets of roles.
     """
     if role.id in _roles:
         raise ValueError(f"there is a role {role.id!r} already")
@@ -106,5 +101,6 @@ def load() -> None:
     for info in pkgutil.iter_modules([str(Path(__file__).parent)]):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in list(vars(module).values()):
-            if isinstance(value, Role) and value.id not in _roles:
+            # Files import roles of others.
+            if isinstance(value, Role) and _roles.get(value.id) is not value:
                 register(value)

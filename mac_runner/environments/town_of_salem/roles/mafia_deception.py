@@ -16,6 +16,7 @@ _role = partial(
     Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_DECEPTION, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
 )
 
+# The Disguiser makes one of the Mafia pass for another player.
 DISGUISE = "disguise"
 
 
@@ -55,6 +56,7 @@ DISGUISER = _role(
 )
 
 
+# The Forger leaves another will with the dead.
 def _forge(night: NightState, action: NightAction) -> None:
     """Only the dead leave a will; only a forged one costs a use."""
     body = night.player(night.house(action))
@@ -87,6 +89,7 @@ FORGER = _role(
 )
 
 
+# The Framer makes one player look guilty for a night.
 FRAMED = "framed"
 
 FRAMER = _role(
@@ -108,6 +111,7 @@ FRAMER = _role(
 )
 
 
+# The Janitor hides what the dead were.
 def _clean(night: NightState, action: NightAction) -> None:
     """Only a body can be cleaned, and only a cleaned one costs a use."""
     body = night.player(night.house(action))

@@ -13,6 +13,7 @@ from mac_runner.environments.town_of_salem.night.state import Level, NightState,
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, Changed, NightAbility, Role, become
 
+# The kill of the Mafia and its chain of command.
 KILLED = DeathCause("mafia", "killed by the Mafia", guard_order=0, is_visible=True)
 
 KILL = "kill"
@@ -85,6 +86,7 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
     return Changed(state, events)
 
 
+# The Godfather leads the Mafia and looks innocent.
 GODFATHER = _role(
     name="Godfather",
     short_names=("GF",),
@@ -104,6 +106,7 @@ GODFATHER = _role(
 )
 
 
+# The Mafioso carries out the Mafia's kill.
 MAFIOSO = _role(
     name="Mafioso",
     team_rank=1,

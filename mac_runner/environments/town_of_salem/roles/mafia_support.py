@@ -18,6 +18,7 @@ _role = partial(
 )
 
 
+# The Blackmailer silences one player for the next day and reads all whispers.
 def _blackmail(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     night.put(replace(night.player(house), is_blackmailed=True))
@@ -46,6 +47,7 @@ BLACKMAILER = _role(
 )
 
 
+# The Consigliere learns one player's exact role.
 def _look_into(night: NightState, action: NightAction) -> None:
     night.find(action.seat, action.targets[0], with_article(night.role_of(night.house(action)).name))
 
@@ -71,6 +73,7 @@ CONSIGLIERE = _role(
 )
 
 
+# The Consort is the Escort of the Mafia.
 CONSORT = _role(
     name="Consort",
     card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked. If "

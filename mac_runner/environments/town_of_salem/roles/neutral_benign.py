@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, public
 from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, become, join_team
+from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.town_protective import VEST_ABILITY
 from mac_runner.environments.town_of_salem.roles.vampire import BITTEN
 
+_role = partial(
+    Role,
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_BENIGN,
+    group=None,
+    investigator_group=3,
+    is_detection_immune=True,
+    is_convertible=True,
+)
 
+
+# The Amnesiac becomes what one of the dead was.
 def _remembered_as(state: GameState, corpse: Player) -> str | None:
     """The role a corpse can be remembered as; None when it is hidden or held."""
     if not _is_shown(state, corpse):
         return None
-    role = catalogue.role(corpse.shown_role or "")
+    role = ROLES[corpse.shown_role or ""]
     if role.id == "godfather" and not any(other.faction is Faction.MAFIA for other in state.living):
         return "mafioso"
     is_held = role.is_unique and any(other.role == role.id for other in state.living)
@@ -28,7 +41,7 @@ def _is_shown(state: GameState, corpse: Player) -> bool:
     """Whether a corpse was shown as a role that may be remembered."""
     if corpse.shown_role is None or corpse.shown_role == "amnesiac":
         return False
-    role = catalogue.role(corpse.shown_role)
+    role = ROLES[corpse.shown_role]
     is_barred = state.options.amnesiac == "no_unique_town" and role.is_unique and role.faction is Faction.TOWN
     return not is_barred
 
@@ -46,10 +59,10 @@ def _remember(night: NightState, action: NightAction) -> None:
     if role_id is None:
         night.notify(action.seat, EventKind.FAILED, target=night.name_of(action.targets[0]))
         return
-    role = catalogue.role(role_id)
+    role = ROLES[role_id]
     night.put(role.deal(night.state, become(night.state, player, role)))
     player = night.player(action.seat)
-    name = catalogue.role(player.role).name
+    name = ROLES[player.role].name
     night.announce(public(night.state, EventKind.REMEMBERED, role=role.name))
     night.notify(action.seat, EventKind.CONVERTED, role=name)
     if player.quarry is not None:
@@ -57,20 +70,14 @@ def _remember(night: NightState, action: NightAction) -> None:
     join_team(night, player)
 
 
-AMNESIAC = Role(
+AMNESIAC = _role(
     name="Amnesiac",
     short_names=("amne",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_BENIGN,
     card="You have forgotten who you are. From night 2 you may choose one of the dead whose role was shown, and at "
     "dawn you are what they were, with all they could do at the start. Everybody learns what was remembered, but not "
     "by whom.",
     goal="Remember a role, and win as that role wins.",
-    group=None,
-    investigator_group=3,
     investigator_place=3,
-    is_detection_immune=True,
-    is_convertible=True,
     abilities=(
         NightAbility(
             verb="remember",
@@ -87,6 +94,7 @@ AMNESIAC = Role(
 )
 
 
+# The Survivor wants to see the end.
 VESTS = 4
 
 
@@ -95,17 +103,11 @@ def _is_there_at_the_end(state: GameState, player: Player) -> bool:
     return player.alive and state.result is not None and state.result.ending != "capped"
 
 
-SURVIVOR = Role(
+SURVIVOR = _role(
     name="Survivor",
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_BENIGN,
     card=f"You have {VESTS} vests, each of which saves you from basic attacks for one night.",
     goal="Be alive when the game ends, whoever else wins.",
-    group=None,
-    investigator_group=3,
     investigator_place=1,
-    is_detection_immune=True,
-    is_convertible=True,
     has_won=_is_there_at_the_end,
     abilities=(replace(VEST_ABILITY, uses=VESTS),),
 )

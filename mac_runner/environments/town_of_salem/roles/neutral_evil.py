@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
@@ -29,6 +30,15 @@ from mac_runner.environments.town_of_salem.roles.base import (
     with_article,
 )
 
+_role = partial(
+    Role,
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_EVIL,
+    group=None,
+    is_detection_immune=True,
+)
+
+# The Jester wants to be lynched, and takes one of his judges along.
 HAUNTED = DeathCause("jester", "taken by a Jester's ghost")
 
 HAUNT = "haunt"
@@ -78,19 +88,15 @@ def _haunt_by_lot(night: NightState, seat: int) -> None:
         night.actions.append(drawn)
 
 
-JESTER = Role(
+JESTER = _role(
     name="Jester",
     bait="Sheriff",
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_EVIL,
     card="You want the Town to lynch you. In the night after, you kill one of those who did not vote you innocent, and "
     "nothing can stop it.",
     goal="Get yourself lynched. You win even though you are dead, whoever else wins.",
-    group=None,
     investigator_group=6,
     investigator_place=3,
     attack=Level.UNSTOPPABLE,
-    is_detection_immune=True,
     is_convertible=True,
     causes=(HAUNTED,),
     abilities=(
@@ -110,6 +116,7 @@ JESTER = Role(
 )
 
 
+# The Executioner wants one member of the Town lynched.
 # Roles the town would lynch too easily or not at all are never an Executioner's quarry.
 SPARED = ("jailor", "mayor")
 
@@ -132,19 +139,15 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
     return Changed(state, (private(state, EventKind.CONVERTED, (player.seat,), role=JESTER.name),))
 
 
-EXECUTIONER = Role(
+EXECUTIONER = _role(
     name="Executioner",
     short_names=("exe",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_EVIL,
     card="You have a target, a member of the Town. Basic attacks at night do not kill you. If your target dies in any "
     "way but a lynch, you become a Jester.",
     goal="See your target lynched while you live. You win even if you die afterwards, whoever else wins.",
-    group=None,
     investigator_group=5,
     investigator_place=2,
     defence=Level.BASIC,
-    is_detection_immune=True,
     is_convertible=True,
     may_become=MappingProxyType({"jester": "the target died in another way than by a lynch"}),
     deal=_draw_quarry,
@@ -152,6 +155,7 @@ EXECUTIONER = Role(
 )
 
 
+# The Witch makes others act as she likes.
 SHIELD_SPENT = "shield spent"
 
 
@@ -192,21 +196,17 @@ def _has_outlived_the_town(state: GameState, player: Player) -> bool:
     return bool(result.winners) or not any(other.faction is Faction.TOWN for other in state.living)
 
 
-WITCH = Role(
+WITCH = _role(
     name="Witch",
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_EVIL,
     card="Each night choose a player and somebody for them to act upon: they use their ability as you like. You learn "
     "their role and what they find. Until you are first attacked, basic attacks do not kill you. You cannot be blocked "
     "or controlled.",
     goal="Be alive when the game ends, and see the Town lose it.",
-    group=None,
     investigator_group=7,
     investigator_place=3,
     defence=Level.BASIC,
     is_block_immune=True,
     is_control_immune=True,
-    is_detection_immune=True,
     is_defence_secret=True,
     is_hostile_to_town=True,
     defence_now=lambda player: Level.NONE if SHIELD_SPENT in player.marks else Level.BASIC,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private
 from mac_runner.environments.town_of_salem.game.state import DeathCause, Faction, GameState, NightAction, Player
@@ -18,6 +19,17 @@ from mac_runner.environments.town_of_salem.roles.base import (
     others,
 )
 
+_role = partial(
+    Role,
+    faction=Faction.NEUTRAL,
+    alignment=Alignment.NEUTRAL_KILLING,
+    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    defence=Level.BASIC,
+    leaves_notes=True,
+    investigator_place=3,
+)
+
+# The Arsonist pours petrol over players, and then sets fire to all of them (rules, section 9.2).
 BURNT = DeathCause("arsonist", "burnt by an Arsonist")
 
 IGNITE = "ignite"
@@ -57,22 +69,16 @@ def _wash(night: NightState, action: NightAction) -> None:
     night.put(replace(player, marks=player.marks - {DOUSED}))
 
 
-ARSONIST = Role(
+ARSONIST = _role(
     name="Arsonist",
     short_names=("arso",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="Each night do one of three things: douse one player, who does not learn of it; set fire to all who are "
     "doused, which nothing can stop; or wash off what another Arsonist poured over you. Whoever visits you is doused "
     "too, and you learn who it was. Basic attacks at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="arsonist",
     investigator_group=11,
-    investigator_place=3,
     attack=Level.UNSTOPPABLE,
-    defence=Level.BASIC,
     is_detection_immune=True,
-    leaves_notes=True,
     by_night=_keep_house,
     outlasts=lambda other: (
         other.faction is Faction.MAFIA or other.id in ("serial killer", "vampire", "escort", "transporter")
@@ -114,6 +120,7 @@ ARSONIST = Role(
 )
 
 
+# The Serial Killer kills every night, and all who get in the way (rules, sections 9.1 and 7.3).
 STABBED = DeathCause("serial killer", "stabbed by a Serial Killer", guard_order=1, is_visible=True)
 
 CAUTIOUS = "cautious"
@@ -148,22 +155,16 @@ def _meet_jailor(night: NightState, seat: int) -> None:
         night.later(Step.ATTACK, lambda: None if night.is_executed(seat) else _turn_on(night, seat, keeper))
 
 
-SERIAL_KILLER = Role(
+SERIAL_KILLER = _role(
     name="Serial Killer",
     short_names=("SK",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="Each night kill one player. Whoever blocks you is killed too, and so is a Jailor who jails you and does not "
     "execute you; their wills cannot be read. By day you may decide to be cautious and leave them alone. Basic attacks "
     "at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="serial killer",
     investigator_group=9,
-    investigator_place=3,
     kills_jailors=True,
     attack=Level.BASIC,
-    defence=Level.BASIC,
-    leaves_notes=True,
     suspicious_when=lambda state: True,
     when_blocked=_meet_blocker,
     by_night=_meet_jailor,
@@ -189,9 +190,8 @@ SERIAL_KILLER = Role(
 )
 
 
+# The Werewolf rages through a house on every full moon (rules, section 9.3).
 MAULED = DeathCause("werewolf", "mauled by a Werewolf", guard_order=3, is_visible=True)
-
-RAMPAGE = "rampage"
 
 
 def _houses(state: GameState, player: Player) -> tuple[int, ...]:
@@ -222,24 +222,18 @@ def _maul(night: NightState, seat: int, victim: int) -> None:
     night.attack(seat, victim, Level.POWERFUL, MAULED)
 
 
-WEREWOLF = Role(
+WEREWOLF = _role(
     name="Werewolf",
     short_names=("WW",),
-    faction=Faction.NEUTRAL,
-    alignment=Alignment.NEUTRAL_KILLING,
     card="On every full moon, in every second night, you rage with powerful attacks through one house: its owner and "
     "everybody else who visits it. If you choose no house, your own, or are blocked, you rage at home and attack who "
     "visits you; in jail you attack the Jailor unless you are executed. A Sheriff finds you suspicious on a full moon "
     "only. Basic attacks at night do not kill you.",
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
     group="werewolf",
     investigator_group=5,
-    investigator_place=3,
     kills_jailors=True,
     attack=Level.POWERFUL,
-    defence=Level.BASIC,
     is_unique=True,
-    leaves_notes=True,
     minds_the_moon=True,
     suspicious_when=lambda state: state.is_full_moon,
     by_night=_wait_for_the_moon,
@@ -247,7 +241,7 @@ WEREWOLF = Role(
     causes=(MAULED,),
     abilities=(
         NightAbility(
-            verb=RAMPAGE,
+            verb="rampage",
             tactic=tactics.strike,
             help="rage at that player's house, attacking its owner and all visitors",
             step=Step.ATTACK,

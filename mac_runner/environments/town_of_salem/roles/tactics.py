@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import LYNCH
+from mac_runner.environments.town_of_salem.game.state import LYNCH, Faction
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.bots.beliefs import Beliefs
@@ -45,76 +45,56 @@ class Bot(Protocol):
     @property
     def chance(self) -> Random:
         """The source of chance."""
-        ...
 
     @property
     def view(self) -> SeatView:
         """What its seat may know."""
-        ...
 
     @property
     def beliefs(self) -> Beliefs:
         """What it makes of that: suspicion (0 for the unknown, about 2 for a vote), claims, findings."""
-        ...
 
     @property
     def is_town(self) -> bool:
         """Whether the bot is of the Town."""
-        ...
 
     @property
     def enough(self) -> float:
         """The suspicion it takes today to vote, to judge guilty and to execute."""
-        ...
-
-    def is_town_role(self, name: str) -> bool:
-        """Whether a role belongs to the Town."""
-        ...
 
     @property
     def roles_in_play(self) -> Sequence[Role]:
         """Every role that the game may hold."""
-        ...
 
     def accusers(self) -> Sequence[str]:
         """The living who accused this bot."""
-        ...
 
     def worth_protecting(self, names: Sequence[str]) -> list[str]:
         """Those of `names` that the Town needs most."""
-        ...
 
     def weight_of(self, role: str | None) -> float:
         """How much the holder of a role is worth guarding, and worth killing."""
-        ...
 
     def pick(self, names: Sequence[str]) -> str:
         """Any of `names`, by lot."""
-        ...
 
     def draw(self, names: Sequence[str], weights: Sequence[float]) -> str:
         """Any of `names`, by lot and weight."""
-        ...
 
     def others(self, choice: Choice) -> list[str]:
         """Targets that are safe to visit; the bot itself only as the last one."""
-        ...
 
     def worst(self, choice: Choice) -> str:
         """The most suspicious target."""
-        ...
 
     def victim(self, targets: Sequence[str]) -> str:
         """The one of `targets` that a killer wants dead."""
-        ...
 
     def agreed_victim(self) -> str | None:
         """The one that the bot's team agreed to kill."""
-        ...
 
     def false_will(self) -> str:
         """A will that a role of the Town could have written."""
-        ...
 
 
 Tactic: TypeAlias = "Callable[[Bot, Choice], Aim | None]"
@@ -257,8 +237,8 @@ def raise_dead(bot: Bot, choice: Choice) -> Aim | None:
 
 def remember(bot: Bot, choice: Choice) -> Aim:
     """A role of the Town, which has the most living."""
-    town = [name for name in choice.targets if bot.is_town_role(bot.view.graveyard[name])]
-    return Aim(bot.pick(town or choice.targets))
+    town = {role.name for role in bot.roles_in_play if role.faction is Faction.TOWN}
+    return Aim(bot.pick([name for name in choice.targets if bot.view.graveyard[name] in town] or choice.targets))
 
 
 def control(bot: Bot, choice: Choice) -> Aim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 
-from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
 from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
@@ -30,6 +30,7 @@ from mac_runner.environments.town_of_salem.roles.neutral_killing import ARSONIST
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_INVESTIGATIVE, goal=TOWN_GOAL, group="town")
 
 
+# The Investigator learns a short list of roles, one of which the target holds (rules, section 7.6).
 @follows_roles
 @cache
 def groups() -> Mapping[int, tuple[str, ...]]:
@@ -85,6 +86,7 @@ INVESTIGATOR = _role(
 )
 
 
+# The Lookout sees the visitors of one house (rules, section 7.7).
 def _watch(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     seen = [night.looks_like(visitor) for visitor in night.visitors(house) if visitor != action.seat]
@@ -121,6 +123,7 @@ LOOKOUT = _role(
 )
 
 
+# The Sheriff asks whether one player is suspicious (rules, section 7.5).
 def _interrogate(night: NightState, action: NightAction) -> None:
     house = night.house(action)
     role = night.role_of(house)
@@ -165,28 +168,13 @@ SHERIFF = _role(
 )
 
 
-# A bug picks up what befell its wearer, not what they found out.
-PICKED_UP = frozenset(
-    {
-        EventKind.ATTACKED,
-        EventKind.BLOCKED,
-        EventKind.BLOCK_RESISTED,
-        EventKind.CONTROLLED,
-        EventKind.CONTROL_RESISTED,
-        EventKind.TRANSPORTED,
-        EventKind.DOUSED,
-        EventKind.BLACKMAILED,
-        EventKind.PATIENT_ATTACKED,
-    }
-)
-
-
+# The Spy knows where the Mafia goes and what befalls one player (rules, section 7.8).
 def _listen_in(night: NightState, action: NightAction) -> None:
     """Report what befell the player the bug sits on; a raised Spy reports too, being dead already."""
     target = night.house(action)
     if not night.player(action.seat).alive and action.seat in night.living:
         return
-    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in PICKED_UP]
+    heard = [event.kind for event in night.events if event.audience == frozenset({target}) and event.kind in BEFALLS]
     heard += [kind for seat, kind in night.unnoticed if seat == target]
     for kind in heard:
         night.report(action.seat, EventKind.BUGGED, target=night.name_of(target), happened=kind.value)

@@ -25,6 +25,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_KILLING, goal=TOWN_GOAL, group="town")
 
+# The Jailor holds one player for the night, talks with them unseen, and may execute them (rules, section 7.1).
 EXECUTED = DeathCause("jailor", "executed by the Jailor")
 
 EXECUTIONS = 3
@@ -92,6 +93,7 @@ JAILOR = _role(
 )
 
 
+# The Veteran on alert shoots all visitors (rules, section 7.2).
 SHOT_ON_ALERT = DeathCause("veteran", "shot by a Veteran on alert")
 
 ALERTS = 3
@@ -135,6 +137,7 @@ VETERAN = _role(
 )
 
 
+# The Vigilante shoots, and dies of having shot one of the Town (rules, section 7.2).
 SHOT = DeathCause("vigilante", "shot by a Vigilante", guard_order=2)
 GUILT = DeathCause("guilt", "dead of guilt")
 
@@ -191,6 +194,7 @@ VIGILANTE = _role(
 )
 
 
+# The Vampire Hunter looks for Vampires and stakes them (rules, section 10).
 STAKED = DeathCause("staked", "staked by a Vampire Hunter", guard_order=5)
 
 

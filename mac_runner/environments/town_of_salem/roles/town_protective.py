@@ -13,9 +13,8 @@ from mac_runner.environments.town_of_salem.roles.base import TOWN_GOAL, Alignmen
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_PROTECTIVE, goal=TOWN_GOAL, group="town")
 
-VEST = "vest"
 VEST_ABILITY = NightAbility(
-    verb=VEST,
+    verb="vest",
     tactic=tactics.vest,
     help="put on a vest: a basic defence for tonight",
     step=Step.PROTECT,
@@ -24,6 +23,7 @@ VEST_ABILITY = NightAbility(
 )
 
 
+# The Bodyguard dies for another and takes the killer along (rules, section 7.4 and section 6, step 9).
 STRUCK = DeathCause("bodyguard", "killed by a Bodyguard")
 FALLEN = DeathCause("guarding", "killed while guarding somebody")
 
@@ -72,6 +72,7 @@ BODYGUARD = _role(
 )
 
 
+# The Doctor gives one player a powerful defence for the night (rules, section 7.4 and section 6, step 10).
 SELF_HEALS = "self-heal"
 
 

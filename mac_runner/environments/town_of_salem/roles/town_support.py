@@ -8,7 +8,7 @@ from functools import partial
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
 from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player, Seance
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
-from mac_runner.environments.town_of_salem.roles import catalogue, tactics
+from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
     TOWN_GOAL,
     Alignment,
@@ -19,10 +19,12 @@ from mac_runner.environments.town_of_salem.roles.base import (
     everybody,
     others,
 )
+from mac_runner.environments.town_of_salem.roles.catalogue import ROLES
 from mac_runner.environments.town_of_salem.roles.town_killing import GUILTY
 
 _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, goal=TOWN_GOAL, group="town")
 
+# The Escort keeps one player from acting (rules, section 7.3 and section 6, step 5).
 BLOCK_ABILITY = NightAbility(
     verb="block",
     tactic=tactics.block,
@@ -44,6 +46,7 @@ ESCORT = _role(
 )
 
 
+# The Mayor, once revealed, has a vote that weighs three (rules, section 7.9).
 REVEAL = "reveal"
 WEIGHT = 3
 
@@ -81,6 +84,8 @@ MAYOR = _role(
 )
 
 
+# The Medium speaks with the dead, in a channel of `game.channels`, and once, when dead, with one of the living
+# (rules, section 7.10).
 def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Changed:
     (target,) = targets
     spent = replace(player, uses={**player.uses, "seance": player.uses["seance"] - 1})
@@ -111,13 +116,13 @@ MEDIUM = _role(
 )
 
 
+# The Retributionist has the dead of the Town act once more, or brings one back (rules, section 7.11).
 RAISED = "raised"
-REVIVE = "revive"
 
 
 def _ability_of(state: GameState, corpse: Player) -> NightAbility | None:
     """The ability with one target that a corpse can still use for another, if a use is left."""
-    role = catalogue.role(corpse.role)
+    role = ROLES[corpse.role]
     is_known = corpse.shown_role == corpse.role
     if not is_known or not role.is_raisable or RAISED in corpse.marks:
         return None
@@ -132,7 +137,7 @@ def _corpses(state: GameState, player: Player) -> tuple[int, ...]:
     return tuple(
         other.seat
         for other in state.players
-        if other.shown_role is not None and catalogue.role(other.shown_role).is_raisable and RAISED not in other.marks
+        if other.shown_role is not None and ROLES[other.shown_role].is_raisable and RAISED not in other.marks
     )
 
 
@@ -152,7 +157,7 @@ def _raise(night: NightState, action: NightAction) -> None:
 def _fallen(state: GameState, player: Player) -> tuple[int, ...]:
     """The dead shown as of the Town, without those whose unique role is held again."""
     held = {other.role for other in state.living}
-    shown = {other.seat: catalogue.role(other.shown_role) for other in state.players if other.shown_role is not None}
+    shown = {other.seat: ROLES[other.shown_role] for other in state.players if other.shown_role is not None}
     return tuple(
         seat
         for seat, role in shown.items()
@@ -198,7 +203,7 @@ RETRIBUTIONIST = _role(
             is_offered=lambda state, player: player.alive and state.options.retri == "raise",
         ),
         NightAbility(
-            verb=REVIVE,
+            verb="revive",
             tactic=tactics.anybody,
             help="bring that dead player back to life",
             step=Step.REPORT,
@@ -212,6 +217,7 @@ RETRIBUTIONIST = _role(
 )
 
 
+# The Transporter swaps two players for a night (rules, section 6, step 1).
 def _swap(night: NightState, action: NightAction) -> None:
     for target in dict.fromkeys(action.targets):
         night.visit(action.seat, target)

@@ -88,13 +88,6 @@ def _get_attribute(view: SeatView, argument: str) -> JsonObject:
     }
 
 
-def _get_lobby(view: SeatView, argument: str) -> JsonObject:
-    return {
-        "roles": [slot_name(slot) for slot in view.lobby],
-        "seats": list(view.players),
-    }
-
-
 def _get_graveyard(view: SeatView, argument: str) -> JsonObject:
     # A player who came back from the dead has no grave, one who died again has the last.
     last = {event.text("player"): event for event in view.public if event.kind is EventKind.DEATH}
@@ -147,14 +140,6 @@ def _newest(lines: Sequence[str], chars_max: int) -> tuple[list[str], int]:
     return list(lines[len(lines) - kept :]), len(lines) - kept
 
 
-def _get_notes(view: SeatView, argument: str) -> JsonObject:
-    return {"notes": defuse(view.notes), "will": defuse(view.will)}
-
-
-def _get_rules(view: SeatView, argument: str) -> JsonObject:
-    return {"phase": argument, "rules": PHASE_RULES[Phase(argument)]}
-
-
 _TOOLS = (
     Tool(name="get_role", argument=_ROLE, help="what a role can do, its goal and attributes", answer=_get_role),
     Tool(
@@ -163,7 +148,11 @@ _TOOLS = (
         help=f"what an attribute means and which roles have it, one of: {', '.join(ATTRIBUTES)}",
         answer=_get_attribute,
     ),
-    Tool(name="get_lobby", help="the roles in this game and the players", answer=_get_lobby),
+    Tool(
+        name="get_lobby",
+        help="the roles in this game and the players",
+        answer=lambda view, _: {"roles": [slot_name(slot) for slot in view.lobby], "seats": list(view.players)},
+    ),
     Tool(name="get_graveyard", help="who is dead, what they were and what they left written", answer=_get_graveyard),
     Tool(
         name="get_player",
@@ -176,9 +165,13 @@ _TOOLS = (
         name="get_rules",
         argument=_PHASE,
         help=f"the rules of a phase, one of: {', '.join(PHASE_RULES)}",
-        answer=_get_rules,
+        answer=lambda view, phase: {"phase": phase, "rules": PHASE_RULES[Phase(phase)]},
     ),
-    Tool(name="get_notes", help="your own notes and your will", answer=_get_notes),
+    Tool(
+        name="get_notes",
+        help="your own notes and your will",
+        answer=lambda view, _: {"notes": defuse(view.notes), "will": defuse(view.will)},
+    ),
 )
 
 TOOLS: Mapping[str, Tool] = MappingProxyType({tool.name: tool for tool in _TOOLS})

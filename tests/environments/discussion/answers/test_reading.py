@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
-from mac_runner.limits import REPLY_CHARS_MAX
-from mac_runner.types import FinishReason, Reply
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
 
 
 def read(text: str, *, is_cut: bool = False) -> Found | Problem:

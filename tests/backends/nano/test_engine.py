@@ -224,19 +224,6 @@ def test_template_that_can_never_work_is_bad_input(tmp_path: Path, template: str
     assert caught.value.key == ("model_definitions", "m", "nano_config", "model")
 
 
-def test_request_that_is_given_up_leaves_the_engine_serving(model_directory: Path) -> None:
-    async def scene(backend: NanoBackend) -> None:
-        waiting = asyncio.create_task(backend.generate(request(sampling=Sampling(seed=1, max_tokens=4000))))
-        await backend.generate(request("first", sampling=Sampling(seed=1, max_tokens=1)))
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-        assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
-
-    play(config(model_directory), scene)
-
-
 def test_schema_that_cannot_be_followed_fails_its_conversation_alone(model_directory: Path) -> None:
     bad = Prompt(messages=(Message(role="user", content="go"),), schema={"type": "no such type"})
 
