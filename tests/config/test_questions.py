@@ -78,7 +78,7 @@ def test_a_topic_is_an_open_ended_question() -> None:
         (b"{", "not valid JSON at column 2"),
         (b"[]", "found an empty list; write a JSON object"),
         (b"\xff\xfe", "byte 0xff is not UTF-8"),
-        (b'{"question_id": NaN}', "NaN is no JSON"),
+        (b'{"question_id": NaN}', "NaN is not JSON"),
         (b'{"a": ' * 100_000, "nested too deep"),
         (line(question_id=None), "question_id: found nothing; allowed: a text"),
         (line(question_id="a b"), "question_id: found the text"),

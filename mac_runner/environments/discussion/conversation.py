@@ -43,7 +43,7 @@ OVERFLOW: Final = (
 
 
 class DiscussionConversation:
-    """The Conversation contract over a state of statements."""
+    """The Conversation contract over the state of a discussion."""
 
     def __init__(self, state: DiscussionState, rules: Rules) -> None:
         self._state = state
@@ -84,7 +84,7 @@ class DiscussionConversation:
         return self._writer.prompt(self._seats[turn.agent], turn.attempt)
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Put down what is said; a reply that cannot be used is asked for again, and in the end the agent passes."""
+        """Record what is said; a reply without use is asked for again, and in the end the agent passes."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
         seat = self._seats[turn.agent]
@@ -173,7 +173,7 @@ def _state(statement: Statement) -> JsonValue:
 
 
 def outcome_of(state: DiscussionState, ended_by: Ending) -> JsonObject:
-    """What came of the discussion: all that a summary needs to know of it."""
+    """The outcome of the discussion: all that a summary needs."""
     rounds = state.round
     answers = [state.answers(number) for number in range(rounds)]
     verdict = verdict_of(state)
@@ -201,7 +201,7 @@ def outcome_of(state: DiscussionState, ended_by: Ending) -> JsonObject:
 
 
 def _roles_json(state: DiscussionState) -> JsonObject:
-    """What those did whose answers do not count: their statements, questions and verdicts, and who followed them."""
+    """What agents other than participants did, and who followed them."""
     followed = influence_by_advocate(state)
     parts: JsonObject = {}
     for seat in state.seats:

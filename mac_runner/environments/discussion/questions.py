@@ -140,7 +140,7 @@ def _object(line: bytes) -> JsonObject:
 
 
 def _no_constant(name: str) -> JsonValue:
-    raise ValueError(f"{name} is no JSON; write a finite number or null")
+    raise ValueError(f"{name} is not JSON; write a finite number or null")
 
 
 def parse_question(data: JsonObject) -> Question:

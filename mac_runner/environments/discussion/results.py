@@ -78,7 +78,6 @@ class RolePart(msgspec.Struct, frozen=True):
 class DiscussionResult(msgspec.Struct, frozen=True):
     """How one discussion ended. `answers` has the answers of each participant by round; None: it passed."""
 
-    answer: str | None
     consensus: bool
     rounds: int
     ended_by: str
@@ -87,6 +86,7 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     changes: tuple[Share, ...]
     changes_by_identity: dict[str, Share]
     influence: dict[str, Share]
+    answer: str | None = None
     correct_answer_id: str | None = None
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}

@@ -95,7 +95,7 @@ class PromptConfig(Section):
     identity_place: Annotated[Literal["system", "last"], IDENTITY] = "system"
     """Where an agent reads who it is: in the system message, or behind what was said, where it costs less cache."""
     template_file: Annotated[Text | None, RUNTIME] = None
-    """A Jinja template of one's own, relative to the experiment file; null: the built-in one."""
+    """A Jinja template of yours, relative to the experiment file; null: the built-in one."""
     template: Annotated[str | None, IDENTITY, Field(min_length=1, max_length=TEMPLATE_CHARS_MAX)] = None
     """The text of that template; filled in from `template_file`."""
 

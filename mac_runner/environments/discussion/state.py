@@ -111,7 +111,7 @@ class DiscussionState:
         return {seat.agent: self.statements[round_number, seat.place].answer for seat in self.participants}
 
     def put(self, seat: Seat, said: Said | None) -> None:
-        """Put down what `seat` says in the present round; None: it passes."""
+        """Record what `seat` says in the present round; None: it passes."""
         now = self.round
         self.problems.pop(seat.place, None)
         statement = Statement(round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said)
@@ -121,7 +121,7 @@ class DiscussionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aside:
-    """A line in a private channel."""
+    """Words in a private channel."""
 
     round: int
     agent: str

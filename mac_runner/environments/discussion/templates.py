@@ -201,7 +201,7 @@ class PromptTemplate:
 
 
 def _bounded(pieces: Generator[str]) -> str:
-    """A text that is no longer than a prompt may be, and that can be sent."""
+    """A text within the length of a prompt, and that can be sent."""
     taken, length = [], 0
     for piece in pieces:
         taken.append(piece)
@@ -252,7 +252,7 @@ _known: Final[set[str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A block, what it was given and what came of it."""
+    """A block, its values and its text."""
 
     block: str
     values: Values
@@ -260,7 +260,7 @@ class Rendering:
 
 
 class Recorder:
-    """Renders as its template does, and keeps what came of it."""
+    """Renders as its template does, and keeps the texts."""
 
     def __init__(self, template: PromptTemplate) -> None:
         self._template = template

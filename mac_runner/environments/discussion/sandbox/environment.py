@@ -143,7 +143,7 @@ def _counted(context: Context, value: object, steps: int) -> object:
     if isinstance(value, Undefined):
         iter(value)  # Raises the error that says what is undefined.
     if not isinstance(value, str | list | tuple | dict | range):
-        raise TypeError(f"{type(value).__name__} is no list: nothing to loop over")
+        raise TypeError(f"{type(value).__name__} cannot be looped over; a list can")
     meter_of(context).spend(steps * (len(value) + 1))
     return value
 
@@ -286,7 +286,7 @@ _OWNERS: Final = (str, list, tuple, dict)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Where templates of one's own are rendered. Its contexts carry a meter."""
+    """Where the templates of users are rendered. Its contexts carry a meter."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 

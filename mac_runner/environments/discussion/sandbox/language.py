@@ -93,12 +93,12 @@ class _Metering(NodeTransformer):
     """Puts what counts and checks around the parts of a template."""
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802 - named after the node
-        """What is printed is text or a number."""
+        """Only text and numbers are printed."""
         node.nodes = [self._shown(child) for child in node.nodes]
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        """So is what a text is put together of."""
+        """So are the parts of a joined text."""
         node.nodes = [self._shown(child) for child in node.nodes]
         return _around(node, WEIGHED)
 
@@ -114,7 +114,7 @@ class _Metering(NodeTransformer):
         return self._spending(node)
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:  # noqa: N802
-        """So does a block that a macro calls."""
+        """A block that a macro calls costs its body too."""
         return self._spending(node)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
@@ -126,7 +126,7 @@ class _Metering(NodeTransformer):
         return node
 
     def visit_Test(self, node: nodes.Test) -> nodes.Node:  # noqa: N802
-        """So may a test."""
+        """A test may look at all of its value."""
         self.generic_visit(node)
         if node.name not in _UNWEIGHED_TESTS:
             node.node = _weighed(node.node)
