@@ -28,7 +28,7 @@ from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, has_run, read_standing
 from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import read_state
-from mac_runner.store.session import GridSession, LogFiles, Recorder, open_events
+from mac_runner.store.session import GridSession, Recorder, open_log
 from mac_runner.store.space import Need, check_room
 from mac_runner.types import JsonObject, JsonValue
 
@@ -217,14 +217,14 @@ def _open_locked(directory: Path, asked: GridRecord, clock: Clock, disk: TrialDi
     with ExitStack() as opened:
         number, segment = journal.create_segment(disk, layout, started_at=iso(clock.utc_now()))
         opened.callback(disk.close, segment)
-        events, is_torn = open_events(disk, layout)
+        files = open_log(disk, layout, number, segment)
         # From here on the writer thread owns the files and closes them.
         opened.pop_all()
     session = GridSession(
         disk=disk,
         layout=layout,
         clock=clock,
-        files=LogFiles(number=number, segment=segment, events=events, is_torn=is_torn),
+        files=files,
         show_life=lock.show_life_if_due,
     )
     return GridRun(directory, record=record, session=session, lock=lock)

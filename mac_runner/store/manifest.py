@@ -186,6 +186,7 @@ def in_task_order(rows: Iterable[JsonObject], task_ids: Iterable[str]) -> Iterat
 def write_index(disk: Disk, layout: Layout, rows: Iterable[JsonObject], manifest: Manifest) -> None:
     """Replace the index by the `rows` of all tasks that are done, in task order."""
     ordered = in_task_order(rows, manifest.done())
+    del rows  # Only `ordered` holds them, so their file is closed after the last one, even if the writing fails.
     disk.write_atomic(layout.index, iter(lambda: b"".join(islice(ordered, _LINES_PER_PIECE)), b""))
 
 

@@ -31,7 +31,6 @@ from mac_runner.store.disk import Disk, OpenFile
 from mac_runner.store.layout import Layout, task_id_of
 from mac_runner.store.manifest import Manifest, read_manifest, write_index
 from mac_runner.store.records import entry, lines, row_id
-from mac_runner.store.retry import remove_superseded
 from mac_runner.store.run_state import RunState, digest_of, read_state
 from mac_runner.store.space import SAMPLE_CONVERSATIONS
 from mac_runner.store.transcripts import (
@@ -40,6 +39,7 @@ from mac_runner.store.transcripts import (
     index_row,
     is_acknowledged,
     read_published,
+    remove_superseded,
     set_aside,
     sha256_of,
     with_attempts,

@@ -23,10 +23,9 @@ from mac_runner.store.layout import Layout
 from mac_runner.store.records import row_id
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.transcripts import (
-    Attempts,
-    is_acknowledged,
     read_acknowledged,
     read_published,
+    remove_superseded,
     replies_before_failure,
     set_aside,
 )
@@ -53,14 +52,6 @@ def reopen_failed(
     disk.sync(log)
     remove_superseded(disk, layout, {task_id: [row] for task_id, row in rows.items()}, rows)
     return rows
-
-
-def remove_superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterable[str]) -> None:
-    """Remove the transcripts of failed attempts that are still where the next attempt's will be."""
-    for task_id in reopened:
-        path = layout.transcript(task_id)
-        if is_acknowledged(disk, path, attempts[task_id][-1]):
-            disk.remove(path)
 
 
 def _check_all(disk: Disk, layout: Layout, rows: Iterable[JsonObject]) -> None:

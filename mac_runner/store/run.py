@@ -35,13 +35,12 @@ from mac_runner.store.retry import reopen_failed
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import (
     DeathItem,
-    LogFiles,
     Recorder,
     ReplyItem,
     Session,
     SummaryItem,
     TranscriptItem,
-    open_events,
+    open_log,
 )
 from mac_runner.store.space import Need, check_room, full_disk_named, need_of
 from mac_runner.types import JsonObject, RecordedReply, Task
@@ -181,14 +180,14 @@ def open_run(
                 write_manifest(trial, layout, recovered.manifest, updated_at=iso(clock.utc_now()))
                 index = trial.open_append(layout.index)
                 opened.callback(trial.close, index)
-                events, is_torn = open_events(trial, layout)
+                files = open_log(trial, layout, number, log)
                 # From here on the writer thread owns the files and closes them.
                 opened.pop_all()
             session = Session(
                 disk=trial,
                 layout=layout,
                 clock=clock,
-                files=LogFiles(number=number, segment=log, events=events, is_torn=is_torn),
+                files=files,
                 index=index,
                 manifest=recovered.manifest,
                 need=need,

@@ -146,7 +146,7 @@ def _amounts(tokens: TokenCount) -> JsonObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFiles:
-    """The open journal segment of a session, and the event log with half a line at its end if `is_torn`."""
+    """The open journal segment of a session, and the event log; `is_torn` if a kill left half a line at its end."""
 
     number: int
     segment: OpenFile
@@ -466,10 +466,10 @@ class Recorder(Closing):
         self._writer.submit(item)
 
 
-def open_events(disk: Disk, layout: Layout) -> tuple[OpenFile, bool]:
-    """The event log, and whether a kill left half a line at its end: then a line break must come first."""
+def open_log(disk: Disk, layout: Layout, number: int, segment: OpenFile) -> LogFiles:
+    """The files of a session whose `segment` is open; its event log is opened."""
     is_torn = not disk.ends_line(layout.events)
-    return disk.open_append(layout.events), is_torn
+    return LogFiles(number=number, segment=segment, events=disk.open_append(layout.events), is_torn=is_torn)
 
 
 def write_summary(disk: Disk, layout: Layout, summary: JsonObject) -> None:

@@ -278,6 +278,14 @@ def is_acknowledged(disk: Disk, path: Path, row: JsonObject) -> bool:
     return True
 
 
+def remove_superseded(disk: Disk, layout: Layout, attempts: Attempts, reopened: Iterable[str]) -> None:
+    """Remove the transcripts of failed attempts that are still where the next attempt's will be."""
+    for task_id in reopened:
+        path = layout.transcript(task_id)
+        if is_acknowledged(disk, path, attempts[task_id][-1]):
+            disk.remove(path)
+
+
 def transcript_sizes(disk: Disk, layout: Layout) -> dict[str | None, int | None]:
     """The bytes of each transcript by its task, None for anything but a file; under None for other names."""
     return {task_id_of(name): size_bytes for name, size_bytes in disk.sizes(layout.transcripts).items()}
