@@ -114,8 +114,8 @@ class OpenaiBackend:
             # Usually the request's deadline, which counts against the endpoint if it had the time in which a server
             # answers. It may also be the end of the run, so no line is written.
             now_s = self._clock.monotonic_s()
-            if now_s - sent_at_s >= CANARY_S_MAX and self._endpoints.strike(endpoint):
-                self._endpoints.set_aside(endpoint, now_s)
+            if now_s - sent_at_s >= CANARY_S_MAX and endpoint.count_failure():
+                endpoint.set_aside(now_s)
             raise
         finally:
             endpoint.in_flight -= 1
@@ -128,14 +128,14 @@ class OpenaiBackend:
             case Standing.UNSENT:
                 pass
             case Standing.SHAKY:
-                if self._endpoints.strike(endpoint):
+                if endpoint.count_failure():
                     self._set_aside(endpoint, str(fault), pause_s=fault.retry_after_s)
             # A late fault of an endpoint that rests already says nothing new.
             case Standing.FAILING:
-                if self._endpoints.strike(endpoint) and endpoint.is_up:
+                if endpoint.count_failure() and endpoint.is_up:
                     await self._probe(endpoint)
             case Standing.REFUSING:
-                if self._endpoints.refused(endpoint) and endpoint.is_up:
+                if endpoint.count_refusal() and endpoint.is_up:
                     await self._probe(endpoint)
             case Standing.GONE:
                 self._set_aside(endpoint, str(fault))
@@ -191,12 +191,12 @@ class OpenaiBackend:
         return f"; check {key}, the model's name and that the base_url has its path (usually /v1)"
 
     def _mark_answered(self, endpoint: Endpoint) -> None:
-        if self._endpoints.answered(endpoint):
+        if endpoint.mark_answered():
             self._log.up(endpoint)
 
     def _set_aside(self, endpoint: Endpoint, why: str, *, pause_s: float | None = None) -> None:
         endpoint.fault = why
-        if self._endpoints.set_aside(endpoint, self._clock.monotonic_s(), pause_s=pause_s):
+        if endpoint.set_aside(self._clock.monotonic_s(), pause_s=pause_s):
             self._log.down(endpoint, why)
 
     async def _probe(self, endpoint: Endpoint) -> None:
@@ -212,7 +212,7 @@ class OpenaiBackend:
                 self._mark_answered(endpoint)
                 return
             endpoint.denial = None if fault.verdict is Verdict.RETRY else f"{endpoint.url}: {fault}"
-            self._endpoints.rest_longer(endpoint, self._clock.monotonic_s(), pause_s=fault.retry_after_s)
+            endpoint.rest_longer(self._clock.monotonic_s(), pause_s=fault.retry_after_s)
             if self._endpoints.denials is None:  # Otherwise the run ends, and says so.
                 self._log.down(endpoint, str(fault))
 
@@ -253,7 +253,7 @@ class OpenaiBackend:
                     raise self._misconfigured(endpoint, fault)
                 if fault is not None:
                     silent[endpoint] = str(fault)
-                    self._endpoints.set_aside(endpoint, self._clock.monotonic_s())
+                    endpoint.set_aside(self._clock.monotonic_s())
             if len(silent) == len(looks):
                 faults = "; ".join(f"{endpoint.url} does not answer ({why})" for endpoint, why in silent.items())
                 raise EngineDeadError(

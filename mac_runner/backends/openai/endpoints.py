@@ -60,6 +60,48 @@ class Endpoint:
         """Whether requests are sent to it."""
         return self.rest_until_s is None
 
+    def mark_answered(self) -> bool:
+        """Forget its faults, now that it answered. Returns whether it had been set aside."""
+        was_aside = not self.is_up
+        self.strikes = self.refusals = 0
+        self.paused_until_s = 0.0
+        self.rest_s = 0.0
+        self.rest_until_s = None
+        self.denial = None
+        return was_aside
+
+    def count_failure(self) -> bool:
+        """Count one more failure. Returns whether there are enough in a row to act on."""
+        self.strikes, self.refusals = self.strikes + 1, 0
+        return self.strikes >= ENDPOINT_STRIKES_MAX
+
+    def count_refusal(self) -> bool:
+        """Count one more refusal. Returns whether there are enough in a row to act on."""
+        self.strikes, self.refusals = 0, self.refusals + 1
+        return self.refusals >= ENDPOINT_STRIKES_MAX
+
+    def set_aside(self, now_s: float, *, pause_s: float | None = None) -> bool:
+        """Send it nothing until it has rested, or for `pause_s` if it asked for a longer pause.
+
+        Requests that were in flight when it went down fail one by one afterwards; they do not prolong its rest.
+        Returns whether it was up until now.
+        """
+        was_up = self.is_up
+        if was_up:
+            self.rest_s = ENDPOINT_REST_S
+            self.rest_until_s = now_s + self._rest_for(pause_s)
+        return was_up
+
+    def rest_longer(self, now_s: float, *, pause_s: float | None = None) -> None:
+        """After a failed canary: rest twice as long as last time, or for `pause_s` if that is longer."""
+        self.rest_s = min(max(ENDPOINT_REST_S, 2 * self.rest_s), ENDPOINT_REST_S_MAX)
+        self.rest_until_s = now_s + self._rest_for(pause_s)
+
+    def _rest_for(self, pause_s: float | None) -> float:
+        # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
+        # before it is due, find no endpoint up, and take the engine for lost.
+        return max(self.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
+
 
 class Endpoints:
     """The servers of one model."""
@@ -105,17 +147,6 @@ class Endpoints:
         denials = tuple(endpoint.denial for endpoint in self.all if endpoint.denial is not None)
         return denials if len(denials) == len(self.all) else None
 
-    @staticmethod
-    def answered(endpoint: Endpoint) -> bool:
-        """Forget its faults, now that it answered. Returns whether it had been set aside."""
-        was_aside = not endpoint.is_up
-        endpoint.strikes = endpoint.refusals = 0
-        endpoint.paused_until_s = 0.0
-        endpoint.rest_s = 0.0
-        endpoint.rest_until_s = None
-        endpoint.denial = None
-        return was_aside
-
     def leave(self, conversation: str, endpoint: Endpoint, now_s: float) -> bool:
         """Move `conversation`, whose request failed at `endpoint`, to another one that has asked for no pause.
 
@@ -128,37 +159,6 @@ class Endpoints:
             self._settle(conversation, min(others, key=_load))
         return bool(others)
 
-    @staticmethod
-    def strike(endpoint: Endpoint) -> bool:
-        """Count one more failure. Returns whether there are enough in a row to act on."""
-        endpoint.strikes, endpoint.refusals = endpoint.strikes + 1, 0
-        return endpoint.strikes >= ENDPOINT_STRIKES_MAX
-
-    @staticmethod
-    def refused(endpoint: Endpoint) -> bool:
-        """Count one more refusal. Returns whether there are enough in a row to act on."""
-        endpoint.strikes, endpoint.refusals = 0, endpoint.refusals + 1
-        return endpoint.refusals >= ENDPOINT_STRIKES_MAX
-
-    @staticmethod
-    def set_aside(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> bool:
-        """Send it nothing until it has rested, or for `pause_s` if it asked for a longer pause.
-
-        Requests that were in flight when it went down fail one by one afterwards; they do not prolong its rest.
-        Returns whether it was up until now.
-        """
-        was_up = endpoint.is_up
-        if was_up:
-            endpoint.rest_s = ENDPOINT_REST_S
-            endpoint.rest_until_s = now_s + _rest_s(endpoint, pause_s)
-        return was_up
-
-    @staticmethod
-    def rest_longer(endpoint: Endpoint, now_s: float, *, pause_s: float | None = None) -> None:
-        """After a failed canary: rest twice as long as last time, or for `pause_s` if that is longer."""
-        endpoint.rest_s = min(max(ENDPOINT_REST_S, 2 * endpoint.rest_s), ENDPOINT_REST_S_MAX)
-        endpoint.rest_until_s = now_s + _rest_s(endpoint, pause_s)
-
     def _settle(self, conversation: str, endpoint: Endpoint) -> None:
         former = self._homes.pop(conversation, None)
         if former is not None:
@@ -168,12 +168,6 @@ class Endpoints:
         if len(self._homes) > ENDPOINT_CONVERSATIONS_MAX:
             _, left = self._homes.popitem(last=False)
             left.conversations -= 1
-
-
-def _rest_s(endpoint: Endpoint, pause_s: float | None) -> float:
-    # Requests wait out a longer pause by themselves. If the endpoint rested as long, the first of them would come
-    # before it is due, find no endpoint up, and take the engine for lost.
-    return max(endpoint.rest_s, min(pause_s or 0.0, ENDPOINT_PAUSE_S_MAX))
 
 
 def _load(endpoint: Endpoint) -> tuple[int, int]:

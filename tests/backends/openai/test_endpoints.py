@@ -52,9 +52,9 @@ def test_conversation_of_an_endpoint_set_aside_moves_for_good() -> None:
     endpoints = Endpoints(URLS)
     home = endpoints.choose("x")
     assert home is not None
-    endpoints.set_aside(home, 0.0)
+    home.set_aside(0.0)
     moved = chosen(endpoints, "x")
-    endpoints.answered(home)
+    home.mark_answered()
 
     assert moved != home.url
     assert chosen(endpoints, "x") == moved
@@ -64,16 +64,16 @@ def test_conversation_of_an_endpoint_set_aside_moves_for_good() -> None:
 def test_strikes_count_in_a_row() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    row = [endpoints.strike(endpoint) for _ in range(ENDPOINT_STRIKES_MAX - 1)]
-    endpoints.answered(endpoint)
-    row += [endpoints.strike(endpoint) for _ in range(ENDPOINT_STRIKES_MAX)]
+    row = [endpoint.count_failure() for _ in range(ENDPOINT_STRIKES_MAX - 1)]
+    endpoint.mark_answered()
+    row += [endpoint.count_failure() for _ in range(ENDPOINT_STRIKES_MAX)]
 
     assert row == [False] * (len(row) - 1) + [True]
 
 
 def test_endpoint_set_aside_is_not_chosen() -> None:
     endpoints = Endpoints(URLS[:1])
-    endpoints.set_aside(endpoints.all[0], 0.0)
+    endpoints.all[0].set_aside(0.0)
 
     assert endpoints.choose("x") is None
     assert not endpoints.is_any_up
@@ -88,7 +88,7 @@ def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() 
     left = endpoints.leave("a", home, 0.0)
     moved_to = endpoints.choose("a")
     endpoints.leave("a", home, 0.0)  # A second request of it, sent when that was still its home.
-    endpoints.set_aside(home, 0.0)
+    home.set_aside(0.0)
     left_the_last = endpoints.leave("a", other, 0.0)
 
     assert (left, left_the_last) == (True, False)
@@ -99,9 +99,9 @@ def test_conversation_without_luck_goes_elsewhere_where_there_is_an_elsewhere() 
 def test_endpoint_rests_for_as_long_as_it_asks() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    endpoints.set_aside(endpoint, 0.0, pause_s=20.0)
+    endpoint.set_aside(0.0, pause_s=20.0)
     at_first = endpoint.rest_until_s
-    endpoints.rest_longer(endpoint, 20.0, pause_s=0.5)
+    endpoint.rest_longer(20.0, pause_s=0.5)
 
     assert (at_first, endpoint.rest_until_s) == (20.0, 22.0)
 
@@ -111,9 +111,9 @@ def test_endpoint_is_due_before_its_engine_is_taken_for_lost_however_long_a_paus
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
     if has_rested:
-        endpoints.rest_longer(endpoint, 0.0, pause_s=ENGINE_SILENCE_S_MAX)
+        endpoint.rest_longer(0.0, pause_s=ENGINE_SILENCE_S_MAX)
     else:
-        endpoints.set_aside(endpoint, 0.0, pause_s=ENGINE_SILENCE_S_MAX)
+        endpoint.set_aside(0.0, pause_s=ENGINE_SILENCE_S_MAX)
 
     assert endpoints.due_in_s(0.0) < ENGINE_SILENCE_S_MAX - CANARY_S_MAX
 
@@ -134,25 +134,25 @@ def test_a_server_that_has_asked_for_a_pause_is_no_elsewhere() -> None:
 def test_failures_and_refusals_are_counted_apart() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    mixed = [endpoints.refused(endpoint), endpoints.refused(endpoint), endpoints.strike(endpoint)]
-    mixed += [endpoints.strike(endpoint), endpoints.refused(endpoint), endpoints.refused(endpoint)]
+    mixed = [endpoint.count_refusal(), endpoint.count_refusal(), endpoint.count_failure()]
+    mixed += [endpoint.count_failure(), endpoint.count_refusal(), endpoint.count_refusal()]
 
     assert not any(mixed)
-    assert endpoints.refused(endpoint)
+    assert endpoint.count_refusal()
 
 
 def test_requests_that_fail_together_set_aside_once() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
     for number in range(64):
-        endpoints.set_aside(endpoint, number / 1000)
+        endpoint.set_aside(number / 1000)
 
     assert endpoints.due(ENDPOINT_REST_S) is endpoint
 
 
 def test_endpoint_is_due_after_its_rest_and_taken_by_one() -> None:
     endpoints = Endpoints(URLS)
-    endpoints.set_aside(endpoints.all[1], 10.0)
+    endpoints.all[1].set_aside(10.0)
 
     assert endpoints.due(10.0 + ENDPOINT_REST_S / 2) is None
     assert endpoints.due_in_s(10.0 + ENDPOINT_REST_S / 2) == ENDPOINT_REST_S / 2
@@ -165,13 +165,13 @@ def test_endpoint_is_due_after_its_rest_and_taken_by_one() -> None:
 def test_rests_double_up_to_a_bound_and_are_forgotten_by_an_answer() -> None:
     endpoints = Endpoints(URLS[:1])
     (endpoint,) = endpoints.all
-    endpoints.set_aside(endpoint, 0.0)
+    endpoint.set_aside(0.0)
     rests = [endpoint.rest_s]
     for _ in range(6):
-        endpoints.rest_longer(endpoint, 0.0)
+        endpoint.rest_longer(0.0)
         rests.append(endpoint.rest_s)
-    endpoints.answered(endpoint)
-    endpoints.set_aside(endpoint, 0.0)
+    endpoint.mark_answered()
+    endpoint.set_aside(0.0)
 
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, ENDPOINT_REST_S_MAX, ENDPOINT_REST_S_MAX]
     assert endpoint.rest_s == ENDPOINT_REST_S
@@ -183,7 +183,7 @@ def test_everybody_is_refused_only_when_all_endpoints_do() -> None:
     one = endpoints.denials
     endpoints.all[1].denial = "no model"
     both = endpoints.denials
-    endpoints.answered(endpoints.all[0])
+    endpoints.all[0].mark_answered()
 
     assert (one, both, endpoints.denials) == (None, ("no key", "no model"), None)
 
