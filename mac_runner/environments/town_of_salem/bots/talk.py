@@ -72,7 +72,7 @@ def _speech(seat: Seat) -> str:
         return seat.say(_bait(seat), "Let them catch me lying.")
     if not seat.is_town:
         return seat.say(lie(seat), "They must not see what I am.")
-    role = _claimed_role(seat)
+    role = view.role.name
     guilty = [name for name, is_guilty in seat.beliefs.findings.items() if is_guilty and name in view.living]
     heard = _heard_from_the_dead(seat)
     if guilty or heard:
@@ -151,12 +151,7 @@ def defence(seat: Seat) -> str:
         return denounce(seat, seat.quarry)
     if not seat.is_town:
         return lie(seat) or claim(seat.cover())
-    return f"{claim(_claimed_role(seat))} {seat.findings()}".strip()
-
-
-def _claimed_role(seat: Seat) -> str:
-    """Its own role in the Town, else its cover."""
-    return seat.view.role.name if seat.is_town else seat.cover()
+    return f"{claim(seat.view.role.name)} {seat.findings()}".strip()
 
 
 def chat(seat: Seat) -> str:
