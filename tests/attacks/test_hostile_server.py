@@ -21,8 +21,8 @@ from tests.sim.requests import request
 from tests.sim.seeds import told
 
 PARTS = 2
-EVERY = 16
-"""Of the cases that are not each mode once, so manieth is played by day, and the rest at night."""
+EVERY = 32
+"""Of the cases that are not each mode once, one in so many is played on every change, and the rest at night."""
 BY_DAY = [
     number
     for number, case in enumerate(CASES)
