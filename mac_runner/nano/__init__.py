@@ -32,7 +32,7 @@ from mac_runner.nano.cpu import threads as _threads  # noqa: F401
 # isort: split
 from mac_runner.nano.architecture import ModelConfig, read_model_config
 from mac_runner.nano.async_engine import AsyncEngine, RequestStream
-from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch, make_kv_store
+from mac_runner.nano.attention import ForwardBatch, KVStore, Piece, make_batch
 from mac_runner.nano.cache import CacheAllocation, PagedKVCache, RadixKVCache, compute_block_hash
 from mac_runner.nano.checkpoint import StateDict, read_state_dict
 from mac_runner.nano.config import EngineConfig, SchedulerConfig
@@ -56,6 +56,7 @@ from mac_runner.nano.errors import (
     WrongShapeError,
 )
 from mac_runner.nano.model import Model, build_model, model_forward
+from mac_runner.nano.runner import make_kv_store
 from mac_runner.nano.sampler import sample_with_logprobs
 from mac_runner.nano.sampling_params import SamplingParams, recommended_sampling
 from mac_runner.nano.scheduler import SchedulerOutput, schedule

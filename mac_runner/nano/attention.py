@@ -92,19 +92,6 @@ class KVStore(Protocol):
         ...
 
 
-def make_kv_store(
-    config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, compiled: bool
-) -> KVStore:
-    """Memory for so many blocks. Raises ConfigError for settings that the compiled kernels do not have."""
-    if compiled:
-        from mac_runner.nano.cpu.attention import CompiledKVStore
-
-        return CompiledKVStore(config, num_blocks, block_size, dtype)
-    from mac_runner.nano.attention import TorchKVStore
-
-    return TorchKVStore(config, num_blocks, block_size, dtype, device)
-
-
 def bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     """The bytes of one token's keys and values in all layers."""
     return config.num_layers * 2 * config.num_kv_heads * config.head_dim * int(dtype.itemsize)

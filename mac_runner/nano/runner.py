@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from mac_runner.nano.architecture import ModelConfig, check_state_dict
-from mac_runner.nano.attention import ForwardBatch, KVStore, bytes_per_token, make_kv_store
+from mac_runner.nano.attention import ForwardBatch, KVStore, TorchKVStore, bytes_per_token
 from mac_runner.nano.cache import blocks_for
 from mac_runner.nano.checkpoint import StateDict
 from mac_runner.nano.config import EngineConfig
@@ -222,3 +222,14 @@ def _dtype(config: EngineConfig, model_config: ModelConfig, device: torch.device
     wanted = _DTYPES.get(model_config.dtype, torch.float32)
     # Without instructions for it a CPU computes in half the bits at a fraction of the speed.
     return wanted if device.type != "cpu" or can_pack(wanted, device) else torch.float32
+
+
+def make_kv_store(
+    config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, *, compiled: bool
+) -> KVStore:
+    """Memory for so many blocks. Raises ConfigError for settings that the compiled kernels do not have."""
+    if compiled:
+        from mac_runner.nano.cpu.attention import CompiledKVStore
+
+        return CompiledKVStore(config, num_blocks, block_size, dtype)
+    return TorchKVStore(config, num_blocks, block_size, dtype, device)
