@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import msgspec
 
@@ -31,7 +31,7 @@ LATEST_KEYS = frozenset({"capacity"})
 """Numbers of an accounting that are levels, not amounts: of several sessions the latest counts."""
 
 
-class Ending(NamedTuple):
+class Ending(msgspec.Struct, frozen=True, order=True, gc=False):
     """How a conversation ended: what is kept of its index row, and where that row is.
 
     `place` counts the `done` records of the session from 1. `digest` is of the row, or 0 where none was asked for.
