@@ -32,7 +32,7 @@ from tests.environments.town_of_salem.table import ELEVEN, Table
 
 SECONDS_MAX = 0.05
 REDACTOR = Redactor("sk-0123456789abcdef")
-TRIALS = 3
+TRIALS = 20
 
 PIECES = (
     *(
