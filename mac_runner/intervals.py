@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ class Interval(NamedTuple):
     hi: float
 
 
-def wilson(wins: int, n: int, *, confidence: float = 0.95) -> Interval | None:
+def wilson(wins: float, n: float, *, confidence: float = 0.95) -> Interval | None:
     """The score interval of a binomial rate; None when n is 0, where nothing is known.
+
+    `n` is the number of cases, or of as many independent ones as they are worth.
 
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal of the American
     Statistical Association 22 (1927), 209-212. Unlike the textbook's p ± z·sqrt(p(1-p)/n) it stays inside [0, 1]
@@ -53,3 +56,53 @@ def matched_difference(first: int, second: int, n: int, *, confidence: float = 0
     return Interval(
         lo=max(-1.0, min(difference, centre - half_width)), hi=min(1.0, max(difference, centre + half_width))
     )
+
+
+@dataclass(slots=True)
+class ClusteredRate:
+    """A rate over cases that come in games, whose cases win and lose together.
+
+    It keeps sums alone, so its memory does not grow with the number of games, and their order does not matter.
+    """
+
+    n: int = 0
+    wins: int = 0
+    games: int = 0
+    _wins_squared: int = 0
+    _wins_times_n: int = 0
+    _n_squared: int = 0
+
+    def add(self, wins: int, n: int) -> None:
+        """Count a game with `n` cases; a game without any is not counted."""
+        if not 0 <= wins <= n:
+            raise ValueError(f"{wins} wins of {n}: wins must lie between 0 and n")
+        if n == 0:
+            return
+        self.n += n
+        self.wins += wins
+        self.games += 1
+        self._wins_squared += wins * wins
+        self._wins_times_n += wins * n
+        self._n_squared += n * n
+
+    @property
+    def cases_worth(self) -> float:
+        """How many independent cases the cases are worth: n divided by the design effect; never more than n.
+
+        The variance is that of a ratio estimated from clusters (W. G. Cochran, Sampling Techniques, 3rd ed. 1977,
+        section 9A.1). One game, or games that all went one way, say nothing about it: each then counts as one case.
+        """
+        if self.games < 2 or self.wins in (0, self.n):
+            return float(self.games)
+        rate = self.wins / self.n
+        squares = self._wins_squared - 2 * rate * self._wins_times_n + rate * rate * self._n_squared
+        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        return min(float(self.n), rate * (1 - rate) / variance) if variance > 0 else float(self.n)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Wilson's interval over as many cases as these are worth (E. L. Korn and B. I. Graubard, 1998)."""
+        if self.n == 0:
+            return None
+        worth = self.cases_worth
+        return wilson(self.wins / self.n * worth, worth)

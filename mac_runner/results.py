@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from mac_runner.errors import RunDirectoryError
-from mac_runner.intervals import Interval, wilson
+from mac_runner.intervals import ClusteredRate, Interval, wilson
 from mac_runner.types import JsonObject, JsonValue
 
 UNKNOWN: Final = "–"
@@ -104,6 +104,17 @@ def parsed(kind: type[_T], value: JsonValue, where: str) -> _T:
 def rate(count: int, n: int) -> JsonObject:
     """`rate` and its 95 % `interval`, both null when n is 0."""
     return {"rate": round(count / n, 4) if n else None, "interval": ends(wilson(count, n))}
+
+
+def clustered(counted: ClusteredRate) -> JsonObject:
+    """`n` cases of how many `games`, `wins` among them, their `rate` and its `interval` by game."""
+    return {
+        "n": counted.n,
+        "games": counted.games,
+        "wins": counted.wins,
+        "rate": round(counted.wins / counted.n, 4) if counted.n else None,
+        "interval": ends(counted.interval),
+    }
 
 
 def ends(interval: Interval | None) -> JsonValue:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mac_runner.intervals import matched_difference, wilson
+from mac_runner.intervals import ClusteredRate, matched_difference, wilson
 
 cases = st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -88,3 +90,40 @@ def test_matched_difference_of_nothing_is_unknown_and_of_nonsense_refused() -> N
     assert matched_difference(0, 0, 0) is None
     with pytest.raises(ValueError, match="together they must lie between"):
         matched_difference(3, 3, 5)
+
+
+def test_clustered_interval_covers_the_true_rate_where_a_plain_one_is_too_narrow() -> None:
+    """Teams of seven win a game together; a simulation of 2,000 runs of 100 games."""
+    chance = Random(7)
+    covered = {"clustered": 0, "plain": 0}
+    for _ in range(2_000):
+        counted = ClusteredRate()
+        for _game in range(100):
+            counted.add(7 if chance.random() < 0.3 else 0, 7)
+        plain = wilson(counted.wins, counted.n)
+        for name, interval in (("clustered", counted.interval), ("plain", plain)):
+            assert interval is not None
+            covered[name] += interval.lo <= 0.3 <= interval.hi
+
+    assert 0.93 <= covered["clustered"] / 2_000 <= 0.97
+    assert covered["plain"] / 2_000 < 0.7
+
+
+def test_one_case_a_game_is_the_plain_interval() -> None:
+    counted = ClusteredRate()
+    for game in range(50):
+        counted.add(game % 3 == 0, 1)
+
+    plain, found = wilson(counted.wins, counted.n), counted.interval
+    assert plain is not None
+    assert found is not None
+    # The variance of clusters has a factor of 50 / 49.
+    assert found == pytest.approx(plain, abs=0.003)
+
+
+def test_games_that_all_went_one_way_are_one_case_each() -> None:
+    counted = ClusteredRate()
+    for _ in range(10):
+        counted.add(7, 7)
+
+    assert counted.interval == wilson(10, 10)

@@ -98,5 +98,5 @@ def _turns_min(players: int, calendar: GameCalendar) -> int:
 
 def options_of(game: GameConfig) -> Options:
     """Flags and calendar of the experiment, as the rules take them."""
-    chosen = {**game.flags.model_dump(), **game.calendar.model_dump()}
+    chosen = {**game.flags.model_dump(), **game.calendar.model_dump(), "edition": game.edition}
     return Options(**{field.name: chosen[field.name] for field in fields(Options)})

@@ -94,5 +94,7 @@ class GameConfig(Section):
     """How many rounds each phase lasts, and how players take turns."""
     latency: GameLatency = GameLatency()
     """With `information_lag`: how long a turn takes."""
+    edition: Annotated[Literal[1, 2], IDENTITY] = 2
+    """What players read, and how their answers are taken. Earlier versions recorded edition 1, which is not played."""
     context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
     """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""

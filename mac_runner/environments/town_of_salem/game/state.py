@@ -61,6 +61,9 @@ class Faction(StrEnum):
     VAMPIRE = "vampire"
 
 
+EDITION = 2
+"""Of what players read and answer, and in which order. A run that is recorded without one is of edition 1."""
+
 TEAMS = (Faction.MAFIA, Faction.VAMPIRE)
 """Factions whose members know each other and talk at night."""
 
@@ -97,6 +100,7 @@ class Options:
     discussion_mode: str = DiscussionMode.RANDOM
     discussion_floors: int = 10
     speaking_slots: int = 2
+    edition: int = EDITION
 
 
 @dataclass(frozen=True, slots=True)
