@@ -7,19 +7,22 @@ speech, `record/` is what a finished game leaves behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.town_of_salem.settings import GameConfig
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
-    from mac_runner.results import ResultsSpec
+    from mac_runner.results import ResultsSpec, Table
 
 __all__ = ["SPEC", "GameConfig"]
+
+ROLE: Final = "player"
+"""The `role` of every agent definition: what it is in a game is dealt."""
 
 
 def _build(experiment: Experiment) -> Environment:
@@ -33,6 +36,56 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     for agent_id in game.seats or ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+    if game.casting is not None:
+        from mac_runner.environments.town_of_salem.casting import casting_problems
+
+        yield from casting_problems(game, game.casting, ids)
+    if game.pairings is not None:
+        from mac_runner.environments.town_of_salem.pairings import pairing_problems
+
+        yield from pairing_problems(experiment, game, game.pairings)
+
+
+def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
+    """Settings of agents that a game does not heed: everyone is a player, and everyone hears what is said."""
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index)
+        if agent.role != ROLE:
+            text = f"found {agent.role!r}; allowed: {ROLE}: the roles of a game are dealt"
+            yield Problem((*path, "role"), f"{text}, and game.casting says who plays which")
+        if agent.demographics:
+            text = "changes nothing in the environment 'town_of_salem'; describe the player in its persona"
+            yield Problem((*path, "demographics"), text)
+        if agent.if_as_human is not None:
+            text = "changes nothing in the environment 'town_of_salem'; leave it out, or say so in its persona"
+            yield Problem((*path, "if_as_human"), text)
+        if agent.role_specific_config.visible_to is not None:
+            text = "changes nothing in the environment 'town_of_salem', whose rules say who hears what; leave it out"
+            yield Problem((*path, "role_specific_config", "visible_to"), text)
+
+
+def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
+    if game.casting is None:
+        return {}
+    from mac_runner.environments.town_of_salem.casting import cast_names
+
+    reason = "never plays, because game.casting names it for no seat"
+    ids = (agent.agent_id for agent in experiment.agent_definitions)
+    return dict.fromkeys((agent_id for agent_id in ids if agent_id not in cast_names(game.casting)), reason)
+
+
+def _variants(experiment: Experiment, game: GameConfig) -> Iterable[Variant]:
+    if game.pairings is None:
+        return ()
+    from mac_runner.environments.town_of_salem.pairings import variants
+
+    return variants(experiment, game)
+
+
+def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
+    from mac_runner.environments.town_of_salem.pairings import design
+
+    return design(planned)
 
 
 def _results() -> ResultsSpec:
@@ -47,5 +100,9 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
     check=_check,
+    ignored=_ignored,
+    idle=_idle,
+    variants=_variants,
+    design=_design,
     results=_results,
 )

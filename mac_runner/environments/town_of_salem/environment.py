@@ -8,6 +8,7 @@ from typing import Final
 from mac_runner.config import Experiment
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.game.rules import new_game
@@ -29,6 +30,7 @@ class TownOfSalem:
         game = experiment.settings_as(GameConfig)
         self._slots = role_list(game.lobby)
         self._seats = game.seats
+        self._casting = None if game.casting is None else Casting(game.casting, self._slots)
         self._options = options_of(game)
         self._system = system_text(self._slots, self._options)
         self._latency = game.latency
@@ -43,7 +45,13 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, one slot per role, and the names of the players."""
-        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, key=("game", "seats"))
+        cast = None if self._casting is None else self._cast
+        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, cast=cast, key=("game", "seats"))
+
+    def _cast(self, index: int, seed: int) -> tuple[str, ...]:
+        """The agent definition of each slot in the game of this index and seed."""
+        assert self._casting is not None
+        return self._casting.definitions(index, deal(self._slots, seed))
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""
