@@ -74,6 +74,19 @@ class Planned(NamedTuple):
     """The tasks that are played."""
 
 
+class Earlier(NamedTuple):
+    """How runs that an earlier version recorded are read. They can be replayed and not played."""
+
+    key: str
+    """The setting that says so."""
+    reason: str
+    """Why they cannot be played, and what to do."""
+    essence: Callable[[JsonObject], JsonObject]
+    """From a transcript, what its replies still lead to; wordings may have changed. Raises ValueError for a bad one."""
+    note: str
+    """What `verify` says of such transcripts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec(Generic[S]):
     """A kind of conversation."""
@@ -107,6 +120,10 @@ class EnvironmentSpec(Generic[S]):
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
     """Whether `material` comes from files that a run directory does not hold."""
+    absent: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
+    earlier: Callable[[S], Earlier | None] = lambda _settings: None
+    """How a run with these settings is read; None for settings that can be played."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)

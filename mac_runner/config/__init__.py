@@ -17,10 +17,10 @@ from mac_runner.config.experiment import (
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed
-from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of
+from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, whole_number
 from mac_runner.config.resolution import Loaded, recorded
-from mac_runner.config.validation import allowed
+from mac_runner.config.validation import allowed, earlier_of
 
 __all__ = [
     "AgentDefinition",
@@ -39,11 +39,13 @@ __all__ = [
     "RoleSpecificConfig",
     "allowed",
     "differences",
+    "earlier_of",
     "identity_of",
     "in_words",
     "load",
     "load_experiment",
     "recorded",
     "renamed",
+    "upgraded",
     "whole_number",
 ]

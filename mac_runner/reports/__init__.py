@@ -17,7 +17,7 @@ from mac_runner.reports.exports import (
 from mac_runner.reports.grid import GridRow, GridTable, grid_table, summarise_grid
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.summary import summarise
-from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary
+from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text, turns_text
 
 __all__ = [
@@ -46,4 +46,5 @@ __all__ = [
     "turns_text",
     "write_grid",
     "write_summary",
+    "write_tables",
 ]

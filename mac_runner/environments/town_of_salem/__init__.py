@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.town_of_salem.settings import GameConfig
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import EnvironmentSpec, Planned, Variant
+from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -69,7 +69,7 @@ def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
         return {}
     from mac_runner.environments.town_of_salem.casting import cast_names
 
-    reason = "never plays, because game.casting names it for no seat"
+    reason = "never plays: game.casting casts it for no seat; name it there, or leave it out"
     ids = (agent.agent_id for agent in experiment.agent_definitions)
     return dict.fromkeys((agent_id for agent_id in ids if agent_id not in cast_names(game.casting)), reason)
 
@@ -88,6 +88,12 @@ def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
     return design(planned)
 
 
+def _earlier(game: GameConfig) -> Earlier | None:
+    from mac_runner.environments.town_of_salem.record.edition import EARLIER
+
+    return EARLIER if game.edition == 1 else None
+
+
 def _results() -> ResultsSpec:
     from mac_runner.environments.town_of_salem.tables import RESULTS
 
@@ -104,5 +110,7 @@ SPEC = EnvironmentSpec(
     idle=_idle,
     variants=_variants,
     design=_design,
+    absent={"edition": 1},
+    earlier=_earlier,
     results=_results,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mac_runner.environments.town_of_salem.game.lobbies import plain, role_list, roles_of
+from mac_runner.environments.town_of_salem.game.lobbies import deal, plain, role_list, roles_of
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig
@@ -43,8 +43,8 @@ class Casting:
         self._pools: dict[str, tuple[str, ...]] = dict(pools)
         self._slots = tuple(slots)
 
-    def definitions(self, index: int, roles: Sequence[str]) -> tuple[str, ...]:
-        """The agent definition of each slot in game number `index`, to which these roles are dealt.
+    def definitions(self, index: int, seed: int) -> tuple[str, ...]:
+        """The agent definition of each slot in the game with this index and seed.
 
         Several lists go through all their combinations, so that each definition of one meets each of another.
         """
@@ -54,7 +54,7 @@ class Casting:
             chosen[key] = pool[place]
         return tuple(
             chosen[next(key for key in keys_of(slot, role) if key in chosen)]
-            for slot, role in zip(self._slots, roles, strict=True)
+            for slot, role in zip(self._slots, deal(self._slots, seed), strict=True)
         )
 
 
@@ -137,6 +137,4 @@ def _uncast(casting: Mapping[str, Cast], seats: Sequence[Sequence[str]]) -> Iter
 
 def cast_names(casting: Mapping[str, Cast]) -> frozenset[str]:
     """The agent definitions that a casting names."""
-    return frozenset(
-        name for value in casting.values() for name in ((value,) if isinstance(value, str) else value)
-    )
+    return frozenset(name for value in casting.values() for name in ((value,) if isinstance(value, str) else value))

@@ -30,7 +30,7 @@ class TownOfSalem:
         game = experiment.settings_as(GameConfig)
         self._slots = role_list(game.lobby)
         self._seats = game.seats
-        self._casting = None if game.casting is None else Casting(game.casting, self._slots)
+        self._cast = None if game.casting is None else Casting(game.casting, self._slots).definitions
         self._options = options_of(game)
         self._system = system_text(self._slots, self._options)
         self._latency = game.latency
@@ -45,13 +45,7 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, one slot per role, and the names of the players."""
-        cast = None if self._casting is None else self._cast
-        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, cast=cast, key=("game", "seats"))
-
-    def _cast(self, index: int, seed: int) -> tuple[str, ...]:
-        """The agent definition of each slot in the game of this index and seed."""
-        assert self._casting is not None
-        return self._casting.definitions(index, deal(self._slots, seed))
+        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, cast=self._cast, key=("game", "seats"))
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""

@@ -115,7 +115,9 @@ def _neutral(game: GameConfig, pairings: GamePairings, ids: Sequence[str]) -> It
         return  # The environment refuses the lobby itself, with its reason.
     for side in (MAFIA, TOWN):
         if not any(_sides([slot]) == {side} for slot in slots):
-            yield Problem(_KEY, f"needs a lobby whose every deal has a role of the side {side!r}; name one in game.lobby")
+            yield Problem(
+                _KEY, f"needs a lobby whose every deal has a role of the side {side!r}; name one in game.lobby"
+            )
     if pairings.neutral != TOWN and NEUTRAL not in _sides(slots):
         yield Problem(path, "casts nobody: no deal of this lobby holds a neutral role; leave it out")
 
