@@ -19,7 +19,7 @@ def test_an_agent_needs_a_model_that_exists(refusal: Refusal, game_text: str) ->
 
 
 def test_an_agent_id_is_taken_once(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text + "  - {agent_id: player, role: twin, model: folk}\n") == [
+    assert refusal(game_text + "  - {agent_id: player, role: player, model: folk}\n") == [
         "trial.yaml:12: agent_definitions.1.agent_id: 'player' is taken by another agent; each needs its own"
     ]
 
