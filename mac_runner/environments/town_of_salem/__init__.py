@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mac_runner.environments.base import ignored_settings
 from mac_runner.environments.town_of_salem.settings import GameConfig
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["SPEC", "GameConfig"]
 
 ROLE: Final = "player"
-"""The `role` of every agent definition: what it is in a game is dealt."""
+"""The `role` of every agent definition: what it is in a game is dealt, and `game.casting` says who plays it."""
+
+_IGNORED: Final = {
+    "demographics": "describe the player in `persona`",
+    "if_as_human": "leave it out, or say so in `persona`",
+    "role_specific_config.visible_to": "leave it out: the rules of the game say who hears what",
+}
 
 
 def _build(experiment: Experiment) -> Environment:
@@ -47,21 +54,7 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
 
 
 def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
-    """Settings of agents that a game does not heed: everyone is a player, and everyone hears what is said."""
-    for index, agent in enumerate(experiment.agent_definitions):
-        path = ("agent_definitions", index)
-        if agent.role != ROLE:
-            text = f"found {agent.role!r}; allowed: {ROLE}: the roles of a game are dealt"
-            yield Problem((*path, "role"), f"{text}, and game.casting says who plays which")
-        if agent.demographics:
-            text = "changes nothing in the environment 'town_of_salem'; describe the player in its persona"
-            yield Problem((*path, "demographics"), text)
-        if agent.if_as_human is not None:
-            text = "changes nothing in the environment 'town_of_salem'; leave it out, or say so in its persona"
-            yield Problem((*path, "if_as_human"), text)
-        if agent.role_specific_config.visible_to is not None:
-            text = "changes nothing in the environment 'town_of_salem', whose rules say who hears what; leave it out"
-            yield Problem((*path, "role_specific_config", "visible_to"), text)
+    return ignored_settings(experiment, role=ROLE, keys=_IGNORED)
 
 
 def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
