@@ -118,7 +118,7 @@ def _neutral(game: GameConfig, pairings: GamePairings, ids: Sequence[str]) -> It
             yield Problem(
                 _KEY, f"needs a lobby whose every deal has a role of the side {side!r}; name one in game.lobby"
             )
-    if pairings.neutral != TOWN and NEUTRAL not in _sides(slots):
+    if pairings.neutral in (MAFIA, *ids) and NEUTRAL not in _sides(slots):
         yield Problem(path, "casts nobody: no deal of this lobby holds a neutral role; leave it out")
 
 
