@@ -44,7 +44,7 @@ def test_round_robin_has_every_ordered_pair_on_both_sides_of_every_deal(tmp_path
     for one in experiments(found):
         environment = TownOfSalem(one)
         for task in plan_tasks(one, environment.lineup):
-            pair = frozenset(agent.definition for agent in one.agent_definitions)
+            pair = frozenset(agent.agent_id for agent in one.agent_definitions)
             places = ((task.index, agent.definition, agent.seat, agent.agent_id, agent.slot) for agent in task.agents)
             held.setdefault(pair, Counter()).update(places)
     assert [set(places.values()) for places in held.values()] == [{1}] * 3
