@@ -6,6 +6,7 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
+from mac_runner.config.decoding import decoding_of, reply_form_of
 from mac_runner.config.experiment import (
     AgentDefinition,
     ConversationConfig,
@@ -38,6 +39,7 @@ __all__ = [
     "RetryConfig",
     "RoleSpecificConfig",
     "allowed",
+    "decoding_of",
     "differences",
     "identity_of",
     "in_words",
@@ -45,5 +47,6 @@ __all__ = [
     "load_experiment",
     "recorded",
     "renamed",
+    "reply_form_of",
     "whole_number",
 ]

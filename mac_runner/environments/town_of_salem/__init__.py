@@ -47,5 +47,6 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
     check=_check,
+    reply_forms=("markup", "json"),
     results=_results,
 )
