@@ -18,10 +18,10 @@ from mac_runner.config.experiment import (
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed
-from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of
+from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, whole_number
 from mac_runner.config.resolution import Loaded, recorded
-from mac_runner.config.validation import allowed
+from mac_runner.config.validation import allowed, earlier_of
 
 __all__ = [
     "AgentDefinition",
@@ -41,6 +41,7 @@ __all__ = [
     "allowed",
     "decoding_of",
     "differences",
+    "earlier_of",
     "identity_of",
     "in_words",
     "load",
@@ -48,5 +49,6 @@ __all__ = [
     "recorded",
     "renamed",
     "reply_form_of",
+    "upgraded",
     "whole_number",
 ]
