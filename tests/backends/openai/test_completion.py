@@ -35,7 +35,7 @@ def test_reasoning_that_was_cut_off_stays_an_open_thought(key: str) -> None:
 
 
 def test_thought_before_a_text_is_set_apart_wherever_the_server_puts_it(subtests: pytest.Subtests) -> None:
-    bodies = [
+    bodies: list[JsonObject] = [
         chat("Aye.", reasoning="Hm."),
         chat("Aye.", reasoning_content=" Hm.\n"),
         chat("<think>\nHm.\n</think>\n\nAye."),
