@@ -52,7 +52,7 @@ def answering(script: Callable[[Received], Behaviour]) -> Iterator[OpenaiServer]
 
 def refusing(status: int, words: str, *forms: str) -> Callable[[Received], Behaviour]:
     """Refuses these forms, and answers anything else with an act that is always legal."""
-    return lambda received: failure(status, words) if sent(received) in forms else WAIT
+    return lambda received: failure(status, words) if sent(received) in forms and not received.is_canary else WAIT
 
 
 def test_server_that_refuses_schemas_stops_the_run_and_the_setting_is_named(
@@ -78,8 +78,6 @@ def test_server_that_fails_is_told_from_one_that_refuses(at_once: AtOnce, lab: L
     ]
     for number, (status, words, more) in enumerate(rows):
         with subtests.test(words, **more), answering(refusing(status, words, "schema", "none")) as server:
-            script = server.script
-            server.script = lambda received, script=script: WAIT if received.is_canary else script(received)
             name = f"failed-{number}"
             process = at_once(lab.write(experiment(name, models={"folk": served(server, **more)})), "--no-live")
 
@@ -96,6 +94,13 @@ def test_each_setting_is_what_requests_ask_for(at_once: AtOnce, lab: Lab, subtes
 
             assert process.returncode == 0
             assert {sent(received) for received in server.received} == {setting}
+            told = lab.run_dir(name).summary["models"]
+            form = "markup" if setting == "none" else "json"
+            assert isinstance(told, dict)
+            assert isinstance(told["m"], dict)
+            assert (told["m"]["constrained_decoding"], told["m"]["reply_form"]) == (setting, form)
+            assert at_once("verify", f"runs/{name}").returncode == 0
+            assert (f"json, held to {setting}" in process.stdout) is (setting != "none")
 
 
 def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
@@ -110,7 +115,8 @@ def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, lab: Lab
         (refusing(400, words, "schema"), ["refused", "obeyed"], ("refuses", "json_object")),
         (refusing(400, words, "schema", "json_object"), ["refused", "refused", "obeyed"], ("refuses", "none")),
         (prose("schema", "json_object"), ["ignored", "ignored", "obeyed"], ("does not keep to", "none")),
-        (refusing(400, "no", "schema", "json_object", "none"), [], None),
+        (refusing(400, "no", "schema", "json_object", "none"), ["refused", "refused", "refused"], None),
+        (lambda received: WAIT if received.is_canary else failure(500, "no"), ["failed"], None),
     ]
     for number, (script, ends, said) in enumerate(rows):
         with subtests.test(str(ends)), answering(script) as server:
