@@ -1,9 +1,10 @@
 """The choice that an answer names, if it names exactly one; and the labels under which choices are listed.
 
 Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
-choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice, which has to be near enough and clearly nearer than any other. Nothing is
-ever matched across a negation: `Not guilty` is not `Guilty`, and neither is `anything but guilty`. What names two
-choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
+choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
+which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
+is not `Guilty`, and neither is `anything but guilty`. What names two choices, or none, is a Problem, which its writer
+has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
