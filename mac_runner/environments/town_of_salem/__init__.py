@@ -103,6 +103,7 @@ SPEC = EnvironmentSpec(
     idle=_idle,
     variants=_variants,
     design=_design,
+    reply_forms=("markup", "json"),
     absent={"edition": 1},
     earlier=_earlier,
     results=_results,

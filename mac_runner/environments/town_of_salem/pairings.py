@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
-from mac_runner.config import AgentDefinition, Experiment
+from mac_runner.config import AgentDefinition, Experiment, identity_of
 from mac_runner.environments.town_of_salem.casting import keys_of, possible_seats
 from mac_runner.environments.town_of_salem.game.lobbies import role_list
 from mac_runner.environments.town_of_salem.game.state import Faction
@@ -129,19 +129,23 @@ def _sides(slots: Sequence[str]) -> set[str]:
 
 def _equal(experiment: Experiment, pairs: Sequence[Pair]) -> Iterator[Problem]:
     """Pairs whose definitions differ in their names alone."""
-    players = {agent.agent_id: _player(experiment, agent) for agent in experiment.agent_definitions}
+    agents = {agent.agent_id: agent for agent in experiment.agent_definitions}
+    # An unknown model is refused elsewhere.
+    known = {name: agent for name, agent in agents.items() if agent.model in experiment.model_definitions}
+    players = {name: _player(experiment, agent) for name, agent in known.items()}
     for one, other in dict.fromkeys(tuple(sorted(pair)) for pair in pairs):
-        if players[one] == players[other]:
+        if one in players and players[one] == players.get(other):
             text = f"{one!r} and {other!r} differ in their names alone, so their games would compare nothing"
             yield Problem(_KEY, f"{text}; give one of them another model, persona or sampling, or leave it out")
 
 
-def _player(experiment: Experiment, agent: AgentDefinition) -> tuple[AgentDefinition, str]:
-    """All that decides how an agent plays."""
-    # An unknown model is refused elsewhere.
-    model = experiment.model_definitions.get(agent.model)
-    text = agent.model if model is None else model.model_dump_json()
-    return agent.model_copy(update={"agent_id": "", "model": ""}), text
+def _player(experiment: Experiment, agent: AgentDefinition) -> str:
+    """A digest of all that decides how an agent plays: the identity of an experiment of it alone."""
+    alone = {
+        "agent_definitions": (agent.model_copy(update={"agent_id": "player", "model": "model"}),),
+        "model_definitions": {"model": experiment.model_definitions[agent.model]},
+    }
+    return identity_of(experiment.model_copy(update=alone))
 
 
 def design(planned: Sequence[Planned]) -> Iterator[Table | str]:

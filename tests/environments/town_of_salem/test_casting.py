@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -39,9 +40,9 @@ def read(tmp_path: Path, rest: str, **flags: object) -> Loaded | Grid:
     return load(file, **flags)  # type: ignore[arg-type]
 
 
-def refused(tmp_path: Path, rest: str) -> list[str]:
+def refused(tmp_path: Path, rest: str, **flags: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, rest)
+        read(tmp_path, rest, **flags)
     return [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()]
 
 
@@ -84,13 +85,16 @@ def casts(experiment: Experiment) -> list[dict[str, set[str]]]:
 def test_who_plays_changes_no_deal(seed: int, lobby: JsonValue, data: st.DataObject) -> None:
     who = st.sampled_from("abc")
     names = who | st.lists(who, min_size=1, max_size=3)
-    sides = st.fixed_dictionaries({"mafia": names, "town": names, "*": names, "town investigative": names})
+    sides: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {"mafia": names, "town": names, "*": names, "town investigative": names}
+    )
     size = len(role_list(lobby))  # type: ignore[arg-type]
     first = data.draw(st.integers(0, size))
-    games: list[dict[str, JsonValue]] = [
+    games: list[dict[str, Any]] = [
         {"lobby": lobby},
         {"lobby": lobby, "seats": {"a": first, "c": size - first}},
-        *({"lobby": lobby, "casting": data.draw(sides)} for _ in range(2)),
+        {"lobby": lobby, "casting": data.draw(sides)},
+        {"lobby": lobby, "casting": data.draw(sides)},
     ]
 
     deals = [dealt(playing(game, seed=seed)) for game in games]

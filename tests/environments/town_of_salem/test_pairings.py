@@ -151,7 +151,12 @@ def test_a_tournament_needs_both_sides_in_every_deal_and_players_that_differ(tmp
         "trial.yaml:11: game.pairings: needs a lobby whose every deal has a role of the side 'mafia'; name one in "
         "game.lobby"
     ]
-    assert refused(tmp_path, f"{twin}game: {{lobby: classic-7, pairings: {{round_robin: all}}}}\n") == [
+    # How many requests its engine takes makes no other player of it.
+    spare = "model_definitions.spare={backend: scripted, scripted_config: {policy: heuristic, capacity: 5}}"
+    served = (spare, "agent_definitions.twin.model=spare")
+    assert refused(
+        tmp_path, f"{twin}game: {{lobby: classic-7, pairings: {{round_robin: all}}}}\n", overrides=served
+    ) == [
         "trial.yaml:12: game.pairings: 'a' and 'twin' differ in their names alone, so their games would compare "
         "nothing; give one of them another model, persona or sampling, or leave it out"
     ]
