@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
-from mac_runner.environments.json_objects import lowered, mended_object, whole_objects
+from mac_runner.environments.json_objects import Placed, lowered, mended_object, whole_objects
 from mac_runner.environments.markup import OBSERVATION_TAG, THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
@@ -57,6 +57,7 @@ _VALUE_END: Final = re.compile(r"[<\n]")
 _BRACKET_TAG: Final = re.compile(r"\[(/?)([A-Za-z_]{3,30})\]")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|quot|amp|#39|#34);")
 _PAIR: Final = re.compile(r"<([A-Za-z_]{2,20})>([^<>]{0,2000})</\1>")
+_BROKEN: Final = re.compile(r"(?<![A-Za-z])\{\s*(?:[\"'“]|[A-Za-z_]{1,30}[\"'”]?\s{0,3}:)")
 _SAID: Final = re.compile(r"\b(?:said|says|say|wrote|writes|told|tells|asked|claims?|claimed|quote[sd]?)\b", re.I)
 _SET_OFF: Final = re.compile(r"(?:^|[\n:=>`\]])[\s*_]*\[?\s*$")
 _QUOTED: Final = "\"'“”‘’"
@@ -79,12 +80,23 @@ def mended(text: str, verbs: frozenset[str]) -> tuple[Tag, ...] | None:
     said = after_thoughts(text)
     if not said or len(said) > MENDED_CHARS_MAX or f"<{TOOL_TAG}" in said:
         return None
-    scanned = _scan(_unescaped(said), verbs)
+    said = _unescaped(said)
+    placed = _placed(said)
+    if placed is None:
+        return None
+    # What is inside an object is text, whatever it looks like, and so is what follows where a broken one begins.
+    broken = None if placed else _BROKEN.search(said)
+    outside = _without(said, placed)
+    scanned = _scan(outside[: broken.start()] if broken else outside, verbs)
     if scanned is None:
         return None
     tags, rest = scanned
     sides = tuple(tag for tag in tags if ACTS[tag.name].is_side_act)
-    written = _objects(rest)
+    written = [one for found in placed for one in _inner(found.value)]
+    if broken:
+        written = _repaired(said[broken.start() :], said[: broken.start()])
+        rest = ""
+    written = written or _pairs(rest)
     if len(tags) > len(sides):
         if written:
             raise NotPlainError("there were acts both in tags and in a JSON object; give exactly one")
@@ -150,6 +162,9 @@ def _verb(name: str, verbs: frozenset[str]) -> str | None:
     key = _key(name)
     if key in ACTS or key in _PRIVATE:
         return key
+    plural = [verb for verb in (f"{key}s", key.removesuffix("s")) if verb in ACTS]
+    if plural:
+        return plural[0] if plural[0] in verbs else None
     near = near_to(key, tuple(ACTS), lambda verb: int(len(key) > 3))
     return near[0] if len(near) == 1 and near[0] in verbs else None
 
@@ -184,6 +199,8 @@ def _tag(spec: ActSpec, inside_tag: str, inside: str) -> Tag:
     fields: JsonObject = {}
     for name, *values in _ATTRIBUTE.findall(inside_tag):
         fields.setdefault(name, next(filter(None, values), ""))
+    if "name" in fields and "target" not in fields:
+        fields["target"] = fields.pop("name")
     shown = inside_tag.strip().strip("/").strip()
     if not fields and shown:
         # `<vote Abel>` and `<vote="Abel">`
@@ -218,6 +235,8 @@ def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
             to = _one(fields, "target")
             if to.casefold().removeprefix("the ") not in EVERYBODY:
                 raise NotPlainError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
+            if spec.verb == SPEECH and (other := _one(fields, SPEECH)) and other != text:
+                raise NotPlainError("it gives several texts; give one")
             channel = _one(fields, "channel")
             return Tag(name=spec.verb, attributes={"channel": channel} if channel else {}, text=text)
         case Form.NAME:
@@ -277,28 +296,35 @@ def _listed(value: JsonValue) -> str:
     return ", ".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
 
 
-def _objects(text: str) -> list[JsonObject]:
-    """The objects that hold an act, as they are or mended; [] where one stands in the midst of a sentence."""
-    if "{" not in text:
-        pairs = {_key(name): value for name, value in _PAIR.findall(text)}
-        return [dict(pairs)] if "act" in pairs or "action" in pairs else []
+def _pairs(text: str) -> list[JsonObject]:
+    """The object that was written in tags: `<act>vote</act><target>Abel</target>`."""
+    pairs = {_key(name): value for name, value in _PAIR.findall(text)}
+    return [dict(pairs)] if "target" in pairs and ("act" in pairs or "action" in pairs) else []
+
+
+def _placed(text: str) -> list[Placed] | None:
+    """The well-formed objects that hold an act; None where one stands in the midst of a sentence."""
     placed = [one for one in whole_objects(text) if _holds_act(one.value)]
-    if all(_is_set_off(text, one.start) for one in placed):
-        return [found for one in placed for found in _inner(one.value)] or _repaired(text)
-    return []
+    return placed if all(_is_set_off(text[: one.start]) for one in placed) else None
 
 
-def _is_set_off(text: str, start: int) -> bool:
-    """Whether an object stands by itself: at the beginning of a line, or behind a colon that no other player's is."""
-    before = text[max(0, start - 200) : start]
-    line = before.rpartition("\n")[2]
-    return _SET_OFF.search(before) is not None and not _SAID.search(line)
+def _without(text: str, placed: Iterable[Placed]) -> str:
+    parts, position = list[str](), 0
+    for one in placed:
+        parts.append(text[position : one.start])
+        position = one.end
+    return "\n".join((*parts, text[position:]))
 
 
-def _repaired(text: str) -> list[JsonObject]:
+def _is_set_off(before: str) -> bool:
+    """Whether what follows stands by itself: at the beginning of a line, or behind a colon, but not of a quotation."""
+    before = before[-200:]
+    return _SET_OFF.search(before) is not None and not _SAID.search(before.rpartition("\n")[2])
+
+
+def _repaired(text: str, before: str) -> list[JsonObject]:
     """The object that a library finds in a broken text, if it keeps all words and invented none."""
-    start = text.find("{")
-    if not _is_set_off(text, start):
+    if not _is_set_off(before):
         return []
     found = mended_object(text)
     inner = list(_inner(found)) if _holds_act(found) else []

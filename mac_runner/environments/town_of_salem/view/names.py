@@ -68,7 +68,7 @@ class Names:
         for text in _undecorated(value):
             if (seat := self._seats.get(text.casefold())) is not None:
                 return seat
-        word = _bare(value)
+        word = bare(value)
         near = [] if named else near_to(word, tuple(self._seats), _reach, but=_OTHER_NAMES - self._seats.keys())
         if len(near) == 1:
             return self._seats[near[0]]
@@ -97,14 +97,14 @@ class Names:
         for text in () if re.search(r"[-–−]\s*\d", value) else _undecorated(value):
             if text.casefold() in choices:
                 return text.casefold()
-        near = near_to(_bare(value), choices, lambda choice: int(len(choice) >= _CHOICE_CHARS_MIN))
+        near = near_to(bare(value), choices, lambda choice: int(len(choice) >= _CHOICE_CHARS_MIN))
         return near[0] if len(near) == 1 else value.strip().casefold()
 
     def channel(self, value: str, spec: ActSpec) -> str:
         """The channel that a value names; by day `public` and its like say what is so without them."""
         offer = spec.offer(self._state, self._player)
-        bare = re.sub(r"[\s_-]*(?:chat|channel)$", "", value.strip(_AROUND).casefold())
-        return "" if bare in EVERYBODY and (offer is None or not offer.choices) else bare
+        name = re.sub(r"[\s_-]*(?:chat|channel)$", "", value.strip(_AROUND).casefold())
+        return "" if name in EVERYBODY and (offer is None or not offer.choices) else name
 
     def _candidates(self, spec: ActSpec) -> str:
         offer = spec.offer(self._state, self._player)
@@ -140,23 +140,22 @@ def _distances(word: str, known: tuple[str, ...]) -> Mapping[str, int]:
     return {name: OSA.distance(word, name.casefold()) for name in known}
 
 
-def _bare(value: str) -> str:
+def bare(value: str) -> str:
     """A value without marks, remarks in brackets and a genitive's ending."""
     text = _INNER_TAG.sub(" ", compatible(value[:VALUE_CHARS_MAX]))
     without = _REMARK.sub(" ", text).strip(_AROUND)
-    bare = without or text.strip(_AROUND)
-    return re.sub(r"['’]s?$", "", bare).strip(_AROUND)
+    return re.sub(r"['’]s?$", "", without or text.strip(_AROUND)).strip(_AROUND)
 
 
 def _undecorated(value: str) -> Iterable[str]:
     """The value, less and less of it, down to what may be a name or a choice."""
     if len(value) > VALUE_CHARS_MAX:
         return
-    bare = _bare(value)
-    yield bare
-    behind = _BEFORE.sub("", bare, count=1).strip(_AROUND)
+    plain = bare(value)
+    yield plain
+    behind = _BEFORE.sub("", plain, count=1).strip(_AROUND)
     yield behind
-    yield _bare(_REASON.sub("", behind))
+    yield bare(_REASON.sub("", behind))
 
 
 def is_named(spec: ActSpec) -> bool:

@@ -22,7 +22,7 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, A
 from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
 from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
 from mac_runner.environments.town_of_salem.view.mending import REMARK, NotPlainError, mended
-from mac_runner.environments.town_of_salem.view.names import Names
+from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 
@@ -138,7 +138,8 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     """The act that tags name, their words and side acts; with `names` they are read generously."""
     main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
     if names is not None:
-        main = [tag for place, tag in enumerate(main) if tag not in main[:place]]
+        said = [_sense(tag) for tag in main]
+        main = [tag for place, tag in enumerate(main) if said[place] not in said[:place]]
     main, speech = _beside(main) if state.options.edition > 1 else (main, None)
     if len(main) != 1:
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
@@ -158,6 +159,11 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     except IllegalActError as problem:
         return Problem(Cause.ILLEGAL, str(problem))
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
+
+
+def _sense(tag: Tag) -> object:
+    """What two tags have in common that say the same."""
+    return tag.name, bare(tag.text).casefold() if is_named(ACTS[tag.name]) else tag.text, tag.attributes
 
 
 def _beside(main: list[Tag]) -> tuple[list[Tag], Tag | None]:
