@@ -68,6 +68,9 @@ def test_server_that_refuses_schemas_stops_the_run_and_the_setting_is_named(
             advice = "set model_definitions.folk.constrained_decoding: json_object or none (`mac-run doctor FILE`"
             assert advice in process.stderr
             assert lab.run_dir(name).index == []
+            if number == 0:
+                corrected = ("--set", "model_definitions.folk.constrained_decoding=json_object")
+                assert at_once(f"{name}.yaml", "--quiet", *corrected).returncode == 0
 
 
 def test_server_that_fails_is_told_from_one_that_refuses(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
