@@ -19,7 +19,7 @@ def thinking(received: Received) -> Behaviour:
     field, text = {0: ("reasoning", WAIT), 2: ("reasoning_content", WAIT), 4: ("", f"<think>Hm.</think>{WAIT}")}.get(
         received.number % 6, ("", WAIT)
     )
-    message = {"role": "assistant", "content": text, **({field: "Hm."} if field else {})}
+    message: JsonObject = {"role": "assistant", "content": text, **({field: "Hm."} if field else {})}
     choice: JsonObject = {"index": 0, "finish_reason": "stop", "message": message}
     return Send(200, encoded({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}))
 
