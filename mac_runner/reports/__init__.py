@@ -19,6 +19,7 @@ from mac_runner.reports.grid import (
     GridTable,
     compare_combinations,
     grid_table,
+    is_made_alike,
     lacks_stats,
     summarise_grid,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "grid_status_text",
     "grid_table",
     "has_parquet",
+    "is_made_alike",
     "lacks_stats",
     "parquet_bytes",
     "parquet_table",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from mac_runner.comparisons import has_stats, libraries
+from mac_runner import comparisons
 from mac_runner.registry import results_specs
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
@@ -175,23 +175,33 @@ def summarise_grid(
 
 
 def compare_combinations(
-    rows: Sequence[GridRow], read: Callable[[str], Iterable[JsonObject]], *, with_stats: bool | None = None
+    rows: Sequence[GridRow], read: Callable[[str], Iterable[JsonObject]], *, has_stats: bool | None = None
 ) -> JsonObject | None:
     """What the combinations say of one another: `comparisons.json`; None when there is nothing to compare.
 
     `read` yields the index rows of a combination. Unlike the summary, it depends on what is installed: `libraries` are
-    those that made it, None where the extra `stats` was not there.
+    those that made it, None where the extra `stats` was not used.
     """
-    with_stats = has_stats() if with_stats is None else with_stats
+    has_stats = comparisons.has_stats() if has_stats is None else has_stats
     sections: JsonObject = {}
     for kind, spec in results_specs().items():
         if spec.comparisons is not None:
             # Reading rows again takes time, so only those of this kind are.
             counted = [row for row in rows if row.summary is not None and spec.figures(row.summary)]
-            sections |= spec.comparisons([_played(row, kind, read(row.slug)) for row in counted], with_stats)
+            sections |= spec.comparisons([_played(row, kind, read(row.slug)) for row in counted], has_stats)
     if not sections:
         return None
-    return {"format": COMPARISONS_FORMAT, "libraries": dict(libraries()) if with_stats else None, **sections}
+    return {"format": COMPARISONS_FORMAT, "libraries": _libraries() if has_stats else None, **sections}
+
+
+def _libraries() -> JsonObject:
+    return dict(comparisons.libraries())
+
+
+def is_made_alike(compared: JsonObject) -> bool:
+    """Whether the same games would be compared here to the last digit."""
+    found = compared.get("libraries")
+    return found is None or (comparisons.has_stats() and found == _libraries())
 
 
 def lacks_stats(compared: JsonObject | None) -> bool:

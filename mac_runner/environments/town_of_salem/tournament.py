@@ -164,18 +164,15 @@ def _names(players: Iterable[_Player]) -> dict[_Player, str]:
 
 
 def _settings(values: Sequence[_Values], casts: Sequence[str]) -> list[str]:
-    """The values that are more than another way to say who plays which side."""
-    names = [name for name in dict.fromkeys(name for each in values for name in each) if name != _SEED]
-    if len(set(casts)) < 2:
-        return names
+    """The names of the values that vary and are more than another way to say who plays which side, alphabetically."""
 
-    def follows_the_cast(name: str) -> bool:
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for each, cast in zip(values, casts, strict=True):
-            found[cast].add(json.dumps(each.get(name)))
-        return all(len(texts) == 1 for texts in found.values())
+    def is_setting(name: str) -> bool:
+        texts = [json.dumps(each.get(name)) for each in values]
+        of_cast = dict(zip(casts, texts, strict=True))
+        follows_the_cast = len(of_cast) > 1 and [of_cast[cast] for cast in casts] == texts
+        return len(set(texts)) > 1 and not follows_the_cast
 
-    return [name for name in names if not follows_the_cast(name)]
+    return sorted(filter(is_setting, {name for each in values for name in each} - {_SEED}))
 
 
 def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
@@ -257,7 +254,7 @@ def _only(entry: _Played) -> str | None:
 
 def _value_pairs(entries: Sequence[_Played]) -> Iterator[_Pair]:
     """Entries of one cast that differ in one setting; settings that vary together are one."""
-    names = [*dict.fromkeys(name for entry in entries for name in entry.values)]
+    names = sorted({name for entry in entries for name in entry.values})
     has_one_cast = len({_frozen(entry.cast) for entry in entries}) == 1
     axes: dict[tuple[int, ...], list[str]] = {}
     for name in names:
