@@ -10,7 +10,7 @@ import pytest
 
 from mac_runner.environments.town_of_salem.tables import RESULTS
 from mac_runner.environments.town_of_salem.tournament import compare_games
-from mac_runner.results import PlayedCombination, Table
+from mac_runner.results import PlayedCombination, Table, number
 from mac_runner.types import JsonObject, JsonValue
 
 ROLES = {"Ann": "sheriff", "Bob": "doctor", "Cid": "jester", "Dan": "mafioso", "Eve": "godfather"}
@@ -19,7 +19,7 @@ Winner = Callable[[int], str]
 
 
 def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
-    """A game whose deal follows from its number; the first Town player ends it as a neutral, and still counts there."""
+    """A game whose deal follows from its number. One of the Town ends it as a neutral, and was dealt to the Town."""
     names, players = Random(number).sample(sorted(ROLES), len(ROLES)), []
     for name, role in zip(names, ROLES.values(), strict=True):
         side = SIDES[role]
@@ -46,10 +46,11 @@ def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
 
 
 def played(
-    cast: JsonObject, winner: Winner, *, games: Sequence[int] = range(40), planned: int = 40, **values: JsonValue
+    cast: JsonObject, winner: Winner, *, games: Sequence[int] = range(40), values: JsonObject | None = None
 ) -> PlayedCombination:
-    outcomes = ((number, outcome(number, cast, winner(number)), f"game {number}") for number in games)
-    return PlayedCombination(f"slug-{len(values)}-{cast}", {"game.casting": cast, **values}, planned, outcomes)
+    """A combination of forty planned games, of which `games` have finished."""
+    outcomes = ((place, outcome(place, cast, winner(place)), f"game {place}") for place in games)
+    return PlayedCombination(f"slug-{cast}-{values}", {"game.casting": cast, **(values or {})}, 40, outcomes)
 
 
 def cast(mafia: str, town: str, neutral: str | None = None) -> JsonObject:
@@ -142,7 +143,7 @@ def test_ratings_of_a_tournament_rank_each_side_and_say_what_they_leave_out() ->
 
 def test_settings_are_compared_one_at_a_time_over_the_deals_of_all_seeds() -> None:
     grid = [
-        played(cast("a", "a"), mafia_wins_below(strength), **{"game.notes": notes, "heat": heat, "seed": seed})
+        played(cast("a", "a"), mafia_wins_below(strength), values={"game.notes": notes, "heat": heat, "seed": seed})
         for notes, strength in ((True, 6), (False, 3))
         for heat in (0.1, 0.9)
         for seed in (1, 2)
