@@ -71,6 +71,19 @@ class Truth(Protocol):
         ...
 
 
+class PlayedCombination(NamedTuple):
+    """A combination of a grid that has begun: what it differs in from others, and what came of its conversations.
+
+    Conversations of one number have the same chance events in all combinations of one seed.
+    """
+
+    slug: str
+    values: Mapping[str, JsonValue]
+    planned: int
+    outcomes: Iterable[tuple[int, JsonObject, str]]
+    """Of each finished conversation its number, its outcome, and where that was read. Can be read once."""
+
+
 def _nothing(_summary: JsonObject) -> tuple[()]:
     return ()
 
@@ -87,6 +100,13 @@ class ResultsSpec:
     """From a summary, tables and notes below them."""
     figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
     """From a summary, the figures that the combinations of a grid are compared by."""
+    comparisons: Callable[[Sequence[PlayedCombination], bool], JsonObject] | None = None
+    """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
+
+    A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
+    """
+    comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
+    """From `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing
     """From an outcome, a heading and lines for the end of the conversation's text."""
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None

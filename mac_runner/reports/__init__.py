@@ -14,7 +14,15 @@ from mac_runner.reports.exports import (
     parquet_bytes,
     parquet_table,
 )
-from mac_runner.reports.grid import GridRow, GridTable, grid_table, summarise_grid
+from mac_runner.reports.grid import (
+    GridRow,
+    GridTable,
+    compare_combinations,
+    grid_table,
+    is_made_alike,
+    lacks_stats,
+    summarise_grid,
+)
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary
@@ -26,6 +34,7 @@ __all__ = [
     "GridTable",
     "TextTable",
     "cell_discrepancies",
+    "compare_combinations",
     "csv_bytes",
     "csv_table",
     "expected_csv",
@@ -34,6 +43,8 @@ __all__ = [
     "grid_status_text",
     "grid_table",
     "has_parquet",
+    "is_made_alike",
+    "lacks_stats",
     "parquet_bytes",
     "parquet_table",
     "render_grid",
