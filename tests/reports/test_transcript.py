@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
@@ -179,6 +181,81 @@ def test_turn_is_told_in_one_line_of_bounded_length() -> None:
     (line,) = turns_text(talk, []).splitlines()
 
     assert line.endswith(f"observation: {'x' * 100}…")
+
+
+def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations() -> None:
+    cast: list[JsonValue] = [
+        {"name": name, "role": role, "definition": "d", "model": "m", "target": None}
+        for name, role in (("Ann", "mafioso"), ("Bob", "serial killer"), ("Cid", "doctor"))
+    ]
+    changed: JsonObject = {**event("Night 1", 1, "You are now a Vampire.", "Cid"), "kind": "converted"}
+    changed["data"] = {"role": "Vampire"}
+    events: list[JsonValue] = [
+        event("Day 1, greeting", 1, "Ann says: “I trust Bob.”"),
+        event("Day 1, greeting", 1, "The Mafia: Ann (Mafioso).", "Ann", "Bob"),
+        changed,
+        event("Day 2, voting", 2, "Bob votes for Cid, and Bobby for Ann."),
+    ]
+    lines = transcript_text(transcript(cast=cast, events=events), has_truth=True).splitlines()
+
+    assert lines[2:5] == [
+        "The cast",
+        f"  {'Ann':<12} {'Mafioso':<24} d (model m)",
+        f"  {'Bob':<12} {'Serial Killer':<24} d (model m)",
+    ]
+    for said in (
+        "  Ann (Mafioso) says: “I trust Bob.”",
+        "  To Ann (Mafioso), Bob (Serial Killer): The Mafia: Ann (Mafioso).",
+        "  To Cid (Vampire): You are now a Vampire.",
+        "  Bob (Serial Killer) votes for Cid (Vampire), and Bobby for Ann (Mafioso).",
+    ):
+        assert said in lines
+
+
+def test_fooled_are_those_who_heard_a_lie_and_did_what_it_asked_for() -> None:
+    """Not those of the liar's team, who know better; not on another day; and only what the lie is about."""
+
+    def happened(kind: str, day: int = 2, audience: JsonValue = "all", **data: JsonValue) -> JsonObject:
+        return {"when": f"Day {day}", "day": day, "kind": kind, "audience": audience, "text": kind, "data": data}
+
+    events: list[JsonValue] = [
+        happened("team", 1, ["Ann", "Eve"], members={"Ann": "Mafioso", "Eve": "Framer"}),
+        happened("vote", player="Fay", target="Bob"),
+        happened("speech", player="Ann", text="…"),
+        happened("whisper", audience=["Ann", "Cid"]),
+        *(happened("vote", player=name, target="Bob") for name in ("Cid", "Dan", "Eve", "Ann")),
+        happened("vote", player="Gus", target="Cid"),
+        happened("trial", accused="Bob"),
+        happened("ballots", guilty=["Cid", "Hal"], innocent=["Gus"], abstain=[]),
+        happened("trial", accused="Ann"),
+        happened("ballots", guilty=["Dan"], innocent=["Cid", "Hal"], abstain=[]),
+        happened("vote", 3, player="Gus", target="Bob"),
+    ]
+    told = {
+        ("result", "suspicious", 2, "Bob"): "Cid, Dan, Hal",
+        ("accusation", "mafia", 3, "Bob"): "Cid",
+        ("defence", "not evil", 2, "Bob"): "Gus",
+        ("role", "role", 2, "Ann"): "Cid, Hal",
+        ("result", "attacked", 2, "Ann"): "",
+    }
+    for edition in ("lie", "false"):
+        for (kind, says, place, about), fooled in told.items():
+            lie = claim(place, "Ann", kind=kind, says=says, about=about, roles=["Spy"], verdict=edition)
+            right = claim(
+                place,
+                "Dan",
+                kind="role",
+                says="role",
+                roles=["Spy"],
+                verdict={"lie": "honest", "false": "true"}[edition],
+            )
+            lines = transcript_text(transcript(lie, right, events=events), has_truth=True).splitlines()
+            title = (
+                "Who lied, and whom they fooled" if edition == "lie" else "Who said what was false, and who acted on it"
+            )
+            table = lines[lines.index(title) + 2 :]
+            assert [line.split()[:5] for line in table] == [["Ann", "1", "0", "1", "0"], ["Dan", "1", "1", "0", "0"]]
+            assert re.sub(r"^  Ann[ \d]+", "", table[0]) == fooled, (kind, says)
 
 
 def test_truth_of_a_conversation_that_has_none_is_refused() -> None:
