@@ -212,50 +212,49 @@ def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations(
         assert said in lines
 
 
-def test_fooled_are_those_who_heard_a_lie_and_did_what_it_asked_for() -> None:
-    """Not those of the liar's team, who know better; not on another day; and only what the lie is about."""
+def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
+    """Not those of the liar's team, who know better; not on another day; and only by what was said to all."""
 
-    def happened(kind: str, day: int = 2, audience: JsonValue = "all", **data: JsonValue) -> JsonObject:
-        return {"when": f"Day {day}", "day": day, "kind": kind, "audience": audience, "text": kind, "data": data}
+    def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
+        return {"when": f"Day {day}", "day": day, "kind": kind, "audience": "all", "text": kind, "data": data}
 
+    dealt = {"Ann": "mafioso", "Bob": "spy", "Cid": "doctor", "Dan": "jester", "Eve": "framer", "Fay": "mayor"}
+    cast: list[JsonValue] = [
+        {"name": name, "role": role, "definition": "d", "model": "m", "target": None} for name, role in dealt.items()
+    ]
     events: list[JsonValue] = [
-        happened("team", 1, ["Ann", "Eve"], members={"Ann": "Mafioso", "Eve": "Framer"}),
         happened("vote", player="Fay", target="Bob"),
         happened("speech", player="Ann", text="…"),
-        happened("whisper", audience=["Ann", "Cid"]),
         *(happened("vote", player=name, target="Bob") for name in ("Cid", "Dan", "Eve", "Ann")),
-        happened("vote", player="Gus", target="Cid"),
+        happened("vote", player="Fay", target="Cid"),
         happened("trial", accused="Bob"),
-        happened("ballots", guilty=["Cid", "Hal"], innocent=["Gus"], abstain=[]),
+        happened("ballots", guilty=["Cid", "Eve"], innocent=["Fay"], abstain=[]),
         happened("trial", accused="Ann"),
-        happened("ballots", guilty=["Dan"], innocent=["Cid", "Hal"], abstain=[]),
-        happened("vote", 3, player="Gus", target="Bob"),
+        happened("ballots", guilty=["Dan"], innocent=["Cid", "Eve", "Fay"], abstain=[]),
+        happened("vote", 3, player="Fay", target="Bob"),
     ]
-    told = {
-        ("result", "suspicious", 2, "Bob"): "Cid, Dan, Hal",
-        ("accusation", "mafia", 3, "Bob"): "Cid",
-        ("defence", "not evil", 2, "Bob"): "Gus",
-        ("role", "role", 2, "Ann"): "Cid, Hal",
-        ("result", "attacked", 2, "Ann"): "",
+    asked: dict[tuple[str, str, str, str, str], str] = {
+        ("result", "suspicious", "Bob", "Spy", "public"): "Cid, Dan",
+        ("accusation", "mafia", "Bob", "Spy", "public"): "Cid, Dan",
+        ("accusation", "mafia", "Bob", "Spy", "whisper"): "",
+        ("defence", "not evil", "Bob", "Spy", "public"): "Fay",
+        ("role", "role", "Ann", "Spy", "public"): "Cid, Fay",
+        ("role", "role", "Ann", "Jester", "public"): "Dan",
+        ("role", "role held before", "Ann", "Spy", "public"): "",
+        ("result", "attacked", "Ann", "", "public"): "",
     }
-    for edition in ("lie", "false"):
-        for (kind, says, place, about), fooled in told.items():
-            lie = claim(place, "Ann", kind=kind, says=says, about=about, roles=["Spy"], verdict=edition)
-            right = claim(
-                place,
-                "Dan",
-                kind="role",
-                says="role",
-                roles=["Spy"],
-                verdict={"lie": "honest", "false": "true"}[edition],
-            )
-            lines = transcript_text(transcript(lie, right, events=events), has_truth=True).splitlines()
-            title = (
-                "Who lied, and whom they fooled" if edition == "lie" else "Who said what was false, and who acted on it"
-            )
-            table = lines[lines.index(title) + 2 :]
-            assert [line.split()[:5] for line in table] == [["Ann", "1", "0", "1", "0"], ["Dan", "1", "1", "0", "0"]]
-            assert re.sub(r"^  Ann[ \d]+", "", table[0]) == fooled, (kind, says)
+    for verdicts in (("lie", "honest"), ("false", "true")):
+        for (kind, says, about, role, channel), fooled in asked.items():
+            said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
+            lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict=verdicts[0])
+            right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict=verdicts[1])
+            lines = transcript_text(transcript(lie, right, events=events, cast=cast), has_truth=True).splitlines()
+            title = next(place for place, line in enumerate(lines) if re.match("Who (lied|said what was false)", line))
+            table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
+            assert table == [
+                ["Ann (Mafioso)", "1", "0", "1", "0", *([fooled] if fooled else [])],
+                ["Dan (Jester)", "1", "1", "0", "0"],
+            ], (kind, says)
 
 
 def test_truth_of_a_conversation_that_has_none_is_refused() -> None:

@@ -53,6 +53,12 @@ class Cast:
             return ()
         return ("The cast", *map(_line, self._members))
 
+    def role_at(self, player: str, place: int) -> str:
+        """The role that a player holds at the event `place`; empty for a name that no player has."""
+        dealt = next((member.role.title() for member in self._members if member.name == player), "")
+        news = (roles[player] for since, roles in self._news.items() if since < place and player in roles)
+        return [dealt, *news][-1]
+
     def named(self, place: int, text: str) -> str:
         """`text`, at the event `place`, with the role behind each name; players' own words stay as they are."""
         self.roles |= self._news.get(place, {})

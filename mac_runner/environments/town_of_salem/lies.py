@@ -2,10 +2,12 @@
 
 A lie is a claim with the verdict `lie`; records of edition 1 have `false` there, which a player may have believed.
 
-A player was fooled when they heard the lie, are of no team with the liar, and then did what it asks for on the same
-day. A lie against a player (an accusation, or a result that speaks against them) asks to vote for them or to judge them
-guilty. A lie in favour of a player, and one about the liar's own role, ask to judge that player innocent. Other lies
-ask for nothing. It does not say why they did so: they may have had other reasons.
+A lie to all speaks for or against the player it is about: an accusation, `suspicious` or a role outside the Town
+against them, a defence, `not suspicious` or a role of the Town for them. So does one about the liar's own role. Other
+lies do neither.
+A player was fooled by it when they are not of the liar's team and did later that day what it asks for: they voted for
+the player that it is against or judged them guilty, or judged the player that it is for innocent. Each lie counts once
+for each of them. That says what followed the lie, not why: a player may have had other reasons.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from typing import Any, Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.cast import Cast
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
 from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction
+from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
 HONEST: Final = frozenset({"honest", "true"})
 LIES: Final = frozenset({"lie", "false"})
 _AGAINST: Final = frozenset({Says.SUSPICIOUS.value, Says.MAFIA.value, Says.VAMPIRE.value})
-_IN_FAVOUR: Final = frozenset(
-    {Says.NOT_SUSPICIOUS.value, Says.NOT_MAFIA.value, Says.NOT_VAMPIRE.value, Says.TOWN.value}
-)
 _FOOLED_SHOWN_MAX: Final = 20
 _HEADS: Final = ("claims", "honest", "lies", "unclear")
 
@@ -38,10 +40,11 @@ class _Claim(msgspec.Struct, frozen=True):
     about: str
     says: str
     verdict: str
+    channel: str
+    roles: tuple[str, ...] = ()
 
 
 class _Event(msgspec.Struct, frozen=True):
-    audience: list[str] | str
     data: dict[str, Any]
     kind: str = ""
     day: int = 0
@@ -54,8 +57,9 @@ class _Event(msgspec.Struct, frozen=True):
 class Lies:
     """The claims of a record counted by their speakers, and who was fooled by whom."""
 
-    def __init__(self, record: JsonObject) -> None:
+    def __init__(self, record: JsonObject, cast: Cast) -> None:
         """Raises RunDirectoryError for claims or events of another form."""
+        self._cast = cast
         self._claims = parsed(list[_Claim], record.get("claims", []), "the claims of the record")
         self._events = parsed(list[_Event], record.get("events", []), "the events of the record")
         self._counts: dict[str, Counter[str]] = {}
@@ -70,32 +74,35 @@ class Lies:
     def fooled(self) -> Mapping[str, Counter[str]]:
         """By liar, how many of their lies each player acted on."""
         found: dict[str, Counter[str]] = {}
-        teams = [frozenset(event.names("members")) for event in self._events if event.kind == EventKind.TEAM]
         for lie in self._claims:
-            if lie.verdict in LIES:
-                knowing = frozenset({lie.player}).union(*(team for team in teams if lie.player in team))
-                heard = self._events[lie.event].audience
-                acted = dict.fromkeys(self._acted_on(lie))
-                victims = [name for name in acted if name not in knowing and (heard == "all" or name in heard)]
-                found.setdefault(lie.player, Counter()).update(victims)
+            if lie.verdict in LIES and lie.channel == "public" and (leaning := _leaning(lie)):
+                acted = set(self._acted_on(lie, is_against=leaning < 0))
+                found.setdefault(lie.player, Counter()).update(acted)
         return found
 
-    def _acted_on(self, lie: _Claim) -> Iterator[str]:
-        """The players who did what a lie asks for, later on its day."""
-        is_against, is_in_favour = _aims(lie)
+    def _acted_on(self, lie: _Claim, *, is_against: bool) -> Iterator[str]:
+        """The players of no team with the liar who did what a lie asks for, later on its day."""
         accused = ""
-        for event in self._events[lie.event + 1 :]:
+        team = self._team(lie.player, lie.event)
+        for place, event in enumerate(self._events[lie.event + 1 :], lie.event + 1):
             if event.day != self._events[lie.event].day:
                 return
+            acted: list[str] = []
             match event.kind:
                 case EventKind.VOTE if is_against and event.data.get("target") == lie.about:
-                    yield str(event.data.get("player"))
+                    acted = [str(event.data.get("player"))]
                 case EventKind.TRIAL:
                     accused = str(event.data.get("accused"))
-                case EventKind.BALLOTS if accused == lie.about and (is_against or is_in_favour):
-                    yield from event.names("guilty" if is_against else "innocent")
+                case EventKind.BALLOTS if accused == lie.about:
+                    acted = event.names("guilty" if is_against else "innocent")
                 case _:
                     pass
+            yield from (name for name in acted if name != lie.player and (not team or self._team(name, place) != team))
+
+    def _team(self, name: str, place: int) -> str:
+        """The team that a player is of at an event; empty for none."""
+        faction = _faction(self._cast.role_at(name, place))
+        return faction.value if faction in TEAMS else ""
 
     def lines(self, names: Mapping[str, str]) -> Sequence[str]:
         """A table of all who claimed anything, the greatest liars first; `names` are the players as they are shown."""
@@ -119,15 +126,19 @@ def _verdict(claim: _Claim) -> str:
     return "honest" if claim.verdict in HONEST else "lie" if claim.verdict in LIES else "unclear"
 
 
-def _aims(lie: _Claim) -> tuple[bool, bool]:
-    """Whether a lie is against the player it is about, and whether it is in their favour."""
-    match lie.kind:
-        case ClaimKind.ACCUSATION:
-            return True, False
-        case ClaimKind.DEFENCE | ClaimKind.ROLE:
-            return False, True
-        case _:
-            return lie.says in _AGAINST, lie.says in _IN_FAVOUR
+def _leaning(lie: _Claim) -> int:
+    """Whether a lie speaks for (1) or against (-1) the player it is about; 0 for neither."""
+    if lie.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE):
+        return -1 if lie.kind == ClaimKind.ACCUSATION else 1
+    if lie.kind == ClaimKind.RESULT and lie.says in (*_AGAINST, Says.NOT_SUSPICIOUS):
+        return -1 if lie.says in _AGAINST else 1
+    of_town = {_faction(role) is Faction.TOWN for role in lie.roles}
+    return 0 if len(of_town) != 1 or lie.says == Says.WAS_ROLE else 1 if of_town == {True} else -1
+
+
+def _faction(role: str) -> Faction | None:
+    found = ROLES.get(role.lower())
+    return None if found is None else found.faction
 
 
 def _cells(counts: Counter[str], heads: Sequence[str]) -> str:

@@ -168,7 +168,8 @@ class GameTruth:
 
     def __init__(self, record: JsonObject) -> None:
         """Raises RunDirectoryError for a record of another form."""
-        self._cast, self._lies = Cast(record), Lies(record)
+        self._cast = Cast(record)
+        self._lies = Lies(record, self._cast)
         self._claims: dict[int, list[_Claim]] = {}
         for claim in parsed(list[_Claim], record["claims"], "the claims of the record"):
             self._claims.setdefault(claim.event, []).append(claim)
