@@ -32,7 +32,7 @@ from tests.cli.lab import (
     wait_for,
 )
 from tests.cli.test_openai import talk
-from tests.sim.behaviour import Say
+from tests.sim.behaviour import Send
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -356,7 +356,9 @@ def test_prompt_of_another_version_is_refused_and_not_printed(
 @pytest.fixture
 def hostile(lab: Lab, at_once: AtOnce) -> tuple[Lab, OpenaiServer]:
     """A discussion with a server that answers with what acts on a terminal, and what it was sent."""
-    with in_a_thread(OpenaiServer(script=lambda _received: Say(HOSTILE))) as server:
+    message = {"content": HOSTILE, "reasoning_content": "First \x1b[31mthis."}
+    reply = Send(200, json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode())
+    with in_a_thread(OpenaiServer(script=lambda _received: reply)) as server:
         content = talk(server.url)
         content["conversation_config"] = {"environment": "discussion", "conversations": 1}
         at_once(lab.write(content), "--quiet")
@@ -405,7 +407,14 @@ def test_what_was_sent_and_came_back_is_exact_in_a_pipe_and_harmless_on_a_termin
     for others in (("--thoughts",), ("--turns",), ()):
         piped = at_once("show", "runs/talk", "0", *others).stdout
         assert [line for line in piped.split("\n") if printable(line) != line] == [], others
-    assert r"    thinks  I lie.\x1b[2J\u202e\u200b" in at_once("show", "runs/talk", "0", "--thoughts").stdout
+    thoughts = at_once("show", "runs/talk", "0", "--thoughts").stdout.split("\n")
+    first = thoughts.index(r"    thinks  First \x1b[31mthis.")
+    assert thoughts[first + 1] == r"            I lie.\x1b[2J\u202e\u200b"
+    assert thoughts[first + 2].startswith(r"    says    So be it.\r\x07")
+    assert (
+        f"=== {key}, thinking given apart\nFirst \x1b[31mthis.\n" in at_once("show", "runs/talk", "0", "--raw").stdout
+    )
+    assert "--thoughts shows them" in at_once("show", "runs/talk", "0", "--raw", key).stderr
 
 
 def test_thoughts_stand_beside_what_was_said_at_each_turn(finished: Lab, at_once: AtOnce) -> None:
