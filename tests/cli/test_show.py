@@ -32,7 +32,7 @@ from tests.cli.lab import (
     wait_for,
 )
 from tests.cli.test_openai import talk
-from tests.sim.behaviour import Send
+from tests.sim.behaviour import Say, Send, failure
 from tests.sim.openai_run import in_a_thread
 from tests.sim.openai_server import OpenaiServer
 
@@ -301,6 +301,23 @@ def test_conversations_without_columns_of_their_own_and_discussions_are_listed(l
         assert ("consensus" in rows[0]) == (name == "discussion")
     unmet = at_once("show", "runs/echo", "--where", "winner=mafia")
     assert "there is no 'winner'; allowed: attempts, corrections" in unmet.stderr
+
+
+def test_failed_conversations_are_listed_with_the_reason_and_meet_no_condition_on_a_result(
+    lab: Lab, at_once: AtOnce
+) -> None:
+    refused = "the \x1b[31mreason"
+    with in_a_thread(OpenaiServer(script=lambda got: failure(400, refused) if got.number == 0 else Say())) as server:
+        assert at_once(lab.write(talk(server.url)), "--quiet").returncode == Exit.FAILURES
+
+    (failed,) = listed(at_once("show", "runs/talk", "--where", "failed").stdout)
+    assert failed["status"] == "failed"
+    assert printable(refused) in failed["failure"]
+    assert len(listed(at_once("show", "runs/talk").stdout)) == 6
+    for condition in ("rounds!=99", "rounds<99", "status!=failed", "ended_by!=never", "finished"):
+        found = [row["number"] for row in listed(at_once("show", "runs/talk", "--where", condition).stdout)]
+        assert len(found) == 5, condition
+        assert failed["number"] not in found
 
 
 def messages(stdout: str) -> tuple[Message, ...]:
