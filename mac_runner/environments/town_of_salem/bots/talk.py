@@ -6,6 +6,7 @@ player has to say is a list of sentences (`kinds`), put into words at the end (`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.bots import assertions, night_talk, reactions
@@ -29,6 +30,7 @@ _ACCUSES = 0.3
 _TELLS_NIGHT = 0.7
 _GIVES_REASON = 0.6
 _SAYS_MORE = 0.4
+_ASKS_AGAIN = 0.2
 # From this number on a player names those it cleared in one sentence.
 _MANY = 3
 
@@ -78,6 +80,9 @@ def discuss(seat: Seat) -> str:
     if speech.sentences and not _is_said(seat, speech, may_repeat=True):
         first = _remark(seat, _REMARKS_FIRST) if len(speech.sentences) == 1 else []
         return seat.say(seat.words([*first, *speech.sentences]), speech.thought)
+    accusation = _accuse(seat)
+    if accusation:
+        return seat.say(seat.words(accusation), "They must not forget this one.")
     remark = _remark(seat, _REMARKS)
     return seat.say(seat.words(remark), "Let me see what they make of this." if remark else "I have said it.")
 
@@ -108,10 +113,7 @@ def _remark(seat: Seat, how_often: float) -> list[Sentence]:
     """One remark, or none."""
     if seat.chance.random() >= how_often or any(event.day == seat.view.day for event in seat.speeches):
         return []
-    by_kind: dict[str, list[Sentence]] = {}
-    for remark in remarks(seat):
-        by_kind.setdefault(remark.kind.name, []).append(remark)
-    return [seat.chance.choice(seat.chance.choice([*by_kind.values()]))] if by_kind else []
+    return _any_of(seat, remarks(seat))
 
 
 def _speech(seat: Seat) -> Speech:
@@ -122,7 +124,7 @@ def _speech(seat: Seat) -> Speech:
     if view.role.bait:
         return Speech(_bait(seat), "Let them catch me lying.")
     if not seat.is_town:
-        return Speech(lie(seat) or _accuse(seat), "They must not see what I am.")
+        return Speech(lie(seat), "They must not see what I am.")
     findings = seat.beliefs.findings
     guilty = [name for name, finding in findings.items() if finding.is_guilty and name in view.living]
     heard = [name for name in _heard_from_the_dead(seat) if name not in guilty]
@@ -140,7 +142,7 @@ def _speech(seat: Seat) -> Speech:
             ],
             "I must speak up.",
         )
-    return _confide(seat) or Speech(_accuse(seat), "I have nothing to tell yet.")
+    return _confide(seat) or Speech([], "I have nothing to tell yet.")
 
 
 def _claim(seat: Seat, role: str) -> list[Sentence]:
@@ -215,8 +217,15 @@ def _accuse(seat: Seat) -> list[Sentence]:
         or ("against", name) in points_of(e.text("text") for e in seat.speeches)
     ):
         return []
-    reasons = list(grounds(seat, name))
-    return [seat.chance.choice(reasons)] if reasons else []
+    return _any_of(seat, grounds(seat, name))
+
+
+def _any_of(seat: Seat, sentences: Iterable[Sentence]) -> list[Sentence]:
+    """One of these, each kind as likely as another; none where there is none."""
+    by_kind: dict[str, list[Sentence]] = {}
+    for sentence in sentences:
+        by_kind.setdefault(sentence.kind.name, []).append(sentence)
+    return [seat.chance.choice(seat.chance.choice([*by_kind.values()]))] if by_kind else []
 
 
 def _confide(seat: Seat) -> Speech | None:
@@ -269,15 +278,15 @@ def lie(seat: Seat) -> list[Sentence]:
     accusers = [name for name in seat.accusers() if name not in seat.view.team]
     if accusers:
         cover = seat.cover()
-        return [*_answer(seat, cover, accusers[0]), *_claim(seat, cover), _counter(seat, cover, accusers[0])]
+        return [*_answer(seat, cover, accusers[0]), *_claim(seat, cover), *_counter(seat, cover, accusers[0])]
     return _claim(seat, seat.cover()) if _owes_a_claim(seat) else []
 
 
-def _counter(seat: Seat, cover: str, accuser: str) -> Sentence:
+def _counter(seat: Seat, cover: str, accuser: str) -> list[Sentence]:
     """A word against one's accuser: a finding where the cover could have one."""
     if is_informed(cover) and seat.view.day > 1:
-        return _pretend(seat, accuser)
-    return seat.chance.choice([*grounds(seat, accuser), say(assertions.AGAINST_RIVAL, name=accuser)])
+        return [_pretend(seat, accuser)]
+    return _any_of(seat, grounds(seat, accuser))
 
 
 def _pretend(seat: Seat, name: str) -> Sentence:
@@ -385,7 +394,7 @@ def _in_jail(seat: Seat, tonight: list[str]) -> list[Sentence]:
         return _unless_said([*first, *_plea(seat)], tonight)
     if not tonight:
         return [say(night_talk.JAIL_QUESTION)]
-    is_more = len(tonight) == 1 and seat.chance.random() < _SAYS_MORE
+    is_more = len(tonight) == 1 and seat.chance.random() < _ASKS_AGAIN
     return [say(night_talk.JAIL_FOLLOW_UP)] if is_more else []
 
 
