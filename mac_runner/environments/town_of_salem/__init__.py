@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.base import ignored_settings
-from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
 
@@ -51,6 +51,12 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
         from mac_runner.environments.town_of_salem.pairings import pairing_problems
 
         yield from pairing_problems(experiment, game, game.pairings)
+    for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
+        if (given := getattr(game.calendar, key)) != value:
+            text = (
+                f"found {given!r}, but game.discussion: {game.discussion} sets it to {value!r}; leave one of them out"
+            )
+            yield Problem(("game", "calendar", key), text)
 
 
 def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
