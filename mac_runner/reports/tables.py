@@ -196,8 +196,9 @@ def _unusable(summary: JsonObject) -> Iterator[Table]:
 
 def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table]:
     """What each engine did. The slots are a mean, and what is used is a part of them, not of the capacity."""
-    if models := section(summary, "models"):
-        engines = {name: section(models, name) for name in models}
+    models = section(summary, "models")
+    # A combination of a grid has no account of the engines.
+    if engines := {name: section(models, name) for name in models if "requests" in section(models, name)}:
         # Where no engine is held to anything, as with scripted players, there is nothing to tell apart.
         has_forms = any(model.get("constrained_decoding", "none") != "none" for model in engines.values())
         heads = (head, "replies") if has_forms else (head,)
