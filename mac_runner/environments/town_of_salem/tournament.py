@@ -82,7 +82,7 @@ def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonO
     sections: JsonObject = {"standings": [row for group in groups for row in _standings(group)]}
     if not has_stats:
         return {**sections, "differences": None, "ratings": None}
-    pairs = [*_cast_pairs(groups), *_value_pairs(every)]
+    pairs = [*sorted(_cast_pairs(groups), key=_Pair.order), *_value_pairs(every)]
     sections["differences"] = [row for pair in pairs[:DIFFERENCES_MAX] for row in _differences(pair)]
     if len(pairs) > DIFFERENCES_MAX:
         sections["not_compared"] = len(pairs) - DIFFERENCES_MAX
@@ -211,6 +211,10 @@ class _Pair(NamedTuple):
     sides: tuple[str, ...]
     given: str
     is_swap: bool = False
+
+    def order(self) -> tuple[object, ...]:
+        """What orders a table: players against each other first, then against others, by name and side."""
+        return (not self.is_swap, self.names, self.sides, self.given)
 
 
 def _cast_pairs(groups: Sequence[Sequence[_Played]]) -> Iterator[_Pair]:

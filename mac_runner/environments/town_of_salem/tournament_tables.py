@@ -55,7 +55,7 @@ def _differences(rows: list[JsonObject]) -> Table:
             *(count_text(row.get(key)) for key in ("deals", "left_out")),
             *_both(row.get("rates"), percent_text),
             _points(row.get("difference")),
-            interval_text(row.get("interval"), _points),
+            _span(row.get("interval"), _points),
             ":".join(_both(row.get("ahead"), count_text)),
             _p_text(row.get("p")),
         )
@@ -68,8 +68,8 @@ def _differences(rows: list[JsonObject]) -> Table:
 
 def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
     yield "Won: the share of games, in which draws and capped games count as not won. Difference: in percentage points."
-    yield "Interval: bootstrap over deals. Ahead: deals that only the first or only the second won, or won more of."
-    yield f"p: McNemar's exact test of these, for one comparison alone; here are {len(rows)}."
+    yield "Interval: bootstrap over deals. Ahead: the deals that only the first or only the second won, or won more of."
+    yield f"p: exact test of these (McNemar; of both sides, sign test), for one comparison alone; here are {len(rows)}."
     if any(row.get("left_out") for row in rows):
         yield "Left out: deals that did not finish in both, because a game failed or was not played."
     if len(rows) > ROWS_SHOWN_MAX:
@@ -88,7 +88,7 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
         (
             *_texts(row, "player", "side"),
             _log_odds(row.get("rating")),
-            interval_text(row.get("interval"), _log_odds),
+            _span(row.get("interval"), _log_odds),
             percent_text(row.get("rate")),
             interval_text(row.get("rate_interval")),
         )
@@ -98,7 +98,7 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
     title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
     yield Table(title, ("player", "side"), ("rating", "95% interval", "wins against average", "95% interval"), lines)
     advantage = section(ratings, "advantage")
-    found = f"{_log_odds(advantage.get('rating'))} ({interval_text(advantage.get('interval'), _log_odds)})"
+    found = f"{_log_odds(advantage.get('rating'))} ({_span(advantage.get('interval'), _log_odds)})"
     undecided, left_out = count_text(ratings.get("undecided")), count_text(ratings.get("left_out"))
     yield (
         f"In log odds, 0 the average of a side; between average players the advantage of {advantage.get('side')} "
@@ -118,6 +118,11 @@ def _texts(row: JsonObject, *keys: str) -> Iterable[str]:
 def _both(value: JsonValue, text: Callable[[JsonValue], str]) -> tuple[str, str]:
     one, other = value if isinstance(value, list) and len(value) == 2 else (None, None)
     return text(one), text(other)
+
+
+def _span(interval: JsonValue, text: Callable[[JsonValue], str]) -> str:
+    """Both ends of an interval of signed numbers."""
+    return " to ".join(map(text, interval)) if isinstance(interval, list) else UNKNOWN
 
 
 def _points(value: JsonValue) -> str:
