@@ -232,7 +232,7 @@ def _cast_pairs(groups: Sequence[Sequence[_Played]]) -> Iterator[_Pair]:
                 yield from _of_side(first, second, moved[0], kept)
             elif len(changed) == 2 and is_alike and _is_swapped(first, second):
                 names = first.cast[_SIDES[0]], second.cast[_SIDES[0]]
-                yield _Pair(first, second, names, _SIDES, _joined("against each other", first.values), is_swap=True)
+                yield _Pair(first, second, names, _SIDES, _joined("each other", first.values), is_swap=True)
             elif len(changed) == 2 and (one := _only(first)) is not None and (other := _only(second)) is not None:
                 yield _Pair(first, second, (one, other), _SIDES, _joined("on both sides", first.values))
 
@@ -316,8 +316,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         one, other = (
             [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
         )
-        both = " and ".join(pair.sides)
-        yield _row(pair, both, comparisons.paired_difference(one, other, games=2), left_out, games=2)
+        yield _row(pair, "both", comparisons.paired_difference(one, other, games=2), left_out, games=2)
 
 
 def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: int, games: int = 1) -> JsonObject:
