@@ -7,6 +7,9 @@ from typing import Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.cast import Cast
+from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS, moments
+from mac_runner.environments.town_of_salem.lies import Lies
 from mac_runner.environments.town_of_salem.results import GameResults
 from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables
 from mac_runner.results import (
@@ -181,15 +184,29 @@ class _Night(msgspec.Struct, frozen=True):
 
 
 class GameTruth:
-    """What became of the claims of each event, and how each night went."""
+    """Who was what, what became of the claims of each event, how each night went, and who lied."""
 
     def __init__(self, record: JsonObject) -> None:
-        """Raises RunDirectoryError for claims or nights of another form."""
+        """Raises RunDirectoryError for a record of another form."""
+        self._cast = Cast(record)
+        self._lies = Lies(record, self._cast)
         self._claims: dict[int, list[_Claim]] = {}
         for claim in parsed(list[_Claim], record["claims"], "the claims of the record"):
             self._claims.setdefault(claim.event, []).append(claim)
         nights = parsed(list[_Night], record["nights"], "the nights of the record")
         self._nights = {night.day: night for night in nights}
+
+    def opening(self) -> Sequence[str]:
+        """The cast."""
+        return self._cast.lines()
+
+    def named(self, place: int, text: str) -> str:
+        """A text with the role each player then holds behind the name."""
+        return self._cast.named(place, text)
+
+    def closing(self) -> Sequence[str]:
+        """Who lied how often, and whom they fooled."""
+        return self._lies.lines({name: self._cast.name(name) for name in self._lies.speakers})
 
     def before(self, event: JsonObject) -> Sequence[str]:
         """The night that an event of the morning after follows."""
@@ -281,5 +298,7 @@ RESULTS: Final = ResultsSpec(
     tables=win_tables,
     figures=win_figures,
     ending=who_was_what,
+    columns=GAME_COLUMNS,
+    moments=moments,
     truth=game_truth,
 )
