@@ -29,7 +29,7 @@ def test_show_truth_only_adds_lines(finished: Lab, at_once: AtOnce) -> None:
     assert len(told) > len(plain)
     verdicts = [line for line in told if line.startswith("    ~ ")]
     assert verdicts
-    assert all(re.search(r": (true|false|undecidable)$", line) for line in verdicts)
+    assert all(re.search(r": (lie|(honest|unclear)(, but wrong: \w+ is the [\w ]+)?)$", line) for line in verdicts)
     nights = [line for line in told if re.fullmatch(r"Night \d+, in truth", line)]
     assert len(nights) == len(set(nights)) == sum(bool(re.fullmatch(r"Night \d+", line)) for line in told)
 

@@ -7,10 +7,13 @@ from typing import Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.measure_tables import measure_figures, measure_tables
 from mac_runner.environments.town_of_salem.results import GameResults
 from mac_runner.results import (
     RATE_HEADS,
     Figure,
+    JoinedResults,
     ResultsSpec,
     Table,
     count_text,
@@ -107,8 +110,20 @@ class _Claim(msgspec.Struct, frozen=True):
     kind: str
     says: str
     verdict: str
+    truth: str = ""
+    """What was so, where the speaker was wrong and did not lie."""
     roles: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+
+    @property
+    def judgement(self) -> str:
+        """The verdict, and what was so instead: `honest, but wrong: Abel is the Doctor`."""
+        verdict = _EARLIER_VERDICTS.get(self.verdict, self.verdict)
+        return f"{verdict}, but wrong: {self.truth}" if self.truth else verdict
+
+
+_EARLIER_VERDICTS: Final = {"true": "honest", "false": "lie", "undecidable": "unclear"}
+"""The words of earlier versions."""
 
 
 class _Act(msgspec.Struct, frozen=True):
@@ -180,10 +195,10 @@ class GameTruth:
         return () if night is None else (f"Night {night.day}, in truth", *_night_lines(night))
 
     def after(self, place: int) -> Iterator[str]:
-        """Each claim of the event at `place`: `claims to be the Sheriff: false`."""
+        """Each claim of the event at `place`: `claims to be the Sheriff: lie`."""
         for claim in self._claims.get(place, []):
             who = "" if claim.channel in ("public", "whisper") else f"{claim.player} "
-            yield f"{who}{_claimed(claim)}: {claim.verdict}"
+            yield f"{who}{_claimed(claim)}: {claim.judgement}"
 
 
 def game_truth(record: JsonObject) -> GameTruth | None:
@@ -248,10 +263,10 @@ def _turned(was: _Act | None, now: _Act | None) -> str:
 
 
 RESULTS: Final = ResultsSpec(
-    counter=GameResults,
+    counter=lambda: JoinedResults(GameResults(), MeasureResults()),
     lines=game_lines,
-    tables=win_tables,
-    figures=win_figures,
+    tables=lambda summary: (*win_tables(summary), *measure_tables(summary)),
+    figures=lambda summary: {**win_figures(summary), **dict(measure_figures(summary))},
     ending=who_was_what,
     truth=game_truth,
 )
