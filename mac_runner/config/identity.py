@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
 from mac_runner.config.experiment import Experiment
+from mac_runner.registry import environment_specs
 from mac_runner.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
@@ -30,11 +33,20 @@ class IdentityDiff(NamedTuple):
     runtime: tuple[Difference, ...]
 
 
+def upgraded(config: JsonObject) -> JsonObject:
+    """A config as a run recorded it, with the keys that its version lacked and that did not mean their default."""
+    found = dict(config)
+    for spec in environment_specs().values():
+        if isinstance(section := config.get(spec.section), dict):
+            found[spec.section] = {**spec.absent, **section}
+    return found
+
+
 def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
     """Compare two resolved configs field by field.
 
     Agents are matched by `agent_id`; one added, removed or moved is a difference of identity, as is a field that
-    this version does not know.
+    this version does not know. A field that is missing has its default: an earlier version did not know it.
     """
     found = [(bearing_of(Experiment, path), difference) for path, difference in _walk((), old, new)]
     return IdentityDiff(
@@ -82,7 +94,8 @@ def _bearing(path: KeyPath) -> Bearing:
 def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPath, Difference]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
-            yield from _walk((*path, key), old.get(key), new.get(key))
+            below = (*path, key)
+            yield from _walk(below, _value(below, old), _value(below, new))
     elif path == ("agent_definitions",):
         old_agents, new_agents = _by_id(old), _by_id(new)
         if list(old_agents) != list(new_agents):
@@ -91,6 +104,21 @@ def _walk(path: KeyPath, old: JsonValue, new: JsonValue) -> Iterator[tuple[KeyPa
             yield from _walk((*path, agent_id), old_agents[agent_id], new_agents[agent_id])
     elif not _is_same(old, new):
         yield path, Difference(_dotted(path), old, new)
+
+
+def _value(path: KeyPath, section: JsonObject) -> JsonValue:
+    """The value of the field at `path` in its section, or its default."""
+    return section[str(path[-1])] if path[-1] in section else _default(path)
+
+
+@lru_cache(maxsize=4096)
+def _default(path: KeyPath) -> JsonValue:
+    """The default of the field at `path`; None for a field that has none, or is not known."""
+    section = place_at(Experiment, path[:-1]).section
+    field = None if section is None else section.model_fields.get(str(path[-1]))
+    default = PydanticUndefined if field is None else field.get_default(call_default_factory=True)
+    value: JsonValue = None if default is PydanticUndefined else to_jsonable_python(default)
+    return value
 
 
 def _by_id(agents: JsonValue) -> Mapping[str, JsonValue]:

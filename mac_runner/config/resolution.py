@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from mac_runner.config.document import YAML_DEPTH_MAX, Document
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.materials import MaterialError, with_materials
-from mac_runner.config.validation import complaints, inconsistencies
+from mac_runner.config.validation import complaints, inconsistencies, unplayable
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, config_error, dotted, suggestion
 from mac_runner.section import KeyPath
@@ -193,7 +193,7 @@ def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment
     except ValidationError as failure:
         problems = complaints(failure, draft.value)
     else:
-        problems = inconsistencies(experiment)
+        problems = chain(inconsistencies(experiment), unplayable(experiment))
         if (first := next(problems, None)) is None:
             try:
                 return with_materials(experiment, base, cache)

@@ -9,9 +9,10 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
 from mac_runner.problems import Problem, dotted, found, suggestion
-from mac_runner.registry import environment_specs
+from mac_runner.registry import Earlier, environment_specs
 from mac_runner.section import (
     ADDRESS,
     PATTERN_WORDS,
@@ -29,9 +30,23 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     """Every rule between fields that `experiment` breaks."""
     for name, definition in experiment.model_definitions.items():
         yield from _backend_sections(name, definition)
+        yield from decoding_problems(name, experiment)
     yield from _agents(experiment)
     yield from _waiting(experiment)
     yield from _environment(experiment)
+
+
+def earlier_of(experiment: Experiment) -> Earlier | None:
+    """How an experiment of an earlier version is read; None for one that can be played."""
+    spec = environment_specs().get(experiment.conversation_config.environment)
+    return None if spec is None or experiment.settings is None else spec.earlier(experiment.settings)
+
+
+def unplayable(experiment: Experiment) -> Iterator[Problem]:
+    """Why an experiment can be read and not played."""
+    if (earlier := earlier_of(experiment)) is not None:
+        section = environment_specs()[experiment.conversation_config.environment].section
+        yield Problem((section, earlier.key), earlier.reason)
 
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:

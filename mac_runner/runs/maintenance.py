@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock
+from mac_runner.config import earlier_of
 from mac_runner.environments import build_environment
+from mac_runner.errors import RunDirectoryError
 from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.recorded import (
@@ -69,14 +72,18 @@ def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
 
 def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
     contents = read_run(directory)
-    environment = build_environment(recorded_experiment(contents).experiment)
+    experiment = recorded_experiment(contents).experiment
+    environment, earlier = build_environment(experiment), earlier_of(experiment)
     with bar(f"verify {directory.name}", contents.counts.done) as advance:
 
         def rebuilt(transcript: JsonObject) -> JsonObject:
             advance()
-            return rebuilt_transcript(transcript, environment)
+            return rebuilt_transcript(transcript, environment, check_prompts=earlier is None)
 
-        return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
+        if earlier is None:
+            return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
+        found = verify_run(directory, rebuild=rebuilt, essence=earlier.essence, summarise=summary_of)
+        return replace(found, notes=(*found.notes, earlier.note))
 
 
 class Repaired(NamedTuple):
@@ -107,7 +114,16 @@ def _unsound(directory: Path) -> Setup | None:
     """The run as recorded, unless it is sound."""
     contents = read_run(directory)
     setup = recorded_setup(contents)
-    return None if is_sound(contents.disk, contents.layout) else setup
+    if is_sound(contents.disk, contents.layout):
+        return None
+    _refuse_earlier(setup)
+    return setup
+
+
+def _refuse_earlier(setup: Setup) -> None:
+    """Raises RunDirectoryError for a run whose transcripts this version cannot write."""
+    if (earlier := earlier_of(setup.experiment)) is not None:
+        raise RunDirectoryError(f"{setup.directory}: {earlier.reason}")
 
 
 def _repair(setup: Setup, clock: Clock) -> Repaired:
@@ -129,7 +145,7 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
     """Play the failed conversations of a run again; a retry that was interrupted goes on. None if none failed.
 
     Each is checked up to its failure before any is touched. Raises RunDirectoryError for a transcript that is damaged,
-    and where this version renders other prompts; otherwise what `Player.play` raises.
+    and where this version renders other prompts or plays no such games; otherwise what `Player.play` raises.
     """
     open_again = contents.under_retry()
     wanted = open_again or contents.failed()
@@ -137,6 +153,7 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
         return None
     materials: dict[str, JsonObject | None] = {}
     setup = recorded_setup(contents, material=materials.get, only=frozenset(wanted))
+    _refuse_earlier(setup)
     if has_question_files(setup.loaded) or not open_again:
         materials |= _checked(contents, setup, wanted)
     return player.play(set_of_one(setup), is_retried=wanted.__contains__)

@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from mac_runner.config import Difference, IdentityDiff, differences
+from mac_runner.config import Difference, IdentityDiff, differences, upgraded
 from mac_runner.errors import IdentityError, RunDirectoryError
 from mac_runner.plan import Shard
 from mac_runner.printable import printable
@@ -44,7 +44,7 @@ def encode_config(resolved: JsonObject) -> bytes:
 
 
 def read_config(disk: Disk, directory: Path) -> JsonObject:
-    """The resolved config of a run directory. Raises RunDirectoryError when there is none."""
+    """The resolved config of a run directory, in the words of this version. Raises RunDirectoryError for none."""
     path = directory / CONFIG
     if not disk.exists(path):
         if disk.exists(directory / GRID):
@@ -54,7 +54,7 @@ def read_config(disk: Disk, directory: Path) -> JsonObject:
         raise RunDirectoryError(
             f"{directory} is not a run directory: it has no {path.name} in it; name one made by a run"
         )
-    return read_yaml(disk, path)
+    return upgraded(read_yaml(disk, path))
 
 
 def is_untouched(disk: Disk, directory: Path) -> bool:

@@ -43,7 +43,23 @@ from mac_runner.types import JsonObject, JsonValue
 Rebuild = Callable[[JsonObject], JsonObject]
 """From a transcript to the one that its task and its replies make when they are played again."""
 
+Essence = Callable[[JsonObject], JsonObject]
+"""What is compared of a transcript and the one that was made again."""
+
 _Rows = dict[str, JsonObject]
+
+
+class _Comparison(NamedTuple):
+    """How a transcript is compared with the one that its replies make."""
+
+    rebuild: Rebuild
+    essence: Essence
+
+    def changed(self, transcript: JsonObject, rebuilt: JsonObject) -> list[str]:
+        """The keys in which the two differ."""
+        one, other = self.essence(transcript), self.essence(rebuilt)
+        return sorted(key for key in {*one, *other} - {"timing"} if _plain(one, key) != _plain(other, key))
+
 
 _REPAIRED = "running the experiment again writes it again"
 _UNDER_WAY = ""
@@ -106,11 +122,15 @@ def verify_run(
     directory: Path,
     *,
     rebuild: Rebuild,
+    essence: Essence = dict,
     summarise: Summarise | None = None,
     disk: Disk | None = None,
     machine: Machine | None = None,
 ) -> VerifyReport:
-    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none."""
+    """Check a run directory; with `summarise` its summary too. Raises RunDirectoryError when there is none.
+
+    `essence` is what is compared of each transcript; by default all of it.
+    """
     disk, machine = disk or Disk(), machine or Machine()
     layout = read_run(directory, disk=disk).layout
     motion = _Motion(disk, layout, machine)
@@ -119,11 +139,12 @@ def verify_run(
     state = read_state(disk, layout)
     rows = _rows(disk, layout, state)
     begun = journal.replies(disk, layout, lambda task_id: task_id not in rows)
+    replayed = _Comparison(rebuild, essence)
     damaged = [*_journal_findings(disk, layout)]
     found = [
         *damaged,
-        *_transcript_findings(disk, layout, rows, state.attempts, rebuild),
-        *_attempt_findings(disk, layout, rows, state.attempts, rebuild),
+        *_transcript_findings(disk, layout, rows, state.attempts, replayed),
+        *_attempt_findings(disk, layout, rows, state.attempts, replayed),
         *_stray_findings(disk, layout, rows),
         *_manifest_findings(disk, layout, rows, state.attempts),
         *event_findings(disk, layout, is_journal_whole=not damaged),
@@ -195,15 +216,15 @@ def _journal_findings(disk: Disk, layout: Layout) -> Iterator[Finding]:
 
 
 def _transcript_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, replayed: _Comparison
 ) -> Iterator[Finding]:
     for task_id, row in rows.items():
         before = attempts.get(task_id, ())
-        yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, before, rebuild)
+        yield from _findings(disk, layout.transcript(task_id), task_id, task_id, row, before, replayed)
 
 
 def _attempt_findings(
-    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, rebuild: Rebuild
+    disk: Disk, layout: Layout, rows: _Rows, attempts: Attempts, replayed: _Comparison
 ) -> Iterator[Finding]:
     """The transcripts of retried attempts are kept like results."""
     kept = set()
@@ -212,7 +233,7 @@ def _attempt_findings(
             path = layout.attempt(task_id, number)
             kept.add(path.name)
             what = f"{task_id}, attempt {number}"
-            yield from _findings(disk, path, task_id, what, row, failed[: number - 1], rebuild)
+            yield from _findings(disk, path, task_id, what, row, failed[: number - 1], replayed)
     for name in _lasting(disk, layout.attempts):
         # A retry that was killed before it began leaves a second transcript of the conversation as it is.
         task_id = name.rpartition(".json")[0].rpartition(".")[0]
@@ -224,7 +245,13 @@ def _attempt_findings(
 
 
 def _findings(
-    disk: Disk, path: Path, task_id: str, what: str, row: JsonObject, before: Sequence[JsonObject], rebuild: Rebuild
+    disk: Disk,
+    path: Path,
+    task_id: str,
+    what: str,
+    row: JsonObject,
+    before: Sequence[JsonObject],
+    replayed: _Comparison,
 ) -> Iterator[Finding]:
     """The findings on the transcript of an acknowledged row; `before` are the rows of earlier attempts."""
 
@@ -244,12 +271,12 @@ def _findings(
         yield finding(FindingKind.LOST, "acknowledged, and its transcript is not there")
     elif (len(data), sha256_of(data)) != (row["size_bytes"], row["sha256"]):
         yield finding(FindingKind.DAMAGED, "its transcript is not what was acknowledged")
-    elif reason := _difference(task_id, data, row, before, rebuild):
+    elif reason := _difference(task_id, data, row, before, replayed):
         yield finding(FindingKind.MISMATCHED, reason)
 
 
 def _difference(
-    task_id: str, data: bytes, row: JsonObject, before: Sequence[JsonObject], rebuild: Rebuild
+    task_id: str, data: bytes, row: JsonObject, before: Sequence[JsonObject], replayed: _Comparison
 ) -> str | None:
     """How a transcript differs from what its replies make, or its row from what it makes; None if neither does."""
     try:
@@ -257,14 +284,13 @@ def _difference(
         if (found := entry(entry(transcript, "task", dict), "task_id", str)) != task_id:
             return f"its transcript is that of {found}"
         with boundary(ConversationError, "it cannot be played again"):
-            rebuilt = rebuild(transcript)
+            rebuilt = replayed.rebuild(transcript)
         own = next(
             discrepancies(upgraded_row(row), upgraded_row(with_attempts(index_row(transcript, data), before))), None
         )
+        changed = replayed.changed(transcript, rebuilt)
     except (ConversationError, ValueError) as fault:
         return str(fault)
-    keys = {*transcript, *rebuilt} - {"timing"}
-    changed = sorted(key for key in keys if _plain(transcript, key) != _plain(rebuilt, key))
     if changed:
         return f"played again it comes out different in {', '.join(changed)}"
     return None if own is None else f"its acknowledged row is not that of its transcript: {own}"

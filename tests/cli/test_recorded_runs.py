@@ -6,11 +6,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mac_runner.cli.process import Exit
+from mac_runner.environments import build_environment
+from mac_runner.environments.town_of_salem.record.edition import essence
+from mac_runner.runs.recorded import rebuilt_transcript, recorded_experiment
+from mac_runner.store import read_run
+from mac_runner.store.transcripts import decode_transcript
 from tests.cli.lab import AtOnce, Lab, RunDir
 from tests.golden.conversations import PLAYED, differences
 from tests.golden.record_commands import URL
@@ -20,6 +27,8 @@ from tests.sim.openai_server import OpenaiServer
 
 RECORDED = Path(__file__).parents[1] / "golden" / "commands"
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
+EARLIER = {"v1"}
+"""Versions whose games are of edition 1: they are read and replayed, and not played."""
 
 
 @pytest.fixture(params=VERSIONS)
@@ -46,9 +55,72 @@ def test_finished_runs_verify_and_are_left_as_they_are(recorded: Lab, at_once: A
         assert digests(recorded) == before
     for file, *flags in (("game.yaml",), ("parts.yaml", "--shard", "2/2")):
         process = at_once(file, *flags)
-        assert process.returncode == Exit.OK
-        assert "nothing to run" in process.stderr
+        if file == "game.yaml" and not plays_games(recorded):
+            assert process.returncode == Exit.BAD_INPUT
+            assert "game.edition: 1 there, 2 now" in process.stderr
+        else:
+            assert process.returncode == Exit.OK
+            assert "nothing to run" in process.stderr
         assert digests(recorded) == before
+
+
+def plays_games(recorded: Lab) -> bool:
+    """Whether the recorded games are of the present edition."""
+    return "edition" in (recorded.path / "runs/game/experiment.yaml").read_text()
+
+
+def test_games_of_an_earlier_edition_are_replayed_move_by_move_but_not_played(recorded: Lab, at_once: AtOnce) -> None:
+    if plays_games(recorded):
+        return
+    before = digests(recorded)
+    process = at_once("verify", "runs/game")
+    assert process.returncode == Exit.OK
+    assert "every move was replayed and compared; prompts and wordings were not" in process.stdout
+    for command in (
+        ("killed.yaml",),
+        ("killed.yaml", "--set", "game.edition=1"),
+        ("game.yaml", "--out", "runs/killed"),
+    ):
+        process = at_once(*command)
+        assert process.returncode == Exit.BAD_INPUT, command
+        assert "edition" in process.stderr, command
+    assert digests(recorded) == before
+
+    (transcript,) = (recorded.path / "runs/game/transcripts").iterdir()
+    whole = transcript.read_bytes()
+    transcript.write_bytes(whole[:-100])
+    assert at_once("verify", "runs/game").returncode == Exit.FAILURES
+    process = at_once("repair", "runs/game")
+    assert process.returncode == Exit.BAD_INPUT
+    assert "go on with the version that began the run" in process.stderr
+    assert not list(transcript.parent.parent.glob("damaged/*"))
+
+
+def test_replay_of_an_earlier_edition_compares_moves_and_leaves_out_wordings(recorded: Lab) -> None:
+    if plays_games(recorded):
+        return
+    run = recorded.path / "runs/game"
+    (path,) = (run / "transcripts").iterdir()
+    experiment = recorded_experiment(read_run(run)).experiment
+    replayed = essence(
+        rebuilt_transcript(decode_transcript(path.read_bytes()), build_environment(experiment), check_prompts=False)
+    )
+    changes: dict[str, tuple[bool, Callable[[Any], object]]] = {
+        "nothing": (True, lambda found: None),
+        "the words of an event": (True, lambda found: found["record"]["events"][1].update(text="Dawn.")),
+        "the digest of a prompt": (True, lambda found: found["turns"][0].update(prompt_sha256="0" * 64)),
+        "a correction's words": (True, lambda found: found["turns"][0]["receipt"].update(detail="again")),
+        "what became of a reply": (False, lambda found: found["turns"][0]["receipt"].update(kind="default")),
+        "a reply": (False, lambda found: found["turns"][0]["reply"].update(text="<wait/>")),
+        "an act": (False, lambda found: found["record"]["acts"][3].update(act="whisper")),
+        "an event": (False, lambda found: found["record"]["events"][1]["data"].update(day=9)),
+        "a death": (False, lambda found: found["record"]["deaths"].pop()),
+        "who won": (False, lambda found: found["outcome"]["players"][0].update(won=None)),
+    }
+    for what, (is_same, change) in changes.items():
+        found = decode_transcript(path.read_bytes())
+        change(found)
+        assert (essence(found) == replayed) is is_same, what
 
 
 def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
@@ -67,6 +139,8 @@ def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
 
 
 def test_killed_run_goes_on_to_what_an_undisturbed_one_has(recorded: Lab, at_once: AtOnce) -> None:
+    if not plays_games(recorded):
+        return
     assert at_once("killed.yaml").returncode == Exit.OK
     assert at_once("killed.yaml", "--out", "undisturbed").returncode == Exit.OK
 

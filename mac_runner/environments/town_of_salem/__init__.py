@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.settings import GameConfig
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import EnvironmentSpec
+from mac_runner.registry import Earlier, EnvironmentSpec
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -35,6 +35,12 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
 
 
+def _earlier(game: GameConfig) -> Earlier | None:
+    from mac_runner.environments.town_of_salem.record.edition import EARLIER
+
+    return EARLIER if game.edition == 1 else None
+
+
 def _results() -> ResultsSpec:
     from mac_runner.environments.town_of_salem.tables import RESULTS
 
@@ -47,5 +53,8 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
     check=_check,
+    reply_forms=("markup", "json"),
+    absent={"edition": 1},
+    earlier=_earlier,
     results=_results,
 )
