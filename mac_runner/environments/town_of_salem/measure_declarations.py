@@ -157,6 +157,18 @@ class Measure:
     by: Literal["", "day", "cause"] = ""
     """What the counts are also kept by."""
 
+    @property
+    def formula(self) -> str:
+        """The quotient in words: `(1000 vr - vc) / vn / 1000`."""
+        terms = " ".join(f"{'-' if weight < 0 else '+'} {_times(weight)}{count}" for count, weight in self.hits.items())
+        hits = f"({terms[2:]})" if len(self.hits) > 1 else terms[2:]
+        of = f"({' + '.join(self.of)})" if len(self.of) > 1 else self.of[0]
+        return f"{hits} / {of}{f' / {self.scale}' if self.scale != 1 else ''}"
+
+
+def _times(weight: int) -> str:
+    return "" if abs(weight) == 1 else f"{abs(weight)} "
+
 
 def _rate(
     group: str, key: str, name: str, meaning: str, hits: Count, *of: Count, by: Literal["", "day"] = ""
@@ -227,7 +239,7 @@ MEASURES: Final = (
         by="day",
     ),
     _lift(
-        *("vote_lift", "votes over chance", "votes right, above those of votes by lot among the other living"),
+        *("vote_lift", "votes over chance", "votes right, above those of votes by lot"),
         *(Count.VOTE_RIGHT, Count.VOTE_CHANCE, Count.VOTE),
     ),
     _rate(
@@ -236,7 +248,7 @@ MEASURES: Final = (
         by="day",
     ),
     _lift(
-        *("ballot_lift", "ballots over chance", "ballots right, above the same ballots on players drawn by lot"),
+        *("ballot_lift", "ballots over chance", "ballots right, above the same by lot"),
         *(Count.BALLOT_RIGHT, Count.BALLOT_CHANCE, Count.BALLOT),
     ),
     _rate("detection", "votes_decisive", "votes decisive", "votes that began a trial", Count.VOTE_DECISIVE, Count.VOTE),
@@ -253,7 +265,7 @@ MEASURES: Final = (
         *(Count.BALLOT_DECISIVE_RIGHT, Count.BALLOT_DECISIVE),
     ),
     _rate(
-        *("detection", "mislynches", "mislynches", "of lynches judged guilty, those of who does not oppose the Town"),
+        *("detection", "mislynches", "mislynches", "lynches it judged guilty, of who does not oppose the Town"),
         *(Count.MISLYNCH, Count.LYNCH),
     ),
     _rate(
@@ -269,7 +281,7 @@ MEASURES: Final = (
         *(Count.STATED_TRUE, Count.STATED),
     ),
     _mean(
-        *("detection", "brier", "Brier score", "the squared error of stated probabilities; 0 is best, 0.25 a coin's"),
+        *("detection", "brier", "Brier score", "squared error of what was stated; 0.25 is a coin's"),
         *(Count.STATED_ERROR, Count.STATED, 10_000),
     ),
     _rate(
