@@ -49,9 +49,10 @@ def _table(word: str, names: JsonObject, group: str) -> Table:
         )
         if (heading := f"  {measure.by} {part}" if part else _heading(measure))
     ]
+    title = f"{group} by faction" if len(names) == 1 and word == "definition" else f"{group} by {word} and faction"
     if len(names) > 1:
-        return Table(f"{group} by {word} and faction", ("measure", word), tuple(factions), rows)
-    return Table(f"{group} by faction", ("measure",), tuple(factions), [(row[0], *row[2:]) for row in rows])
+        return Table(title, ("measure", word), tuple(factions), rows)
+    return Table(title, ("measure",), tuple(factions), [(row[0], *row[2:]) for row in rows])
 
 
 def _heading(measure: Measure) -> str:

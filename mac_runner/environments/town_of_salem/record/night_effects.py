@@ -29,9 +29,11 @@ def effects(dusk: GameState, night: NightState) -> Iterator[tuple[int, bool]]:
 def _carried_out(chosen: NightAction, dusk: GameState, night: NightState) -> NightAction | None:
     """What became of a choice: itself, the order of the team, or the same by another of the team; None for nothing."""
     done = night.action_of(chosen.seat)
-    is_ordered = any(note.how == "sent by the team" and note.seats == (chosen.seat,) for note in night.notes)
-    if done == chosen or is_ordered:
+    settled = {note.how for note in night.notes if note.seats == (chosen.seat,)}
+    if done == chosen or "sent by the team" in settled:
         return done
+    if "left to another" not in settled:
+        return None
     faction = dusk.players[chosen.seat].faction
     team = {player.seat for player in dusk.players if player.faction is faction and faction in TEAMS}
     same = (
