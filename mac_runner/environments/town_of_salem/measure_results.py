@@ -1,5 +1,6 @@
 """Measures counted over games: by agent definition and faction, by model and faction, by role and definition.
 
+The faction is that of the role dealt, as for wins.
 The counts of a cell are added up for each game; its cases come and go together, so intervals are by game. Outcomes of
 earlier versions have no counts, and are not among the games.
 """
@@ -13,17 +14,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mac_runner.environments.town_of_salem.measure_declarations import MEASURES, Count, Measure
+from mac_runner.environments.town_of_salem.results import PlayerResult, faction_dealt
 from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
 from mac_runner.results import clustered, ends, parsed
 from mac_runner.types import JsonObject
 
 
-class _Seat(msgspec.Struct, frozen=True):
-    definition: str
-    model: str
-    role: str
-    faction: str
-    measures: dict[str, int] = {}
+class _Seat(PlayerResult, frozen=True):
+    measures: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class _Game(msgspec.Struct, frozen=True):
@@ -48,8 +46,9 @@ class MeasureResults:
         for seat in parsed(_Game, outcome, where).players:
             if seat.measures:
                 counts = [(*_split(key), count) for key, count in seat.measures.items()]
-                totals[_Cell("by_definition", seat.definition, seat.faction)].add(counts)
-                totals[_Cell("by_model", seat.model, seat.faction)].add(counts)
+                side = faction_dealt(seat)
+                totals[_Cell("by_definition", seat.definition, side)].add(counts)
+                totals[_Cell("by_model", seat.model, side)].add(counts)
                 totals[_Cell("by_role", seat.role, seat.definition)].add(counts)
         for cell, total in totals.items():
             # Roles by the day are too few to say anything.

@@ -78,6 +78,7 @@ INVESTIGATOR = _role(
         NightAbility(
             verb="investigate",
             tactic=tactics.ask,
+            account="I went through the papers of {target}",
             help="learn a list of three roles, one of which is that player's",
             step=Step.INVESTIGATE,
             effect=_investigate,
@@ -112,6 +113,7 @@ LOOKOUT = _role(
         NightAbility(
             verb="watch",
             tactic=tactics.protect,
+            account="I stood across the street from {target}",
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
             effect=_watch,
@@ -161,6 +163,7 @@ SHERIFF = _role(
         NightAbility(
             verb="interrogate",
             tactic=tactics.ask,
+            account="I asked {target} a few questions",
             help="learn whether that player is suspicious",
             step=Step.INVESTIGATE,
             effect=_interrogate,
@@ -217,6 +220,7 @@ SPY = _role(
         NightAbility(
             verb="bug",
             tactic=tactics.protect,
+            account="I listened at the wall of {target}",
             help="learn what befalls that player tonight",
             step=Step.REPORT,
             effect=_listen_in,
