@@ -217,8 +217,12 @@ def test_record_tells_where_each_claim_stands() -> None:
         assert isinstance(event["data"], dict)
         assert isinstance(start, int)
         assert isinstance(end, int)
-        text = str(event["data"].get("text") or event["data"].get("will"))
-        assert text[start:end].startswith(("I am the", "I was the", "I found that"))
+        words = str(event["data"].get("text") or event["data"].get("will"))[start:end]
+        roles = claim.get("roles", [])
+        assert isinstance(roles, list)
+        named = [str(role) for role in roles] + [str(claim["about"])] * (claim["about"] != claim["player"])
+        assert named or "I" in words
+        assert [name for name in named if name.lower() not in words.lower()] == [], words
         assert claim["verdict"] in ("honest", "lie", "unclear")
 
     assert {"public", "jail", "dead"} <= channels
