@@ -73,9 +73,9 @@ _REFUSED: Final = re.compile(r"\bI (?:refuse|won['’]t|will not|shall not|am no
 _ANY_TAG: Final = re.compile(r"<\s{0,3}(/?)\s{0,3}([A-Za-z_-]{1,30})[^<>]{0,200}?(/?)>")
 _SET_OFF: Final = re.compile(r"(?:^|[\n:=>`\]])[\s*_]*\[?\s*$")
 _QUOTED: Final = "\"'“”‘’"
-_AROUND_LINE: Final = re.compile(r"^[\s*_`#\-•\d.)]*(.*?)[\s*_`]*$", re.DOTALL)
+_BULLET: Final = re.compile(r"^[\s*_`#\-•\d.)]+")
 _BOXED: Final = re.compile(r"\\boxed\{\s*(?:\\text\{)?([^{}\\]{1,200})\}\}?")
-_FENCE_LINE: Final = re.compile(r"^\s*(?:```|~~~)[\w-]*\s*$", re.MULTILINE)
+_FENCE_LINE: Final = re.compile(r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE)
 _LABEL: Final = r"(?:(?:my|the|final)\s+)*(?:act|action|answer|move|choice|decision|response)\s*(?:is\s*)?[:：=]\s*"
 _CALL: Final = re.compile(r"^/?([A-Za-z_]{3,20})\s*\(([^()]{0,200})\)\s*;?$")
 
@@ -463,7 +463,7 @@ def _lines(text: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
         return
     body = re.sub(r"</?(?:answer|act|action|final_answer|response|output|reply|tool_call)>", "\n", text)
     body = _FENCE_LINE.sub("", body)
-    lines = [_AROUND_LINE.sub(r"\1", line) for line in body.splitlines() if line.strip(" \t*_`~")]
+    lines = [_BULLET.sub("", line).rstrip(" \t*_`") for line in body.splitlines() if line.strip(" \t*_`~")]
     if not lines:
         return
     keyed = dict(_keyed(lines))
