@@ -77,6 +77,7 @@ INVESTIGATOR = _role(
         NightAbility(
             verb="investigate",
             tactic=tactics.ask,
+            account="I went through the papers of {target}",
             help="learn a list of three roles, one of which is that player's",
             step=Step.INVESTIGATE,
             effect=_investigate,
@@ -111,6 +112,7 @@ LOOKOUT = _role(
         NightAbility(
             verb="watch",
             tactic=tactics.protect,
+            account="I stood across the street from {target}",
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
             effect=_watch,
@@ -159,6 +161,7 @@ SHERIFF = _role(
         NightAbility(
             verb="interrogate",
             tactic=tactics.ask,
+            account="I asked {target} a few questions",
             help="learn whether that player is suspicious",
             step=Step.INVESTIGATE,
             effect=_interrogate,
@@ -215,6 +218,7 @@ SPY = _role(
         NightAbility(
             verb="bug",
             tactic=tactics.protect,
+            account="I listened at the wall of {target}",
             help="learn what befalls that player tonight",
             step=Step.REPORT,
             effect=_listen_in,
