@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec
 
@@ -33,6 +33,12 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     for agent_id in game.seats or ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+    for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
+        if (given := getattr(game.calendar, key)) != value:
+            text = (
+                f"found {given!r}, but game.discussion: {game.discussion} sets it to {value!r}; leave one of them out"
+            )
+            yield Problem(("game", "calendar", key), text)
 
 
 def _earlier(game: GameConfig) -> Earlier | None:

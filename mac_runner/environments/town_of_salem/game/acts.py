@@ -31,6 +31,8 @@ from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, others
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
 
+SPEECH = "speak"
+"""The act of speaking, and the field of a JSON reply that holds words said together with another act."""
 WILL_CHARS_MAX = 600
 """Also of a death note."""
 NOTES_CHARS_MAX = 1_500
@@ -70,6 +72,8 @@ class Offer:
     seconds: tuple[int, ...] = ()
     """The second seats of an act with two names."""
     choices: tuple[str, ...] = ()
+    takes_speech: bool = False
+    """Whether words to all may be said together with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,8 @@ class ActSpec:
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
     """Whether it may be added to any reply, without using up the turn."""
+    takes_speech: bool = False
+    """Whether words to all may be said together with it, where its player may speak."""
     text_chars_max: int = SPEECH_CHARS_MAX
     example_choice: str = ""
     """The choice in its example."""
@@ -120,8 +126,22 @@ def _offer_speech(state: GameState, player: Player) -> Offer | None:
     if state.phase is Phase.NIGHT_CHAT:
         names = tuple(channel.name for channel in channels_of(state, player.seat))
         return Offer(verb="speak", choices=names) if names else None
-    is_heard = player.alive and state.phase in _SPEAKING and not player.is_blackmailed
-    return Offer(verb="speak") if is_heard else None
+    return Offer(verb="speak") if state.phase in _SPEAKING and _is_heard(player) else None
+
+
+def _is_heard(player: Player) -> bool:
+    return player.alive and not player.is_blackmailed
+
+
+def may_speak_beside(state: GameState, seat: int) -> bool:
+    """Whether `seat` may now say words to all together with an act that takes them.
+
+    A judge says them with the ballot, and all ballots of a round are held until the last is in: so the others hear
+    them after they have judged themselves, and before the ballots are shown.
+    """
+    player = state.players[seat]
+    has_the_word = state.phase in _TALKING or (state.phase is Phase.JUDGEMENT and seat != state.accused)
+    return has_the_word and _is_heard(player) and state.options.edition > 1
 
 
 def _speak(state: GameState, act: Act) -> Changed:
@@ -294,6 +314,7 @@ def _ability_specs() -> Iterable[ActSpec]:
             perform=_use_ability,
             # The words of an ability replace a will.
             text_chars_max=WILL_CHARS_MAX,
+            takes_speech=isinstance(ability, DayAbility),
         )
 
 
@@ -340,9 +361,15 @@ def _table() -> Mapping[str, ActSpec]:
             help="vote to put that player on trial; a new vote replaces your standing one",
             offer=_offer_vote,
             perform=_vote,
+            takes_speech=True,
         ),
         ActSpec(
-            verb="unvote", form=Form.BARE, help="take back your standing vote", offer=_offer_unvote, perform=_unvote
+            verb="unvote",
+            form=Form.BARE,
+            help="take back your standing vote",
+            offer=_offer_unvote,
+            perform=_unvote,
+            takes_speech=True,
         ),
         ActSpec(
             verb="ballot",
@@ -351,6 +378,7 @@ def _table() -> Mapping[str, ActSpec]:
             offer=_offer_ballot,
             perform=_cast,
             example_choice=Ballot.GUILTY,
+            takes_speech=True,
         ),
         ActSpec(
             verb="bid",
@@ -420,5 +448,11 @@ def _specs_of(role: str) -> tuple[ActSpec, ...]:
 
 def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
     """Everything `seat` may choose now, side acts included, in the order of the table."""
-    player = state.players[seat]
-    return tuple([offer for spec in _specs_of(player.role) if (offer := spec.offer(state, player)) is not None])
+    player, speaks = state.players[seat], may_speak_beside(state, seat)
+    return tuple(
+        [
+            replace(offer, takes_speech=True) if speaks and spec.takes_speech else offer
+            for spec in _specs_of(player.role)
+            if (offer := spec.offer(state, player)) is not None
+        ]
+    )

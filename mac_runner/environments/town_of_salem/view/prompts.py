@@ -138,6 +138,9 @@ def _ask(view: SeatView) -> str:
     others = tuple(name for name in view.living if name != view.name)
     lines = [asked, "You may choose:"]
     lines.extend(_option(choice, others) for choice in view.choices if not ACTS[choice.verb].is_side_act)
+    said = [f"<{choice.verb}>" for choice in view.choices if choice.takes_speech]
+    if said:
+        lines.append(f"Together with {', '.join(said)} you may also <speak>: all hear it before the act happens.")
     sides = [f"<{choice.verb}>" for choice in view.choices if ACTS[choice.verb].is_side_act]
     if sides:
         lines.append(f"You may add: {', '.join(sides)}.")

@@ -28,12 +28,14 @@ PHASE_RULES = {
     Phase.DEFENCE: "Only the accused speaks, once.",
     Phase.JUDGEMENT: (
         "All living players but the accused judge at once: guilty, innocent or abstain. Strictly more guilty than "
-        "innocent ballots lynch. Afterwards the ballots are shown with names."
+        "innocent ballots lynch. Words said with a ballot are heard when all have judged; then the ballots are shown "
+        "with names."
     ),
     Phase.LAST_WORDS: "The condemned speaks once more and can change the will no longer. Then role and will are shown.",
     Phase.NIGHT_CHAT: (
         "Those who share a private channel talk, all at once, round by round: the Mafia, the Vampires, the Jailor with "
-        "the prisoner, the dead with a living Medium, and a dead Medium with the one they chose."
+        "the prisoner, the dead with a living Medium, and a dead Medium with the one they chose. In the jail the "
+        "Jailor speaks first in each round, and the prisoner answers."
     ),
     Phase.NIGHT: (
         "All who have something to choose do so at once, without seeing the others' choices. What became of it is told "
