@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.claims import extract
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.record.claim_verdicts import Utterance, claim_rows
@@ -157,7 +158,7 @@ def test_record_tells_where_each_claim_stands() -> None:
         assert isinstance(start, int)
         assert isinstance(end, int)
         text = str(event["data"].get("text") or event["data"].get("will"))
-        assert text[start:end].startswith(("I am the", "I was the", "I found that"))
+        assert (start, end, claim["kind"]) in [(found.start, found.end, found.kind) for found in extract(text, NAMES)]
         assert claim["verdict"] in ("true", "false", "undecidable")
 
     assert {"public", "jail", "dead"} <= channels
