@@ -89,6 +89,7 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
 # The Godfather leads the Mafia and looks innocent.
 GODFATHER = _role(
     name="Godfather",
+    is_key=True,
     short_names=("GF",),
     card="Each night choose whom the Mafia kills; a Mafioso who is able goes in your place. A Sheriff does not find "
     "you suspicious, and basic attacks at night do not kill you.",

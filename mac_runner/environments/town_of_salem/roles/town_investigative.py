@@ -66,6 +66,7 @@ def _card() -> str:
 
 INVESTIGATOR = _role(
     name="Investigator",
+    is_key=True,
     short_names=("invest",),
     card=_card,
     is_raisable=True,
@@ -148,6 +149,7 @@ def _is_suspicious(night: NightState, role: Role) -> bool:
 
 SHERIFF = _role(
     name="Sheriff",
+    is_key=True,
     finds_suspicion=True,
     card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
     "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "

@@ -54,6 +54,7 @@ def _execute(night: NightState, action: NightAction) -> None:
 
 JAILOR = _role(
     name="Jailor",
+    is_key=True,
     is_risky_claim=True,
     hides=True,
     card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
