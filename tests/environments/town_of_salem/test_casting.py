@@ -195,6 +195,7 @@ def test_castings_that_cannot_be_meant_are_refused_with_reason_and_key(tmp_path:
     found = {game: refused(tmp_path, f"{game}\n") for game in REFUSED}
 
     assert found == REFUSED
+    assert refused(tmp_path, "game: {casting: {*: a}}\n")[0].endswith("; quote a text that begins with * or &")
 
 
 def test_a_unique_role_with_a_slot_of_its_own_needs_no_cast_elsewhere(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_silent_players_say_nothing_and_honest_ones_outside_the_town_nothing_but
             sides |= {"Jailor": "town", "Medium": "town"}
             for event in game.log.events:
                 if event.kind in heard:
-                    counts[sides[event.text("player")], event.data.get("channel") or event.kind.value] += 1
+                    counts[sides[event.text("player")], str(event.data.get("channel") or event.kind.value)] += 1
             assert name == "honest" or not any(player.will or player.death_note for player in game.state.players)
 
     assert not said["silent"]
