@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec
 from mac_runner.section import Section
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
     from mac_runner.backends.base import Backend, BackendRequest
@@ -40,6 +40,9 @@ BACKENDS: Final[Mapping[str, str]] = {
     "nano": "mac_runner.backends.nano",
 }
 """The package of each backend, in the order of the sections of a model definition."""
+
+CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"})
+"""What an engine with grammars can hold replies to."""
 
 S = TypeVar("S", bound=Section)
 
@@ -95,6 +98,8 @@ class EnvironmentSpec(Generic[S]):
     """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
+    reply_forms: tuple[ReplyForm, ...] = ()
+    """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
@@ -119,6 +124,8 @@ class BackendSpec(Generic[S]):
     """Whether it can fetch a model that it does not have (`--pull`)."""
     is_probed: bool = True
     """Whether `doctor` asks it for a token."""
+    constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
+    """What it can hold replies to besides `none`."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None

@@ -19,6 +19,11 @@ REPLY_CHARS_MAX: Final = 65_536
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+Decoding: TypeAlias = Literal["schema", "json_object", "none"]
+"""What an engine holds a reply to: the prompt's schema or choices, any JSON object, or nothing."""
+ReplyForm: TypeAlias = Literal["markup", "json"]
+"""The form of reply that a prompt asks for."""
+
 
 def stable_hash(*parts: str | int) -> int:
     """A 63-bit hash of `parts` that is the same in every process, on every machine, for ever.

@@ -6,6 +6,7 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
+from mac_runner.config.decoding import decoding_of, reply_form_of
 from mac_runner.config.experiment import (
     AgentDefinition,
     ConversationConfig,
@@ -38,6 +39,7 @@ __all__ = [
     "RetryConfig",
     "RoleSpecificConfig",
     "allowed",
+    "decoding_of",
     "differences",
     "earlier_of",
     "identity_of",
@@ -46,6 +48,7 @@ __all__ = [
     "load_experiment",
     "recorded",
     "renamed",
+    "reply_form_of",
     "upgraded",
     "whole_number",
 ]

@@ -14,6 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
+from mac_runner.types import Decoding, ReplyForm
 
 
 class RoleSpecificConfig(Section):
@@ -71,6 +72,8 @@ class _ModelDefinition(Section):
     if TYPE_CHECKING:
         backend: str
         record_tokens: bool
+        constrained_decoding: Decoding
+        reply_form: ReplyForm | None
         latency: EngineLatency | None
 
     @property
@@ -110,6 +113,22 @@ else:
                 False,
                 description="Whether each reply is recorded with its token ids and log-probabilities, for training on "
                 "it later.",
+            ),
+        ),
+        constrained_decoding=(
+            Annotated[Decoding, IDENTITY],
+            Field(
+                "schema",
+                description="What the engine holds replies to: the prompt's schema or choices (where the backend can), "
+                "any JSON object, or nothing.",
+            ),
+        ),
+        reply_form=(
+            Annotated[ReplyForm | None, IDENTITY],
+            Field(
+                None,
+                description="The form of reply that prompts teach; null: json where decoding is constrained, markup "
+                "where not, as far as the environment knows both.",
             ),
         ),
         latency=(

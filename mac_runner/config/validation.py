@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
 from mac_runner.problems import Problem, dotted, found, suggestion
 from mac_runner.registry import Earlier, environment_specs
@@ -29,6 +30,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
     """Every rule between fields that `experiment` breaks."""
     for name, definition in experiment.model_definitions.items():
         yield from _backend_sections(name, definition)
+        yield from decoding_problems(name, experiment)
     yield from _agents(experiment)
     yield from _waiting(experiment)
     yield from _environment(experiment)

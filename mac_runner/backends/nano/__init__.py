@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.nano.settings import NanoConfig, check_installed
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 __all__ = ["SPEC", "NanoConfig"]
 
@@ -26,6 +26,7 @@ SPEC = BackendSpec(
     settings=NanoConfig,
     build=_build,
     variants=_variants,
+    constrains=lambda _settings: CONSTRAINS_ALL,
     packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance"),
     holds_memory=True,
 )

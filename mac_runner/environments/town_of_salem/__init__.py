@@ -55,5 +55,6 @@ SPEC = EnvironmentSpec(
     check=_check,
     absent={"edition": 1},
     earlier=_earlier,
+    reply_forms=("markup", "json"),
     results=_results,
 )

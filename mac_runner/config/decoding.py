@@ -1,0 +1,59 @@
+"""What each model's replies are held to, and the form that prompts ask for.
+
+`constrained_decoding` and `reply_form` of a model definition say it; what they leave open follows from the backend and
+the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mac_runner.config.experiment import Experiment, ModelDefinition, section_key
+from mac_runner.problems import Problem, found
+from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.types import Decoding, ReplyForm
+
+
+def decoding_of(definition: ModelDefinition) -> Decoding:
+    """What replies are held to: `constrained_decoding`, or `none` where the backend constrains nothing."""
+    can = backend_specs()[definition.backend].constrains(definition.settings)
+    return definition.constrained_decoding if definition.constrained_decoding in can else "none"
+
+
+def reply_form_of(experiment: Experiment, definition: ModelDefinition) -> ReplyForm:
+    """The form of reply that prompts to a model teach: `reply_form`, or the form that decoding enforces.
+
+    An environment that knows one form teaches that one. Scripted players write the environment's first form.
+    """
+    if definition.reply_form is not None:
+        return definition.reply_form
+    form: ReplyForm = "markup" if decoding_of(definition) == "none" else "json"
+    forms = environment_specs()[experiment.conversation_config.environment].reply_forms
+    return form if form in forms or not forms else forms[0]
+
+
+def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
+    """What model `name` asks of its decoding and cannot have."""
+    definition, path = experiment.model_definitions[name], ("model_definitions", name)
+    spec = backend_specs()[definition.backend]
+    if getattr(definition, section_key(definition.backend)) is None:
+        return  # A problem of its own.
+    can, asked = spec.constrains(definition.settings), definition.constrained_decoding
+    if asked == "json_object" and asked not in can:
+        text = f"the backend {definition.backend!r} cannot hold replies to a form with these settings; leave it out"
+        yield Problem((*path, "constrained_decoding"), text)
+    environment = experiment.conversation_config.environment
+    known = environment_specs().get(environment)
+    form = definition.reply_form
+    if form is None or known is None:
+        return
+    forms = known.reply_forms
+    key = (*path, "reply_form")
+    if form not in forms:
+        others = f"asks for {forms[0]} alone" if forms else "asks for no form of reply"
+        yield Problem(key, f"{found(form)}; the environment {environment!r} {others}; leave it out")
+    elif spec.policy(definition.settings) is not None and form != forms[0]:
+        yield Problem(key, f"{found(form)}; scripted players write {forms[0]}; leave it out")
+    elif form == "markup" and (decoding := decoding_of(definition)) != "none":
+        text = f"{found(form)}; `constrained_decoding: {decoding}` holds replies to JSON; set that to none as well"
+        yield Problem(key, text)
