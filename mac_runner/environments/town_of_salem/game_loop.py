@@ -16,7 +16,7 @@ from mac_runner.environments.town_of_salem.game.rules import Cap, EndRound, Ille
 from mac_runner.environments.town_of_salem.game.state import GameState, Phase
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, place_of
 from mac_runner.environments.town_of_salem.view.replies import Chosen
 from mac_runner.types import JsonObject
 
@@ -29,6 +29,8 @@ class _Held:
     is_default: bool
     refused: tuple[Refusal, ...] = ()
     """The replies of the seat that could not be used."""
+    place: tuple[int, int] | None = None
+    """Where options are shuffled: the place of the chosen one, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,9 @@ class GameLoop:
     ) -> None:
         """Take the choice of a seat after a turn of `took_ms`, and do all that is certain to happen now."""
         seat = chosen.act.seat
-        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused)
+        # What it was shown: the state changes for a seat only when its turn is over.
+        place = place_of(chosen.act, self.state) if self.state.options.shuffle_options else None
+        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused, place=place)
         for due in self._due(seat, took_ms):
             self._apply(self._held.pop(due.seat), due)
             self._close_finished_rounds()
@@ -103,20 +107,29 @@ class GameLoop:
         self.acts += held.refused
         for act in (*held.chosen.side_acts, held.chosen.act):
             try:
-                self._perform(act, due, is_default=held.is_default)
+                place = held.place if act is held.chosen.act else None
+                self._perform(act, due, is_default=held.is_default, place=place)
             except IllegalActError as problem:
                 # It was legal on its view; what others did at the same time came first.
                 self.acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
                 if act is held.chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)
 
-    def _perform(self, act: Act, due: _Due, *, is_default: bool) -> None:
+    def _perform(self, act: Act, due: _Due, *, is_default: bool, place: tuple[int, int] | None = None) -> None:
         changed = apply(self.state, act)
-        self.acts.append(self._act_record(act, due, is_default=is_default))
+        self.acts.append(self._act_record(act, due, is_default=is_default, place=place))
         self.state = changed.state
         self.log.append(changed.events)
 
-    def _act_record(self, act: Act, due: _Due, *, is_default: bool, lapsed: str = "") -> ActRecord:
+    def _act_record(
+        self,
+        act: Act,
+        due: _Due,
+        *,
+        is_default: bool,
+        lapsed: str = "",
+        place: tuple[int, int] | None = None,
+    ) -> ActRecord:
         return ActRecord(
             day=self.state.day,
             phase=self.state.phase.value,
@@ -126,6 +139,7 @@ class GameLoop:
             lapsed=lapsed,
             moment=len(self.log.events),
             span=due.span,
+            place=place,
         )
 
     def _close_finished_rounds(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
+from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
-from mac_runner.section import IDENTITY, Listed, Name, Section, Text
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
 from mac_runner.types import Reply
+
+TEMPLATE_CHARS_MAX: Final = 65_536
 
 
 class GameLatency(Section):
@@ -96,5 +99,15 @@ class GameConfig(Section):
     """With `information_lag`: how long a turn takes."""
     edition: Annotated[Literal[1, 2], IDENTITY] = 2
     """What players read, and how their answers are taken. Earlier versions recorded edition 1, which is not played."""
+    notes: Annotated[bool, IDENTITY] = True
+    """Whether players may keep a private notebook."""
+    tools: Annotated[Listed[ToolName], IDENTITY, Field(max_length=len(get_args(ToolName)))] = TOOLS_DEFAULT
+    """The tools that players may ask in a turn; they repeat or sum up what the prompt says, or once said."""
+    shuffle_options: Annotated[bool, IDENTITY] = False
+    """Whether the options of each turn are listed in an order drawn for it; the record has the place of the choice."""
+    template_file: Annotated[Text | None, RUNTIME] = None
+    """A Jinja template of yours for the prompts, relative to the experiment file; null: the built-in prompts."""
+    template: Annotated[str | None, IDENTITY, Field(min_length=1, max_length=TEMPLATE_CHARS_MAX)] = None
+    """The text of that template; filled in from `template_file`."""
     context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
-    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""
+    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is shown in short."""

@@ -31,9 +31,15 @@ def stamp(event: Event) -> str:
     return f"Day {event.day}" if event.phase is Phase.OVER else f"Day {event.day}, {event.phase}"
 
 
-def line(event: Event) -> str:
-    """The event as one line of the record."""
-    return f"[{stamp(event)}] {sentence(event)}"
+def line(event: Event, before: str = "") -> str:
+    """The event as a line of the record, under a heading of its own where `before`, the last stamp, is another."""
+    now = stamp(event)
+    return sentence(event) if now == before else f"[{now}]\n{sentence(event)}"
+
+
+def without_heading(line: str) -> str:
+    """The sentence of a line of the record."""
+    return line.rpartition("\n")[2]
 
 
 def sentence(event: Event) -> str:
