@@ -11,14 +11,14 @@ import argparse
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.machine import row
 from mac_runner.clock import SystemClock
 from mac_runner.environments.base import Policy
-from mac_runner.errors import StoreError
 from mac_runner.scheduler import Progress, RequestScheduler, RetryPolicy, run_conversations
+from mac_runner.scheduler.restoration import Unrecorded
 from mac_runner.scheduler.state import Answered, Depart, ModelReady, Open, Opened, TasksExhausted
 from mac_runner.types import (
     Agent,
@@ -110,37 +110,6 @@ class _Engine:
         return Reply(text="said", tokens=TokenCount(prompt=1000, completion=1))
 
 
-class _Recorder:
-    """Takes everything and keeps nothing."""
-
-    failure: StoreError | None = None
-    written = 0
-
-    def on_failure(self, callback: Callable[[StoreError], None]) -> None:
-        pass
-
-    def reply(self, task: Task, recorded: RecordedReply) -> None:
-        pass
-
-    def death(self, task: Task, turn_key: str) -> None:
-        pass
-
-    def deaths(self, task: Task) -> Mapping[str, int]:
-        return {}
-
-    def publish(self, task: Task, transcript: JsonObject) -> None:
-        pass
-
-    def event(self, name: str, fields: JsonObject) -> None:
-        pass
-
-    def checkpoint(self, accounting: JsonObject) -> None:
-        pass
-
-    async def flow(self) -> None:
-        pass
-
-
 def _state_s(conversations: int, capacity: int) -> float:
     """CPU seconds of the state machine alone, first come first served."""
     scheduler, live, flying, opened = RequestScheduler(), dict[int, _Conversation](), deque[Depart](), 0
@@ -186,7 +155,7 @@ def _shell_s(conversations: int, capacity: int) -> float:
             experiment_name="benchmark",
             work=work,
             backends={"m": _Engine(capacity)},
-            recorder=_Recorder(),
+            recorder=Unrecorded(),
             retry=RetryPolicy(),
             concurrency=None,
             clock=SystemClock(),

@@ -94,12 +94,12 @@ class EnvironmentSpec(Generic[S]):
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
     """Whether `material` comes from files that a run directory does not hold."""
+    reply_forms: tuple[ReplyForm, ...] = ()
+    """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
     """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
-    reply_forms: tuple[ReplyForm, ...] = ()
-    """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)

@@ -18,35 +18,36 @@ from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, RecordedReply, Task
 
 
-class _Unrecorded:
-    """A recorder that keeps nothing: everything was recorded the first time."""
+class Unrecorded:
+    """A recorder that keeps nothing: for what was recorded before, and for measurements without a store."""
 
     failure: StoreError | None = None
     written = 0
 
     def on_failure(self, callback: Callable[[StoreError], None]) -> None:
-        pass
+        """Keep nothing."""
 
     def event(self, name: str, fields: JsonObject) -> None:
-        pass
+        """Keep nothing."""
 
     def checkpoint(self, accounting: JsonObject) -> None:
-        pass
+        """Keep nothing."""
 
     def reply(self, task: Task, recorded: RecordedReply) -> None:
-        pass
+        """Keep nothing."""
 
     def death(self, task: Task, turn_key: str) -> None:
-        pass
+        """Keep nothing."""
 
     def deaths(self, task: Task) -> Mapping[str, int]:
+        """None is known."""
         return {}
 
     def publish(self, task: Task, transcript: JsonObject) -> None:
-        pass
+        """Keep nothing."""
 
     async def flow(self) -> None:
-        pass
+        """Keep nothing."""
 
 
 class Restoration:
@@ -60,7 +61,7 @@ class Restoration:
             environment_name=environment_name,
             experiment_name=experiment_name,
             engines={name: name for name in models},
-            recorder=_Unrecorded(),
+            recorder=Unrecorded(),
             retry=RetryPolicy(),
         )
 
