@@ -8,9 +8,10 @@ speech, `record/` is what a finished game leaves behind.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from mac_runner.environments.town_of_salem.settings import GameConfig
+from mac_runner.environments.town_of_salem.game.state import ToolName
+from mac_runner.environments.town_of_salem.settings import GameConfig, with_template
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec
 
@@ -33,6 +34,10 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     for agent_id in game.seats or ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+    for index, agent in enumerate(experiment.agent_definitions):
+        if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
+            path = ("agent_definitions", index, "reasoning_chars_max")
+            yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
 
 
 def _earlier(game: GameConfig) -> Earlier | None:
@@ -54,7 +59,9 @@ SPEC = EnvironmentSpec(
     build=_build,
     check=_check,
     reply_forms=("markup", "json"),
-    absent={"edition": 1},
+    absent={"edition": 1, "tools": list(get_args(ToolName))},
     earlier=_earlier,
+    honours=("reasoning", "reasoning_chars_max", "system"),
+    materials=with_template,
     results=_results,
 )

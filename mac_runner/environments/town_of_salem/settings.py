@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
+from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import Reply
-
-TEMPLATE_CHARS_MAX: Final = 65_536
 
 
 class GameLatency(Section):
@@ -111,3 +110,13 @@ class GameConfig(Section):
     """The text of that template; filled in from `template_file`."""
     context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
     """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is shown in short."""
+
+
+def with_template(game: GameConfig, base: Path, _cache: dict[str, object]) -> GameConfig:
+    """The settings with the text of the template that they name. Raises MaterialError when it cannot be used."""
+    from mac_runner.config.materials import read_template  # The config imports this module.
+
+    if game.template_file is None:
+        return game
+    key = ("game", "template_file")
+    return game.model_copy(update={"template": read_template(base / game.template_file, key, game.template)})

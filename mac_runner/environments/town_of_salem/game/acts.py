@@ -113,30 +113,28 @@ class ActSpec:
 
     def as_object(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> JsonObject:
         """The same as a JSON object."""
-        match self.form:
-            case Form.BARE:
-                fields: JsonObject = {}
-            case Form.TEXT:
-                fields = {"text": text, "channel": choice} if choice else {"text": text}
-            case Form.NAME:
-                fields = {"target": target}
-            case Form.NAME_AND_TEXT:
-                fields = {"target": target, "text": text}
-            case Form.TWO_NAMES:
-                fields = {"target": target, "second": second}
-            case Form.CHOICE:
-                fields = {"choice": choice}
-        return {"act": self.verb, **fields}
+        fields: dict[Form, JsonObject] = {
+            Form.BARE: {},
+            Form.TEXT: {"text": text, **({"channel": choice} if choice else {})},
+            Form.NAME: {"target": target},
+            Form.NAME_AND_TEXT: {"target": target, "text": text},
+            Form.TWO_NAMES: {"target": target, "second": second},
+            Form.CHOICE: {"choice": choice},
+        }
+        return {"act": self.verb, **fields[self.form]}
 
     def in_form(self, form: ReplyForm, **parts: str) -> str:
         """The act as players of this form write it."""
         return self.written(**parts) if form == "markup" else json.dumps(self.as_object(**parts), ensure_ascii=False)
 
-    def example(self, form: ReplyForm = "markup", *, channel: str = "") -> str:
+    def example(
+        self, name: str | None = None, second: str = "SECOND", *, form: ReplyForm = "markup", channel: str = ""
+    ) -> str:
         """The act with placeholders for what it takes, as the prompt shows it."""
         choice = "CHOICE" if self.form is Form.CHOICE else channel
-        first = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
-        return self.in_form(form, target=first, second="SECOND", text="your words", choice=choice)
+        if name is None:
+            name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
+        return self.in_form(form, target=name, second=second, text="your words", choice=choice)
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)

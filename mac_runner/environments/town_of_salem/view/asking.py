@@ -79,7 +79,7 @@ def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm) -> str:
     spec = ACTS[choice.verb]
     takes = _takes(choice, spec, others)
     several = choice.choices if spec.form is Form.TEXT and len(choice.choices) > 1 else ()
-    written = f"- {spec.example(form, channel='CHANNEL' if several else '')}"
+    written = f"- {spec.example(form=form, channel='CHANNEL' if several else '')}"
     if spec.is_ability:
         return f"{written}: {spec.help}" + (f"\n  {takes}" if takes else "")
     return f"{written}: {takes}" if takes else written

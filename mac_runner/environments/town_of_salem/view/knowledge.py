@@ -160,11 +160,12 @@ def choices_of(state: GameState, seat: int) -> tuple[Choice, ...]:
 
 def _shuffled(offer: Offer, state: GameState, seat: int) -> Offer:
     """Drawn for the turn, not for its attempts, so that a correction shows the same order again."""
-    drawn = [list(offer.targets), list(offer.seconds), list(offer.choices)]
-    for which, options in enumerate(drawn):
-        if which < 2 or not ACTS[offer.verb].is_scale:
-            state.chance("options", state.round, seat, offer.verb, which).shuffle(options)
-    targets, seconds, choices = drawn
+    chance = state.chance("options", state.round, seat, offer.verb)
+    targets, seconds, choices = list(offer.targets), list(offer.seconds), list(offer.choices)
+    chance.shuffle(targets)
+    chance.shuffle(seconds)
+    if not ACTS[offer.verb].is_scale:
+        chance.shuffle(choices)
     return replace(offer, targets=tuple(targets), seconds=tuple(seconds), choices=tuple(choices))
 
 

@@ -132,7 +132,7 @@ def _cards(lobby: Sequence[str], roles: Sequence[Role], options: Options) -> str
 def _how_to_answer(roles: Sequence[Role], options: Options, asking: Asking) -> str:
     is_json = asking.form == "json"
     played = [spec for spec in ACTS.values() if spec.is_played(options) and not spec.is_ability]
-    acts = [f"- {spec.example(asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
+    acts = [f"- {spec.example(form=asking.form)}: {spec.help}" for spec in played if not spec.is_side_act]
     sides = [
         f"- {json.dumps(spec.verb) if is_json else spec.example()}: {spec.help}"
         for spec in played
@@ -249,7 +249,8 @@ def _identity(view: SeatView, asking: Asking) -> str:
     if view.quarry:
         lines.append(f"Your target is {view.quarry}.")
     uses = ", ".join(f"{verb} {left}" for verb, left in view.uses.items())
-    lines.append(f"{_can_do(view)} {view.role.goal}" + (f" Uses left: {uses}." if uses else ""))
+    does = f"{_can_do(view)} " if view.is_alive else ""
+    lines.append(f"{does}{view.role.goal}" + (f" Uses left: {uses}." if uses else ""))
     return "\n".join(lines)
 
 
