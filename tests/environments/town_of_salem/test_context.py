@@ -77,7 +77,7 @@ def test_short_days_keep_the_facts() -> None:
         view = prompt.view
         assert isinstance(view, SeatView)
         for line in view.public_lines:
-            if any(fact in line for fact in (" died, ", "Ballots: ", " is put on trial", " is acquitted")):
+            if any(fact in line for fact in (" died, ", "Ballots. ", " is put on trial", " is acquitted")):
                 assert without_heading(line) in told[game.state.day]
 
     game = long_game(TOKENS_MAX)

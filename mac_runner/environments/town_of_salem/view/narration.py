@@ -62,7 +62,7 @@ class _Fields(dict[str, str]):
         if "legacy" in data:
             self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
         if "target" in data:
-            self["attacked"] = self["target"] or "Somebody you met"
+            self["attacked"] = self["target"] or "Someone you met"
         if "happened" in data:
             self["heard"] = BEFALLEN[EventKind(str(data["happened"]))]
         if "is_cautious" in data:
@@ -80,7 +80,7 @@ class _Fields(dict[str, str]):
 
 def _words(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "nobody"
+        return ", ".join(str(item) for item in value) or "no one"
     if isinstance(value, dict):
         return ", ".join(f"{name} ({role})" for name, role in value.items())
     return defuse(str(value))
