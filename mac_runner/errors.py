@@ -12,6 +12,7 @@
     │   ├── TransientBackendError   worth asking again                   verdict: retry
     │   │   └── RequestTimeoutError     its own deadline came first
     │   ├── RequestRefusedError     this request will never be answered  verdict: fail_conversation
+    │   │   └── FormRefusedError        for the form that its reply is held to
     │   └── EngineDeadError         the engine will answer no request    verdict: fail_run
     │       └── EngineCrashedError      it crashed while it worked           verdict: fail_run
     ├── StoreError             the disk refused a write                  verdict: fail_run
@@ -136,6 +137,10 @@ class RequestRefusedError(BackendError):
     """This request will never be answered: sending it again cannot help."""
 
     verdict = Verdict.FAIL_CONVERSATION
+
+
+class FormRefusedError(RequestRefusedError):
+    """The engine refuses to hold the reply to a schema, to choices or to JSON. `FormBackend` gives it its verdict."""
 
 
 class EngineDeadError(BackendError):

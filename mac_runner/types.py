@@ -15,6 +15,8 @@ from typing import Final, Literal, TypeAlias
 
 REPLY_CHARS_MAX: Final = 65_536
 """The longest text of a reply that is looked at."""
+THINKING_CHARS_MAX: Final = 262_144
+"""The longest thought that is recorded."""
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -243,9 +245,13 @@ class TokenTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What an engine answered. `trace` is there when the model definition asks to record tokens."""
+    """What an engine answered. `trace` is there when the model definition asks to record tokens.
+
+    `thinking` is what a reasoning model thought before its reply, if that is known; the text does not repeat it.
+    """
 
     text: str
+    thinking: str | None = None
     finish_reason: FinishReason = FinishReason.STOP
     tokens: TokenCount = TokenCount()
     trace: TokenTrace | None = None
@@ -254,7 +260,12 @@ class Reply:
     def timed(self, timing: Timing) -> Reply:
         """The same reply with its timing. Not `replace`, which takes twice as long: each reply passes here."""
         return Reply(
-            text=self.text, finish_reason=self.finish_reason, tokens=self.tokens, trace=self.trace, timing=timing
+            text=self.text,
+            thinking=self.thinking,
+            finish_reason=self.finish_reason,
+            tokens=self.tokens,
+            trace=self.trace,
+            timing=timing,
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.section import Section
-from mac_runner.types import Reply, Request, Sampling
+from mac_runner.types import Decoding, Reply, Request, Sampling
 
 if TYPE_CHECKING:
     from mac_runner.config import AgentDefinition
@@ -43,6 +43,8 @@ class BackendRequest(Generic[S_co]):
     """The section of the backend."""
     record_tokens: bool
     """Whether replies are recorded token by token."""
+    decoding: Decoding
+    """What replies are held to; prompts already come with that alone."""
     agents: Sequence[AgentDefinition]
     """All agents of the experiment."""
     policy_of: Callable[[str], Callable[[object, Random], str]]
@@ -113,7 +115,8 @@ class Backend(Protocol):
         """One reply. Raises TransientBackendError, RequestRefusedError or EngineDeadError.
 
         A prompt that does not fit the model's context is answered with FinishReason.OVERFLOW and no text: the
-        environment decides what to leave out. A reply whose reasoning was cut off keeps its open `<think>`.
+        environment decides what to leave out. A thought that precedes the reply goes to `Reply.thinking`; of one that
+        was cut off, the text keeps the open `<think>`.
 
         ConnectionError and TimeoutError may be raised as they are and count as TransientBackendError. Any other error
         of plain Python counts as EngineDeadError and ends the run.
@@ -130,6 +133,11 @@ class PassingBackend:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+
+    @property
+    def inner(self) -> Backend:
+        """The backend that everything is passed on to."""
+        return self._backend
 
     @property
     def capacity(self) -> int:

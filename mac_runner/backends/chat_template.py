@@ -5,9 +5,10 @@ template at all. `ChatShape` says what a template takes, `probe_shape` finds it 
 fit are rewritten. No word of a prompt is ever left out. `Renderer` does this for engines that take tokens; such an
 engine brings two functions of its model's tokenizer, `Write` and `Encode`.
 
-Some templates end a prompt inside a thought. The reply then has only the end of its thought, and gets `OPEN_THOUGHT`
-back, because without the tag reasoning that was cut off would look like an answer. A reply that the engine holds to a
-schema or to choices from its first token has no thought, and stays as it is.
+A thought in `<think>` that precedes a reply is recorded apart from it (`apart`); of one that was cut off the text keeps
+`OPEN_THOUGHT`, because without the tag it would look like an empty answer. Some templates end a prompt inside a
+thought, and the reply then has only the end of it. A reply that the engine holds to a schema or to choices from its
+first token has no thought, and stays as it is.
 """
 
 from __future__ import annotations
@@ -95,9 +96,24 @@ def plain_text(messages: Sequence[Message]) -> str:
     return f"{_BETWEEN.join(paragraphs)}{_BETWEEN}### Assistant\n"
 
 
-def ends_in_thought(prompt: str) -> bool:
-    """Whether `prompt` ends inside a thought, which the reply continues."""
-    return prompt.rstrip().endswith(OPEN_THOUGHT)
+def ends_in_thought(prompt: str, tag: str = OPEN_THOUGHT) -> bool:
+    """Whether `prompt` ends inside a thought, which begins with `tag` and which the reply continues."""
+    return prompt.rstrip().endswith(tag)
+
+
+def apart(text: str, thought: str = "") -> tuple[str, str | None]:
+    """The reply without the thought that precedes it, and the thought; None without one.
+
+    `thought` is one that the engine took out of the text itself; otherwise the text may begin with it.
+    """
+    if not thought:
+        begun = text.lstrip()
+        if not begun.startswith(OPEN_THOUGHT):
+            return text, None
+        thought, end, text = begun.removeprefix(OPEN_THOUGHT).partition(CLOSED_THOUGHT)
+        if end:
+            return text.lstrip(), thought.strip() or None
+    return text or OPEN_THOUGHT, thought.strip() or None
 
 
 def notice_of_forms(model: str) -> str:
@@ -179,13 +195,16 @@ def token_reply(
 ) -> Reply:
     """The reply of an engine in this process, from the tokens it was given and has made.
 
-    With `is_thinking` the reply continues a thought that the prompt opened. The trace is kept with `traces`.
+    With `is_thinking` the reply continues a thought that the prompt opened. The thought is set apart, the trace is kept
+    with `traces`.
     Raises TransientBackendError when `engine` ended the request without finishing it.
     """
     if reason not in _REASONS:
         raise TransientBackendError(f"{engine} ended the request unfinished: {reason}")
+    said, thought = apart(f"{OPEN_THOUGHT}{text}" if is_thinking else text)
     return Reply(
-        text=f"{OPEN_THOUGHT}{text}" if is_thinking else text,
+        text=said,
+        thinking=thought,
         finish_reason=_REASONS[reason],
         tokens=TokenCount(prompt=len(trace.prompt_ids), cached=cached, completion=len(trace.completion_ids)),
         trace=trace if traces else None,

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
+from mac_runner.backends.forms import FormBackend
 from mac_runner.clock import Clock
-from mac_runner.config import AgentDefinition, ModelDefinition
+from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import backend_specs
@@ -31,11 +32,13 @@ def build_backend(
 
     The parameters are the fields of `BackendRequest`; `agents` are all agents of the experiment.
     """
+    spec, decoding = backend_specs()[definition.backend], decoding_of(definition)
     request = BackendRequest(
         name=name,
         backend=definition.backend,
         settings=definition.settings,
         record_tokens=definition.record_tokens,
+        decoding=decoding,
         agents=agents,
         policy_of=policy_of,
         clock=clock,
@@ -43,7 +46,7 @@ def build_backend(
         can_pull=can_pull,
     )
     try:
-        backend = backend_specs()[definition.backend].build(request)
+        backend = spec.build(request)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("mac_runner"):
             raise
@@ -52,6 +55,8 @@ def build_backend(
             f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
+    if spec.constrains(definition.settings):
+        backend = FormBackend(backend, name, decoding)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 

@@ -110,6 +110,8 @@ class ErrorBody:
     quoted: str = ""
     """The same redacted, for messages."""
     codes: frozenset[str] = frozenset()
+    param: str = ""
+    """The field of the request that the server objects to, if it names one."""
     status: int | None = None
     """The HTTP status that the body itself names; with status 200 this one decides."""
 
@@ -138,6 +140,7 @@ def error_body_in(body: JsonObject, redactor: Redactor) -> ErrorBody:
     return replace(
         error_body_saying(_words(error.get("message", body.get("detail"))), redactor),
         codes=frozenset(str(code) for name in ("code", "type") if (code := error.get(name)) is not None),
+        param=clipped(param) if isinstance(param := error.get("param"), str) else "",
         status=next(filter(None, (_status(error.get(name)) for name in ("code", "status", "status_code"))), None),
     )
 

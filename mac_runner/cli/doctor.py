@@ -93,6 +93,9 @@ def _lines(finding: Finding) -> list[str]:
         lines.append(f"             started in {finding.start_s:.1f} s; {slots}{tokens}")
     if finding.probe_s is not None:
         lines.append(f"             one token in {finding.probe_s:.2f} s")
+    for trial in finding.trials:
+        asked = f"constrained_decoding {trial.decoding}, a first prompt that asks for {trial.form}"
+        lines.append(f"             {asked}: {trial.end} in {trial.took_s:.2f} s ({trial.detail})")
     if finding.problem is not None:
         lines.append(f"             PROBLEM: {finding.problem}")
     return lines

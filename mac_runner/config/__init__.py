@@ -6,7 +6,7 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
-from mac_runner.config.decoding import decoding_of, reply_form_of
+from mac_runner.config.decoding import decoding_of, recorded_decoding, reply_form_of
 from mac_runner.config.experiment import (
     AgentDefinition,
     ConversationConfig,
@@ -47,6 +47,7 @@ __all__ = [
     "load",
     "load_experiment",
     "recorded",
+    "recorded_decoding",
     "renamed",
     "reply_form_of",
     "upgraded",

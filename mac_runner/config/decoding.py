@@ -7,11 +7,16 @@ the environment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+from pydantic import ValidationError
 
 from mac_runner.config.experiment import Experiment, ModelDefinition, section_key
 from mac_runner.problems import Problem, found
 from mac_runner.registry import backend_specs, environment_specs
-from mac_runner.types import Decoding, ReplyForm
+from mac_runner.types import Decoding, JsonObject, ReplyForm
+
+KEY: Final = "constrained_decoding"
 
 
 def decoding_of(definition: ModelDefinition) -> Decoding:
@@ -32,6 +37,30 @@ def reply_form_of(experiment: Experiment, definition: ModelDefinition) -> ReplyF
     return form if form in forms or not forms else forms[0]
 
 
+def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
+    """By model, what replies of a recorded run were held to, and the form that prompts taught, if they taught one.
+
+    A run recorded before there were such keys has none.
+    """
+    definitions = config.get("model_definitions")
+    if not isinstance(definitions, dict):
+        return {}
+    known = {name for name, definition in definitions.items() if isinstance(definition, dict) and KEY in definition}
+    try:
+        experiment = Experiment.model_validate(config)
+        has_forms = environment_specs()[experiment.conversation_config.environment].reply_forms
+    except (ValidationError, KeyError):
+        return {}
+    return {
+        name: {
+            KEY: decoding_of(definition),
+            "reply_form": reply_form_of(experiment, definition) if has_forms else None,
+        }
+        for name, definition in experiment.model_definitions.items()
+        if name in known
+    }
+
+
 def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
     """What model `name` asks of its decoding and cannot have."""
     definition, path = experiment.model_definitions[name], ("model_definitions", name)
@@ -41,7 +70,7 @@ def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
     can, asked = spec.constrains(definition.settings), definition.constrained_decoding
     if asked == "json_object" and asked not in can:
         text = f"the backend {definition.backend!r} cannot hold replies to a form with these settings; leave it out"
-        yield Problem((*path, "constrained_decoding"), text)
+        yield Problem((*path, KEY), text)
     environment = experiment.conversation_config.environment
     known = environment_specs().get(environment)
     form = definition.reply_form

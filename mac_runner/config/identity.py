@@ -59,9 +59,17 @@ def identity_of(experiment: Experiment) -> str:
     """A digest of everything the results of an experiment depend on, in hexadecimal; without its name.
 
     Default values are left out. So the digest stays the same when keys are added to the format, and leaving a key out
-    equals writing its default.
+    equals writing its default. Of a key that meant something else before it was added, that meaning is left out.
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
+    spec = environment_specs().get(experiment.conversation_config.environment)
+    if spec is not None and spec.absent and experiment.settings is not None:
+        section = dict(written.get(spec.section, {}))
+        for key, meant in spec.absent.items():
+            section.pop(key, None)
+            if (value := getattr(experiment.settings, key)) != meant:
+                section[key] = value
+        written[spec.section] = section
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
     text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

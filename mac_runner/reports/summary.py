@@ -8,7 +8,7 @@ of roles, models, reasons, agents and categories, not of conversations.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,13 +24,21 @@ STRETCHES_MAX: Final = 8
 """How many stretches of indexes are named of each part."""
 
 
-def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int, accounting: JsonObject) -> JsonObject:
+def summarise(
+    *,
+    experiment_name: str,
+    rows: Iterable[JsonObject],
+    planned: int,
+    accounting: JsonObject,
+    decoding: Mapping[str, JsonObject] | None = None,
+) -> JsonObject:
     """Sum up the rows of an index.
 
     `accounting` holds what no row knows: `wall_s`, of that `played_s`, and `sessions` over all sessions, from how many
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
     `repeated` in vain, and for each of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and
-    `requests`. A rate that is not known is null.
+    `requests`. `decoding` has the `constrained_decoding` and `reply_form` of each model, where they are recorded.
+    A rate that is not known is null.
     """
     totals = _Totals()
     for row in rows:
@@ -53,7 +61,7 @@ def summarise(*, experiment_name: str, rows: Iterable[JsonObject], planned: int,
         **times_of(accounting),
         "turns_per_s": _ratio(turns_answered(accounting.get("models")), played_s),
         "conversations_per_s": _ratio(timed_conversations, played_s),
-        "models": models_of(accounting.get("models")),
+        "models": models_of(accounting.get("models"), decoding),
         "failures": totals.failures.report(),
         "parts": _parts(accounting),
     }
@@ -167,13 +175,14 @@ def times_of(accounting: JsonObject) -> JsonObject:
     return {key: None if time is None else round(time, 3) for key, time in times.items()}
 
 
-def models_of(models: JsonValue) -> JsonObject:
+def models_of(models: JsonValue, decoding: Mapping[str, JsonObject] | None = None) -> JsonObject:
     """What each engine did: its capacity, the slots of it that were in effect on the mean, what part of their time was
-    used, and the requests it answered.
+    used, and the requests it answered; then what its replies were held to, and their form, where that is known.
     """
     if not isinstance(models, dict):
         return {}
-    return {name: _model(account) for name, account in sorted(models.items()) if isinstance(account, dict)}
+    accounts = {name: account for name, account in sorted(models.items()) if isinstance(account, dict)}
+    return {name: {**_model(account), **(decoding or {}).get(name, {})} for name, account in accounts.items()}
 
 
 def _model(account: JsonObject) -> JsonObject:

@@ -184,14 +184,26 @@ def _unusable(summary: JsonObject) -> Iterator[Table]:
 def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table]:
     """What each engine did. The slots are a mean, and what is used is a part of them, not of the capacity."""
     if models := section(summary, "models"):
-        yield Table(title, (head,), _ENGINE_HEADS, [_engine(name, section(models, name)) for name in models])
+        engines = {name: section(models, name) for name in models}
+        # Where no engine is held to anything, as with scripted players, there is nothing to tell apart.
+        has_forms = any(model.get("constrained_decoding", "none") != "none" for model in engines.values())
+        heads = (head, "replies") if has_forms else (head,)
+        rows = [(name, *([_form(model)] if has_forms else []), *_engine(model)) for name, model in engines.items()]
+        yield Table(title, heads, _ENGINE_HEADS, rows)
 
 
-def _engine(name: str, model: JsonObject) -> tuple[str, ...]:
+def _form(model: JsonObject) -> str:
+    """The form of a model's replies, and what holds them to it."""
+    decoding, form = model.get("constrained_decoding", UNKNOWN), model.get("reply_form")
+    held = "free" if decoding == "none" else f"held to {decoding}"
+    return held if form is None else f"{form}, {held}"
+
+
+def _engine(model: JsonObject) -> tuple[str, ...]:
     slots = model.get("slots_mean")
     mean = f"{slots:,.1f}" if isinstance(slots, int | float) else UNKNOWN
     used = percent_text(model.get("slot_utilisation"))
-    return (name, count_text(model.get("capacity")), mean, used, count_text(model.get("requests")))
+    return (count_text(model.get("capacity")), mean, used, count_text(model.get("requests")))
 
 
 def _failures(summary: JsonObject) -> Iterator[Table]:

@@ -1,31 +1,98 @@
-"""Examines the models of an experiment one by one: starts each, asks it for one token, closes it.
+"""Examines the models of an experiment one by one: starts each, asks it for one token and for a real reply, closes it.
 
 Nothing is inferred from health pages or model lists. Each address of a model is examined alone, since together they
-would cover for each other.
+would cover for each other. The real reply is to the first prompt of the experiment: it shows whether the engine takes
+the form that replies are to be held to, and keeps to it. If not, weaker settings of `constrained_decoding` are tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from mac_runner.backends import Backend
+from mac_runner.backends.forms import held
 from mac_runner.clock import Clock
-from mac_runner.config import ModelDefinition
-from mac_runner.errors import EngineDeadError, MacRunnerError, boundary
-from mac_runner.plan import sampling_of
+from mac_runner.config import ModelDefinition, decoding_of, reply_form_of
+from mac_runner.environments import build_environment
+from mac_runner.environments.base import Conversation
+from mac_runner.errors import (
+    BackendError,
+    ConversationError,
+    EngineDeadError,
+    FormRefusedError,
+    MacRunnerError,
+    RequestRefusedError,
+    boundary,
+)
+from mac_runner.plan import plan_of, sampling_of
+from mac_runner.printable import printable
 from mac_runner.registry import backend_specs
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.setup import Setup
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
-from mac_runner.types import FinishReason, Message, Prompt, Request, Sampling, Turn
+from mac_runner.types import (
+    Decoding,
+    FinishReason,
+    Message,
+    Prompt,
+    ReceiptKind,
+    Reply,
+    ReplyForm,
+    Request,
+    Sampling,
+    Turn,
+)
 
+_SHOWN_CHARS: Final = 100
 _PROBE: Final = Prompt(messages=(Message(role="user", content="Say one word."),))
 DOCTOR_PROBE_S_MAX: Final = 120.0
 """How long one token may take."""
+DOCTOR_REPLY_S_MAX: Final = 300.0
+"""How long a whole reply may take."""
+_WEAKER: Final[Mapping[Decoding, tuple[Decoding, ...]]] = {
+    "schema": ("json_object", "none"),
+    "json_object": ("none",),
+    "none": (),
+}
+
+
+class TrialEnd(StrEnum):
+    """What became of a real prompt that was sent with one setting of `constrained_decoding`."""
+
+    OBEYED = "obeyed"
+    """The reply has the form, and the environment can use it."""
+    UNREADABLE = "not readable"
+    """The reply has the form, and the environment asks for another."""
+    CUT_OFF = "cut off"
+    """The reply reached max_tokens or the end of the context."""
+    IGNORED = "ignored"
+    """The engine took the form and did not keep to it."""
+    REFUSED = "refused"
+    """The engine refuses the request."""
+    FAILED = "failed"
+    """The engine did not answer, which says nothing of the form."""
+
+
+_UNHELD: Final = (TrialEnd.REFUSED, TrialEnd.IGNORED)
+"""After these, weaker settings are tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A real prompt, sent with one setting."""
+
+    decoding: Decoding
+    form: ReplyForm
+    """What the prompt asked for."""
+    end: TrialEnd
+    detail: str
+    took_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +105,8 @@ class Finding:
     capacity: int | None = None
     token_budget: int | None = None
     probe_s: float | None = None
+    trials: tuple[Trial, ...] = ()
+    """The experiment's own setting first; empty where its prompts offer no form."""
     problem: str | None = None
 
 
@@ -54,10 +123,12 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
                 yield replace(finding, problem=str(error))
                 continue
             has_probe = backend_specs()[variant.backend].is_probed
-            yield await _examined(finding, backend, sampling if has_probe else None, clock)
+            yield await _examined(finding, backend, sampling if has_probe else None, setup, clock)
 
 
-async def _examined(finding: Finding, backend: Backend, sampling: Sampling | None, clock: Clock) -> Finding:
+async def _examined(
+    finding: Finding, backend: Backend, sampling: Sampling | None, setup: Setup, clock: Clock
+) -> Finding:
     try:
         began_at_s = clock.monotonic_s()
         async with _started(backend):
@@ -71,6 +142,8 @@ async def _examined(finding: Finding, backend: Backend, sampling: Sampling | Non
             if sampling is not None:
                 await _probe(backend, finding.model, sampling)
                 finding = replace(finding, probe_s=clock.monotonic_s() - started_at_s)
+                finding = replace(finding, trials=await _trials(backend, finding.model, setup, clock))
+                finding = replace(finding, problem=_problem_of(finding))
     except MacRunnerError as error:
         return replace(finding, problem=str(error))
     return finding
@@ -88,6 +161,118 @@ async def _started(backend: Backend) -> AsyncIterator[None]:
                 await backend.close()
 
 
+async def _trials(backend: Backend, name: str, setup: Setup, clock: Clock) -> tuple[Trial, ...]:
+    """The setting of model `name`, and weaker ones until one is obeyed where it is not."""
+    own = decoding_of(setup.experiment.model_definitions[name])
+    trials: list[Trial] = []
+    for decoding in (own, *_WEAKER[own]):
+        opening = _opening(setup, name, decoding)
+        if opening is None:
+            break
+        trials.append(await _trial(backend, opening, decoding, clock))
+        if trials[-1].end not in _UNHELD:
+            break
+    return tuple(trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """The first turn that a model has in an experiment, with its prompt."""
+
+    conversation: Conversation
+    turn: Turn
+    prompt: Prompt
+    form: ReplyForm
+    sampling: Sampling
+
+
+def _opening(setup: Setup, name: str, decoding: Decoding) -> _Opening | None:
+    """The first prompt of the first conversation, as the model would get it with this setting; None without a form."""
+    # The examined experiment of a grid may have lost its other models.
+    experiment = setup.experiment if setup.combination is None else setup.combination.loaded.experiment
+    definition = setup.experiment.model_definitions[name].model_copy(update={"constrained_decoding": decoding})
+    experiment = experiment.model_copy(
+        update={"model_definitions": {**experiment.model_definitions, name: definition}},
+    )
+    with boundary(ConversationError, "its first prompt cannot be made"):
+        environment = build_environment(experiment)
+        task = next(plan_of(experiment, environment.lineup)())
+        # Where another model has the first turn, all its agents are given to this one.
+        alone = replace(task, agents=tuple(replace(agent, model=name) for agent in task.agents))
+        for tried in (task, alone):
+            conversation = environment.open(tried)
+            for turn in conversation.turns():
+                prompt = conversation.prompt(turn)
+                if turn.model == name and prompt.is_constrained:
+                    form = reply_form_of(experiment, definition)
+                    return _Opening(conversation, turn, prompt, form, _own_sampling(setup, name))
+    return None
+
+
+async def _trial(backend: Backend, opening: _Opening, decoding: Decoding, clock: Clock) -> Trial:
+    """Send a real prompt. An engine that refuses it in words that are not known may refuse the setting."""
+    prompt = held(opening.prompt, decoding)
+    request = Request(conversation="doctor", turn=opening.turn, prompt=prompt, sampling=opening.sampling)
+    sent_at_s = clock.monotonic_s()
+    try:
+        async with asyncio.timeout(DOCTOR_REPLY_S_MAX):
+            with boundary(EngineDeadError, "it made no reply"):
+                reply = await backend.generate(request)
+        end, detail = _end_of(opening, prompt, reply)
+    except TimeoutError:
+        end, detail = TrialEnd.FAILED, f"no reply within {DOCTOR_REPLY_S_MAX:.0f} s"
+    except BackendError as error:
+        reason = error.__cause__ if isinstance(error.__cause__, FormRefusedError) else error
+        end = TrialEnd.REFUSED if isinstance(reason, RequestRefusedError) else TrialEnd.FAILED
+        detail = str(reason)
+    took_s = clock.monotonic_s() - sent_at_s
+    return Trial(decoding=decoding, form=opening.form, end=end, detail=detail, took_s=took_s)
+
+
+def _end_of(opening: _Opening, prompt: Prompt, reply: Reply) -> tuple[TrialEnd, str]:
+    """What became of a reply, and what the environment says of it."""
+    has_form = _has_form(prompt, reply)
+    if reply.finish_reason is not FinishReason.STOP:
+        is_begun = not prompt.is_constrained or has_form or reply.text.lstrip()[:1] in ("", "{", "<")
+        if is_begun:
+            return TrialEnd.CUT_OFF, f"after {reply.tokens.completion} tokens; more max_tokens would show more"
+    if not has_form:
+        return TrialEnd.IGNORED, f"the reply begins: {printable(reply.text[:_SHOWN_CHARS])}"
+    try:
+        with boundary(ConversationError, "the environment failed at it"):
+            receipt = opening.conversation.receive(opening.turn, reply)
+    except MacRunnerError as error:
+        return TrialEnd.UNREADABLE, str(error)
+    is_usable = receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION)
+    return (TrialEnd.OBEYED if is_usable else TrialEnd.UNREADABLE), printable(receipt.detail[:_SHOWN_CHARS])
+
+
+def _has_form(prompt: Prompt, reply: Reply) -> bool:
+    """Whether a reply has the form that it was to be held to."""
+    if prompt.schema is None:
+        return prompt.choices is None or reply.text in prompt.choices
+    try:
+        return isinstance(json.loads(reply.text, strict=False), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _problem_of(finding: Finding) -> str | None:
+    """What a run would stumble over, and the setting that avoids it."""
+    if not finding.trials:
+        return None
+    own, last = finding.trials[0], finding.trials[-1]
+    if own.end is TrialEnd.FAILED:
+        return f"it did not reply to a real prompt: {own.detail}"
+    if own.end not in _UNHELD:
+        return None
+    what = "refuses" if own.end is TrialEnd.REFUSED else "does not keep to"
+    if last.end in (*_UNHELD, TrialEnd.FAILED):
+        return f"the engine {what} `constrained_decoding: {own.decoding}`, and no other setting gave a reply"
+    key = f"model_definitions.{finding.model}.constrained_decoding"
+    return f"the engine {what} `constrained_decoding: {own.decoding}`; set {key}: {last.decoding}"
+
+
 async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
     """Generate one token. Raises BackendError when that fails."""
     turn = Turn(round=0, agent="doctor", model=model, place=0)
@@ -103,9 +288,14 @@ async def _probe(backend: Backend, model: str, sampling: Sampling) -> None:
 
 
 def _sampling(setup: Setup, model: str) -> Sampling:
-    """One token with the settings of the first agent that the model speaks for, since they may be at fault too."""
+    """One token with the model's own settings, since they may be at fault too."""
+    return replace(_own_sampling(setup, model), max_tokens=1)
+
+
+def _own_sampling(setup: Setup, model: str) -> Sampling:
+    """The settings of the first agent that the model speaks for."""
     own = (agent for agent in setup.experiment.agent_definitions if agent.model == model)
-    return replace(next(map(sampling_of, own), Sampling()), max_tokens=1, seed=0)
+    return replace(next(map(sampling_of, own), Sampling()), seed=0)
 
 
 def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:

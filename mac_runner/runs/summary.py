@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mac_runner.config import recorded_decoding
 from mac_runner.reports import GridRow, csv_bytes, grid_table, has_parquet, parquet_bytes, summarise, summarise_grid
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
@@ -18,6 +19,7 @@ def summary_of(contents: RunContents) -> JsonObject:
         rows=contents.rows(),
         planned=contents.counts.planned,
         accounting=contents.accounting,
+        decoding=recorded_decoding(contents.resolved),
     )
 
 

@@ -18,7 +18,7 @@ from mac_runner.errors import (
     TransientBackendError,
     boundary,
 )
-from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply, Request
+from mac_runner.types import REPLY_CHARS_MAX, THINKING_CHARS_MAX, FinishReason, Reply, Request
 
 BACKEND_CLOSE_S_MAX: Final = 10.0
 """How long closing an engine may take."""
@@ -41,13 +41,18 @@ async def started(
 
 
 async def generate(backend: Backend, request: Request, *, deadline_s: float) -> Reply:
-    """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError."""
+    """One reply within `deadline_s` seconds, cut to REPLY_CHARS_MAX characters. Raises a BackendError.
+
+    Its thought is cut to THINKING_CHARS_MAX.
+    """
     with boundary(EngineCrashedError, "it broke down", model=request.turn.model):
         try:
             async with asyncio.timeout(deadline_s):
                 reply = await _asked(backend, request)
         except TimeoutError:
             raise RequestTimeoutError("no reply before the request's deadline") from None
+    if reply.thinking is not None and len(reply.thinking) > THINKING_CHARS_MAX:
+        reply = replace(reply, thinking=reply.thinking[:THINKING_CHARS_MAX])
     if len(reply.text) > REPLY_CHARS_MAX:
         return replace(reply, text=reply.text[:REPLY_CHARS_MAX], finish_reason=FinishReason.LENGTH)
     return reply

@@ -276,6 +276,7 @@ class _Reply(msgspec.Struct):
     finish_reason: FinishReason
     tokens: _Tokens
     trace: TokenTrace | None = None
+    thinking: str | None = None
 
 
 class _Timing(msgspec.Struct):
@@ -306,9 +307,11 @@ def upgraded_tokens(record: JsonObject) -> JsonObject:
 def recorded_json(recorded: RecordedReply) -> JsonObject:
     """A recorded reply as JSON; times in seconds, to the microsecond."""
     reply = recorded.reply
-    trace: JsonObject = {}
+    more: JsonObject = {}
+    if reply.thinking is not None:
+        more["thinking"] = reply.thinking
     if reply.trace is not None:
-        trace["trace"] = {
+        more["trace"] = {
             "prompt_ids": list(reply.trace.prompt_ids),
             "completion_ids": list(reply.trace.completion_ids),
             "logprobs": list(reply.trace.logprobs),
@@ -320,7 +323,7 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "text": reply.text,
             "finish_reason": str(reply.finish_reason),
             "tokens": tokens_json(reply.tokens),
-            **trace,
+            **more,
         },
         "timing": {
             "queue_s": round(reply.timing.queue_s, 6),
@@ -342,6 +345,7 @@ def recorded_from_json(record: JsonObject) -> RecordedReply:
         prompt_sha256=found.prompt_sha256,
         reply=Reply(
             text=found.reply.text,
+            thinking=found.reply.thinking,
             finish_reason=found.reply.finish_reason,
             tokens=TokenCount(prompt=tokens.prompt, cached=cached, completion=tokens.completion),
             trace=found.reply.trace,

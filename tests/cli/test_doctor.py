@@ -82,7 +82,7 @@ def test_engine_that_answers_makes_one_token(at_once: AtOnce, lab: Lab, stub: Ol
     assert f"model        m (ollama, qwen3:4b at {stub.host})\n" in process.stdout
     assert "; 3 requests at once\n" in process.stdout
     assert "one token in " in process.stdout
-    (probe,) = stub.chats
+    probe, _first_prompt = stub.chats
     assert isinstance(probe["options"], dict)
     assert (probe["options"]["num_predict"], probe["options"]["num_ctx"]) == (1, 4096)
 

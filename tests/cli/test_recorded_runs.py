@@ -131,7 +131,8 @@ def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
 
 
 def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
-    process = at_once("grid.yaml")
+    edition = () if plays_games(recorded) else ("--set", "discussion.edition=1")
+    process = at_once("grid.yaml", *edition)
 
     assert process.returncode == Exit.OK
     assert "all 2 combinations are complete" in process.stderr

@@ -15,7 +15,13 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
     from mac_runner.backends.nano.backend import NanoBackend
 
     check_installed(request.name)
-    return NanoBackend(name=request.name, config=request.settings, traces=request.record_tokens, say=request.say)
+    return NanoBackend(
+        name=request.name,
+        config=request.settings,
+        traces=request.record_tokens,
+        say=request.say,
+        is_free=request.decoding == "none",
+    )
 
 
 def _variants(settings: NanoConfig) -> Iterator[tuple[str, NanoConfig]]:

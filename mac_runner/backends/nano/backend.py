@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 
 class NanoBackend:
-    """Serves model `name`."""
+    """Serves model `name`; `is_free` says that no reply is held to a form."""
 
-    def __init__(self, *, name: str, config: NanoConfig, traces: bool, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, *, name: str, config: NanoConfig, traces: bool, say: Callable[[str], None], is_free: bool = False
+    ) -> None:
         self._name = name
         self._config = config
         self._traces = traces
         self._say = say
+        self._is_free = is_free
         self._thread: ThreadPoolExecutor | None = None
         self._engine: LoadedEngine | None = None
 
@@ -54,7 +57,7 @@ class NanoBackend:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._name}")
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
         self._engine = await engine_class.open(self._name, self._config, self._thread)
-        if self._engine.opens_thought:
+        if self._engine.opens_thought and not self._is_free:
             self._say(notice_of_forms(self._name))
 
     async def generate(self, request: Request) -> Reply:

@@ -31,7 +31,14 @@ from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
 from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of
 from mac_runner.backends.redaction import Redactor, key_in, redacting
 from mac_runner.clock import Clock
-from mac_runner.errors import BackendError, ConfigError, EngineDeadError, RequestRefusedError, TransientBackendError
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    FormRefusedError,
+    RequestRefusedError,
+    TransientBackendError,
+)
 from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling
 
 CANARY_S_MAX: Final = 10.0
@@ -93,6 +100,10 @@ class OllamaBackend:
                 response = await watched(chat, self._is_there, host=self._config.host)
             except PromptTooLongError:
                 return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+            except FormRefusedError as error:
+                if request.prompt.is_constrained:
+                    raise
+                raise RequestRefusedError(str(error)) from error
             except DeniedError as error:
                 if await self._denies_all(self._client):
                     raise

@@ -9,6 +9,7 @@
 | 500 because the model's runner has ended | sent again; this request may be why it ended |
 | an answer that cannot be read: not JSON, wrong types | sent again |
 | an error because the prompt is longer than the context | a reply with FinishReason.OVERFLOW |
+| an error about the format of the reply | the run stops: the setting is named |
 | a model that the server, or the library it pulls from, does not have | the run ends: it answers no request |
 """
 
@@ -24,6 +25,7 @@ import ollama
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mac_runner.backends.forms import refuses_form
 from mac_runner.backends.http_errors import ErrorBody, Meaning, error_body_saying, is_busy, meaning_of
 from mac_runner.backends.redaction import Redactor
 from mac_runner.config import allowed
@@ -31,6 +33,7 @@ from mac_runner.errors import (
     NO_DESCRIPTORS,
     BackendError,
     EngineDeadError,
+    FormRefusedError,
     RequestRefusedError,
     TransientBackendError,
     lacks_descriptors,
@@ -92,6 +95,8 @@ def refusal(status: int | None, error: ErrorBody, host: str, *, retry_after_s: f
         return PromptTooLongError(words)
     if status == _NOT_FOUND or _NO_MANIFEST in text:
         return UnknownModelError(words)
+    if refuses_form(status, text):
+        return FormRefusedError(words)
     if meaning is Meaning.DENIED:
         return DeniedError(words)
     if meaning is Meaning.REFUSED:

@@ -7,9 +7,10 @@ a reply to. The quotes that the reply then has are removed, so that a choice rea
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from mac_runner.backends.chat_template import CLOSED_THOUGHT, OPEN_THOUGHT
+from mac_runner.backends.chat_template import apart
+from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.redaction import Redactor
 from mac_runner.backends.server_text import ENGINE_TOKENS_MAX, scalars_only
 from mac_runner.errors import TransientBackendError
@@ -46,8 +47,10 @@ def load_options(num_ctx: int | None) -> JsonObject:
     return {} if num_ctx is None else {"num_ctx": num_ctx}
 
 
-def format_of(prompt: Prompt) -> dict[str, JsonValue] | None:
-    """The JSON schema that the reply is held to."""
+def format_of(prompt: Prompt) -> dict[str, JsonValue] | Literal["json"] | None:
+    """The JSON schema that the reply is held to, or the word for any JSON."""
+    if prompt.schema is JSON_OBJECT:
+        return "json"
     if prompt.schema is not None:
         return dict(prompt.schema)
     return None if prompt.choices is None else {"type": "string", "enum": list(prompt.choices)}
@@ -65,8 +68,10 @@ def reply_of(response: ChatResponse, request: Request, *, context_tokens: int | 
     content = response.message.content or ""
     if request.prompt.schema is None and request.prompt.choices is not None:
         content = _unquoted(content)
+    text, thought = apart(scalars_only(content), scalars_only(response.message.thinking or ""))
     return Reply(
-        text=redactor.reply(scalars_only(_with_thought(response.message.thinking or "", content))),
+        text=redactor.reply(text),
+        thinking=None if thought is None else redactor.reply(thought),
         finish_reason=finish_reason,
         tokens=tokens,
     )
@@ -91,13 +96,6 @@ def _finish_reason(response: ChatResponse, sampling: Sampling, tokens: TokenCoun
     raise TransientBackendError(
         f"Ollama gave the request up (done_reason {redactor.quoted(str(response.done_reason), 40)!r})"
     )
-
-
-def _with_thought(thought: str, content: str) -> str:
-    """The reply as the model wrote it: Ollama takes the thought and its tags out of it."""
-    if not thought:
-        return content
-    return f"{OPEN_THOUGHT}{thought}{CLOSED_THOUGHT}\n{content}" if content else f"{OPEN_THOUGHT}{thought}"
 
 
 def _unquoted(text: str) -> str:

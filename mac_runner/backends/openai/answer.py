@@ -5,6 +5,7 @@
 | answer | what follows |
 |---|---|
 | 400 and the like about the context length | a reply with FinishReason.OVERFLOW |
+| 400 and the like about the form that the reply is to be held to | the run stops: the setting is named |
 | 400 of a reasoning model that reached its limit inside its thought | a reply that is an open thought |
 | no quota left, which OpenAI sends as 429 | as with a wrong key: waiting does not help |
 | 500 of a vLLM whose engine has ended | sent again; a canary shows whether the endpoint died over this request |
@@ -24,7 +25,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, TypeAli
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from mac_runner.backends.chat_template import OPEN_THOUGHT
+from mac_runner.backends.chat_template import OPEN_THOUGHT, apart
+from mac_runner.backends.forms import refuses_form
 from mac_runner.backends.http_errors import (
     ErrorBody,
     Meaning,
@@ -67,7 +69,8 @@ class SendingError(Exception):
     """One request to one endpoint failed. It never leaves the package: the backend turns it into a BackendError.
 
     The scheduler decides by the verdict whether to send again; the choice of the next endpoint depends on the standing.
-    `retry_after_s` and `is_busy` are as in TransientBackendError.
+    `retry_after_s` and `is_busy` are as in TransientBackendError. `refuses_form` says that it refuses to hold the reply
+    to the form that was asked for.
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class SendingError(Exception):
         verdict: Verdict = Verdict.RETRY,
         retry_after_s: float | None = None,
         is_busy: bool = False,
+        refuses_form: bool = False,
     ) -> None:
         super().__init__(text)
         self.standing = standing
         self.verdict = verdict
+        self.refuses_form = refuses_form
         self.retry_after_s = retry_after_s
         self.is_busy = is_busy
 
@@ -153,8 +158,11 @@ class Answer:
     location: str | None = None
 
 
-def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Redactor) -> Reply:
-    """The reply to a completion request; `has_tokens` when token ids were asked for. Raises SendingError."""
+def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Redactor, is_held: bool = False) -> Reply:
+    """The reply to a completion request. Raises SendingError.
+
+    `has_tokens` says that token ids were asked for, `is_held` that the reply is to have a form.
+    """
     if answer.status == 200:
         body = decode(answer.body, redactor)
         failed = _error_in(body)
@@ -168,6 +176,9 @@ def read_answer(answer: Answer, *, has_tokens: bool, now: datetime, redactor: Re
         return Reply(text="", finish_reason=FinishReason.OVERFLOW)
     if status in _TOO_LONG and ALL_THOUGHT in error.text:
         return Reply(text=OPEN_THOUGHT, finish_reason=FinishReason.LENGTH)
+    if is_held and refuses_form(status, f"{error.text} {error.param}"):
+        text = f"status {status}: {error.quoted}"
+        raise SendingError(text, standing=Standing.SOUND, verdict=Verdict.FAIL_CONVERSATION, refuses_form=True)
     raise _fault_of(answer, error, now, redactor)
 
 
@@ -310,8 +321,8 @@ _REASONS: Final = {
 }
 _TOOL_CALL: Final = "the server took the reply for a call of its own tools; start it without tool parsing"
 _CUT_OFF: Final = frozenset({"abort", "error"})
-_ASIDE: Final = {"reasoning": OPEN_THOUGHT, "reasoning_content": OPEN_THOUGHT, "refusal": ""}
-"""What a server may send apart from the text, and the mark it gets in place of the text."""
+_THOUGHTS: Final = ("reasoning", "reasoning_content")
+"""Where servers put a thought: vLLM and OpenRouter in the first, SGLang, llama.cpp and DeepSeek in the second."""
 
 
 def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -> Reply:
@@ -326,13 +337,19 @@ def read_completion(body: JsonObject, *, has_tokens: bool, redactor: Redactor) -
         cached=_count(details.cached_tokens),
         completion=_count(usage.completion_tokens),
     )
-    text = scalars_only(_text(choice, finish_reason, completion.usage, redactor))
+    said, thought = _said(choice, finish_reason, completion.usage, redactor)
+    text, thinking = apart(scalars_only(said), scalars_only(thought))
     shown = redactor.reply(text)
-    if not has_tokens:
-        return Reply(text=shown, finish_reason=finish_reason, tokens=tokens)
-    if shown != text:
+    shown_thinking = None if thinking is None else redactor.reply(thinking)
+    if has_tokens and (shown, shown_thinking) != (text, thinking):
         raise malformed("it repeats the key, and so would its token ids")
-    return Reply(text=text, finish_reason=finish_reason, tokens=tokens, trace=_trace(completion, redactor))
+    return Reply(
+        text=shown,
+        thinking=shown_thinking,
+        finish_reason=finish_reason,
+        tokens=tokens,
+        trace=_trace(completion, redactor) if has_tokens else None,
+    )
 
 
 def _finish_reason(reason: JsonValue, redactor: Redactor) -> FinishReason:
@@ -360,28 +377,25 @@ def _count(tokens: float | None) -> int:
     return int(tokens)
 
 
-def _text(choice: _Choice, finish_reason: FinishReason, usage: JsonValue, redactor: Redactor) -> str:
-    """The text, or what the server sent in its place."""
+def _said(choice: _Choice, finish_reason: FinishReason, usage: JsonValue, redactor: Redactor) -> tuple[str, str]:
+    """The text, or what the server sent in its place, and the thought that it took out of it."""
     if choice.message is UNSET:
-        return _converted(choice.text, str, "text", redactor)
+        return _converted(choice.text, str, "text", redactor), ""
     message = _converted(choice.message, _Message, "message", redactor)
-    aside = next(((name, mark) for name, mark in _ASIDE.items() if getattr(message, name)), None)
-    is_cut_off = finish_reason is FinishReason.LENGTH and not (message.content or aside)
+    name = next((name for name in _THOUGHTS if getattr(message, name)), None)
+    aside = "" if name is None else _converted(getattr(message, name), str, name, redactor)
+    is_cut_off = finish_reason is FinishReason.LENGTH and not (message.content or aside or message.refusal)
     if is_cut_off and (message.content is None or _hidden_tokens(usage)):
-        return OPEN_THOUGHT  # Hosted models think without showing it.
+        return OPEN_THOUGHT, ""  # Hosted models think without showing it.
     text, thought = _content(message.content, redactor)
-    if text:
-        return text
-    if thought:
-        return OPEN_THOUGHT + thought
+    thought = thought or aside
     # A server that takes the thought out of the text sends no text when the thought did not end; one that sends a
     # refusal apart sends none beside it.
-    if aside is not None:
-        name, mark = aside
-        return mark + _converted(getattr(message, name), str, name, redactor)
-    if message.tool_calls:
+    if not text and message.refusal:
+        return _converted(message.refusal, str, "refusal", redactor), thought
+    if not text and not thought and message.tool_calls:
         raise _refused(_TOOL_CALL)
-    return ""  # The protocol also has null for an empty reply.
+    return text, thought  # The protocol also has null for an empty reply.
 
 
 def _content(content: JsonValue, redactor: Redactor) -> tuple[str, str]:

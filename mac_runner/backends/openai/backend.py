@@ -30,6 +30,7 @@ from mac_runner.errors import (
     BackendError,
     ConfigError,
     EngineDeadError,
+    FormRefusedError,
     RequestRefusedError,
     TransientBackendError,
     Verdict,
@@ -85,7 +86,11 @@ class OpenaiBackend:
             try:
                 answer = await self._send(endpoint, body, request.request_id)
                 reply = read_answer(
-                    answer, has_tokens=self._has_tokens, now=self._clock.utc_now(), redactor=self._redactor
+                    answer,
+                    has_tokens=self._has_tokens,
+                    is_held=request.prompt.is_constrained,
+                    now=self._clock.utc_now(),
+                    redactor=self._redactor,
                 )
             except SendingError as fault:
                 await self._judge(endpoint, fault)
@@ -151,6 +156,8 @@ class OpenaiBackend:
         text = f"{endpoint.url}: {fault}"
         if fault.verdict is Verdict.FAIL_RUN:
             return EngineDeadError(text)
+        if fault.refuses_form:
+            return FormRefusedError(text)
         if self._endpoints.denials is not None:
             return self._none_up()
         if fault.verdict is Verdict.FAIL_CONVERSATION and endpoint.is_up:

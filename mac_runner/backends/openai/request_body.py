@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.backends.chat_template import plain_text
+from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Prompt, Request, Sampling
 
@@ -82,11 +83,15 @@ class BodyWriter:
         choices. There the prompt's words have to do, as for an engine that cannot constrain anything.
         """
         if self.config.server == "vllm":
+            if prompt.schema is JSON_OBJECT:
+                return {"structured_outputs": {"json_object": True}}
             if prompt.schema is not None:
                 return {"structured_outputs": {"json": dict(prompt.schema)}}
             return {} if prompt.choices is None else {"structured_outputs": {"choice": list(prompt.choices)}}
         if prompt.schema is None or self.config.endpoint == "completions":
             return {}
+        if prompt.schema is JSON_OBJECT:
+            return {"response_format": {"type": "json_object"}}
         schema: JsonObject = {"name": "reply", "schema": dict(prompt.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 

@@ -22,6 +22,7 @@ def _build(request: BackendRequest[VllmConfig]) -> Backend:
         traces=request.record_tokens,
         clock=request.clock,
         say=request.say,
+        is_free=request.decoding == "none",
     )
 
 

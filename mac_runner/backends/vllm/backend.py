@@ -16,14 +16,15 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mac_runner.backends.chat_template import CLOSED_THOUGHT, Rendered, Renderer, ends_in_thought, notice_of_forms
+from mac_runner.backends.chat_template import Rendered, Renderer, ends_in_thought, notice_of_forms
+from mac_runner.backends.forms import names_form
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
 from mac_runner.backends.vllm.library import Capacity, Engine, Library, Output, ReasoningParser, capacity_of
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, reply_of, sampling_settings
+from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, reply_of, sampling_settings, tags_of
 from mac_runner.clock import Clock
-from mac_runner.errors import ConfigError, EngineDeadError, boundary
+from mac_runner.errors import ConfigError, EngineDeadError, FormRefusedError, RequestRefusedError, boundary
 from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request
 
 _KILL_INTERVAL_S: Final = 0.1
@@ -43,6 +44,8 @@ class Running:
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
     """The model's own sampling settings."""
+    tags: tuple[str, str]
+    """What the model's thoughts begin and end with."""
     keeps_special: bool
     """Whether special tokens stay in a text, because they mark where a thought ends."""
 
@@ -53,14 +56,24 @@ class Running:
 
     def is_thinking(self, rendered: Rendered, prompt: Prompt) -> bool:
         """Whether the reply to `prompt` continues a thought that the template opened."""
-        return ends_in_thought(rendered.text) and is_free_to_think(prompt, rendered.ids, self.parser)
+        return ends_in_thought(rendered.text, self.tags[0]) and is_free_to_think(prompt, rendered.ids, self.parser)
 
 
 class VllmBackend:
-    """Serves model `name`. Building it checks its settings against the installed vLLM without importing it."""
+    """Serves model `name`. Building it checks its settings against the installed vLLM without importing it.
+
+    `is_free` says that no reply is held to a form.
+    """
 
     def __init__(
-        self, *, name: str, config: VllmConfig, traces: bool, clock: Clock, say: Callable[[str], None]
+        self,
+        *,
+        name: str,
+        config: VllmConfig,
+        traces: bool,
+        clock: Clock,
+        say: Callable[[str], None],
+        is_free: bool = False,
     ) -> None:
         try:
             release = find_release()
@@ -71,6 +84,7 @@ class VllmBackend:
         self._name = name
         self._config = config
         self._traces = traces
+        self._is_free = is_free
         self._clock = clock
         self._say = say
         self._version = release.version
@@ -115,7 +129,7 @@ class VllmBackend:
         except EngineDeadError as error:
             self._is_broken = True
             raise EngineDeadError(f"{error}; {self._hint()}") from error
-        if self.running.renderer.shape.opens_thought and self.running.parser is None:
+        if self.running.renderer.shape.opens_thought and self.running.parser is None and not self._is_free:
             remedy = "the model's reasoning_parser in vllm_config lets it think first"
             self._say(f"{notice_of_forms(self._name)}; {remedy}")
 
@@ -133,8 +147,12 @@ class VllmBackend:
         except EngineDeadError:
             self._is_broken = True
             raise
+        except RequestRefusedError as error:
+            if request.prompt.is_constrained and names_form(error.words):
+                raise FormRefusedError(error.words) from error
+            raise
         is_thinking = running.is_thinking(rendered, request.prompt)
-        return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces)
+        return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces, tags=running.tags)
 
     async def close(self) -> None:
         """End the engine and its processes. Nothing of it stays, even after an error."""
@@ -173,7 +191,7 @@ class VllmBackend:
     def _equipped(
         self, library: Library, engine: Engine, parser: ReasoningParser | None, key: tuple[str, ...]
     ) -> Running:
-        tokenizer = engine.get_tokenizer()
+        tokenizer, tags = engine.get_tokenizer(), tags_of(parser)
         return Running(
             library=library,
             engine=engine,
@@ -181,7 +199,8 @@ class VllmBackend:
             parser=parser,
             capacity=capacity_of(self._config, engine.vllm_config),
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
-            keeps_special=CLOSED_THOUGHT in tokenizer.all_special_tokens,
+            tags=tags,
+            keeps_special=tags[1] in tokenizer.all_special_tokens,
         )
 
     @property

@@ -273,9 +273,9 @@ class Library:
         return self._inputs.tokens_input(prompt_token_ids=ids)
 
     def sampling_params(self, settings: Mapping[str, object]) -> object:
-        """vLLM's sampling parameters; `json` or `choice` among the settings constrain the reply."""
-        constraint = {"json": settings.get("json"), "choice": settings.get("choice")}
+        """vLLM's sampling parameters; `json`, `json_object` or `choice` among the settings constrain the reply."""
+        constraint = {key: settings[key] for key in ("json", "json_object", "choice") if key in settings}
         kept = {key: value for key, value in settings.items() if key not in constraint}
-        if any(value is not None for value in constraint.values()):
+        if constraint:
             kept["structured_outputs"] = self._sampling.StructuredOutputsParams(**constraint)
         return self._sampling.SamplingParams(**kept, output_kind=self._sampling.RequestOutputKind.FINAL_ONLY)

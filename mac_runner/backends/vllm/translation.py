@@ -10,6 +10,8 @@ from dataclasses import asdict
 from typing import Final
 
 from mac_runner.backends.chat_template import (
+    CLOSED_THOUGHT,
+    OPEN_THOUGHT,
     USER_PROBE,
     Conversation,
     Rendered,
@@ -19,6 +21,7 @@ from mac_runner.backends.chat_template import (
     renderer_of,
     token_reply,
 )
+from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.vllm.library import Output, ReasoningParser, Tokenizer
 from mac_runner.errors import RequestRefusedError, boundary
 from mac_runner.types import JsonValue, Prompt, Reply, Sampling, TokenTrace
@@ -43,6 +46,12 @@ def is_free_to_think(prompt: Prompt, ids: list[int], parser: ReasoningParser | N
     It may when it is held to no form, or when the engine's `parser` finds that the form begins after the thought.
     """
     return not prompt.is_constrained or (parser is not None and not parser.is_reasoning_end(ids))
+
+
+def tags_of(parser: ReasoningParser | None) -> tuple[str, str]:
+    """What a model's thought begins and ends with: as its parser says, or the tags of most models."""
+    start, end = getattr(parser, "reasoning_start_str", None), getattr(parser, "reasoning_end_str", None)
+    return (start, end) if start and end else (OPEN_THOUGHT, CLOSED_THOUGHT)
 
 
 def _has_template(tokenizer: Tokenizer, settings: Mapping[str, JsonValue]) -> bool:
@@ -94,7 +103,7 @@ def _tokenized(tokenizer: Tokenizer, conversation: Conversation, settings: Mappi
 def sampling_settings(
     sampling: Sampling, prompt: Prompt, *, defaults: Mapping[str, JsonValue], traces: bool
 ) -> dict[str, object]:
-    """The settings for vLLM's sampling parameters, with `json` or `choice` for the legal replies.
+    """The settings for vLLM's sampling parameters, with `json`, `json_object` or `choice` for the legal replies.
 
     `defaults` are the model's own, which `vllm serve` uses too, for settings that `sampling` leaves open. A schema says
     more than a list of choices, so a prompt with both is held to the schema.
@@ -104,16 +113,26 @@ def sampling_settings(
     settings: dict[str, object] = {**defaults, **given}
     if traces:
         settings["logprobs"] = 0  # Of the drawn token alone.
-    if prompt.schema is not None:
+    if prompt.schema is JSON_OBJECT:
+        settings["json_object"] = True
+    elif prompt.schema is not None:
         settings["json"] = dict(prompt.schema)
     elif prompt.choices is not None:
         settings["choice"] = list(prompt.choices)
     return settings
 
 
-def reply_of(output: Output, rendered: Rendered, *, is_thinking: bool, traces: bool) -> Reply:
+def reply_of(
+    output: Output,
+    rendered: Rendered,
+    *,
+    is_thinking: bool,
+    traces: bool,
+    tags: tuple[str, str] = (OPEN_THOUGHT, CLOSED_THOUGHT),
+) -> Reply:
     """The reply, which continues a thought that the prompt opened if it `is_thinking`.
 
+    `tags` are those of the model's thoughts.
     Raises TransientBackendError when the engine ended the request without finishing it.
     """
     completion = output.outputs[0]
@@ -125,9 +144,13 @@ def reply_of(output: Output, rendered: Rendered, *, is_thinking: bool, traces: b
         completion_ids=ids,
         logprobs=tuple(found[token].logprob for token, found in pairs),
     )
+    text, (start, end) = completion.text, tags
+    if tags != (OPEN_THOUGHT, CLOSED_THOUGHT) and (is_thinking or text.lstrip().startswith(start)):
+        thought, closed, said = text.lstrip().removeprefix(start).partition(end)
+        text = f"{'' if is_thinking else OPEN_THOUGHT}{thought}{CLOSED_THOUGHT if closed else ''}{said}"
     return token_reply(
         "vLLM",
-        completion.text,
+        text,
         completion.finish_reason,
         trace=trace,
         cached=output.num_cached_tokens or 0,

@@ -41,6 +41,7 @@ SPEC = EnvironmentSpec(
     materials=with_materials,
     material=lambda settings, index: settings.question_at(index).to_json(),
     needs_files=lambda settings: bool(settings.questions),
+    absent={"edition": 1},
     reply_forms=("json",),
     results=_results,
     converters={name: Converter(files, partial(convert, name)) for name, files in _RELEASES.items()},

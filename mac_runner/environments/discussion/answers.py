@@ -33,6 +33,7 @@ class Cause(StrEnum):
     NEGATED = "negated"
     UNMATCHED = "unmatched"
     NO_CHALLENGE = "no_challenge"
+    REFUSAL = "refusal"
 
 
 @dataclass(frozen=True, slots=True)

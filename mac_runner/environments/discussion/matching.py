@@ -1,9 +1,10 @@
 """The choice that an answer names, if it names exactly one; and the labels under which choices are listed.
 
-Tried in this order: the very text of a choice; its words; its label; one choice mentioned in a sentence; words that
-only one choice has; and a misspelt choice, which has to be near enough and clearly nearer than any other. Nothing is
-ever matched across a negation: `Not guilty` is not `Guilty`, and neither is `anything but guilty`. What names two
-choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
+Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
+choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
+which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
+is not `Guilty`, and neither is `anything but guilty`. What names two choices, or none, is a Problem, which its writer
+has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rapidfuzz.distance import OSA
 from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, Cause, Problem
 from mac_runner.environments.discussion.questions import Choice
 from mac_runner.environments.discussion.settings import ChoiceFormat
+from mac_runner.environments.discussion.unknowns import refuses, says_unknown
 from mac_runner.environments.discussion.words import (
     EXCEPTIONS,
     NEGATIONS,
@@ -109,8 +111,16 @@ class Matcher:
     """Matches answers to the choices of one question, listed in one format."""
 
     def __init__(
-        self, choices: Sequence[Choice], choice_format: ChoiceFormat, *, threshold: float, margin: float
+        self,
+        choices: Sequence[Choice],
+        choice_format: ChoiceFormat,
+        *,
+        threshold: float,
+        margin: float,
+        unknown: str | None = None,
+        knows_refusals: bool = True,
     ) -> None:
+        """`unknown` is the id of the choice that says that the answer cannot be known, where there is one."""
         shown = labels(choice_format, len(choices))
         # A label that was not shown is understood too, as far as it can mean one thing only.
         others = (labels("letters_dot", len(choices)), labels("numerals_dot", len(choices)))
@@ -123,6 +133,8 @@ class Matcher:
         )
         self._threshold = threshold / 100
         self._margin = margin / 100
+        self._unknown = unknown
+        self._knows_refusals = knows_refusals
 
     def match(self, answer: str) -> Match | Problem:
         """The choice that `answer` names."""
@@ -137,6 +149,10 @@ class Matcher:
                 return found
         if (refused := self._only_labels(bare)) is not None:
             return refused
+        if self._unknown is not None and (is_unknown := says_unknown(answer)) is not False:
+            return Match(self._unknown, "unknown") if is_unknown else _ambiguous(answer)
+        if self._knows_refusals and refuses(answer):
+            return Problem(Cause.REFUSAL, f"the answer {_quoted(answer)} refuses; name one of the choices")
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
 
     def _whole(self, answer: str) -> Match | Problem | None:

@@ -22,6 +22,7 @@ from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
+from mac_runner.environments.discussion.unknowns import unknown_choice
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.templates import Blocks
 from mac_runner.types import JsonObject, Message, Prompt
@@ -197,7 +198,15 @@ class PromptWriter:
         if not choices:
             return None
         threshold, margin = settings.answers.near_match_threshold, settings.answers.near_match_margin
-        return Matcher(choices, settings.prompt.choice_format, threshold=threshold, margin=margin)
+        is_earlier = settings.edition == 1
+        return Matcher(
+            choices,
+            settings.prompt.choice_format,
+            threshold=threshold,
+            margin=margin,
+            unknown=None if is_earlier else unknown_choice(self._state.question),
+            knows_refusals=not is_earlier,
+        )
 
     def prompt(self, seat: Seat, attempt: int) -> Prompt:
         """What `seat` is sent now."""

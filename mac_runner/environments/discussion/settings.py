@@ -126,8 +126,11 @@ class DiscussionConfig(Section):
     """Who reads whom."""
     stopping: StoppingConfig = StoppingConfig()
     """What ends it early."""
+    edition: Annotated[Literal[1, 2], IDENTITY] = 2
+    """How answers are read: from edition 2 on, "it cannot be known" in any wording, and refusals. Earlier versions
+    recorded edition 1."""
     answers: AnswerConfig = AnswerConfig()
-    """How answers are read."""
+    """How near an answer has to be to a choice."""
     prompt: PromptConfig = PromptConfig()
     """What prompts look like."""
 

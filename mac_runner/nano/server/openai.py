@@ -59,6 +59,7 @@ class StructuredOutputs(Body):
     """vLLM's constraints on a reply."""
 
     json_schema: Annotated[JsonValue, Field(alias="json")] = None
+    json_object: Literal[True] | None = None
     choice: Many[str] | None = None
 
 
@@ -238,7 +239,11 @@ def _params(body: OpenaiBody, defaults: SamplingParams) -> SamplingParams:
     wanted = body.structured_outputs
     if wanted is None:
         return params
-    schema = None if wanted.json_schema is None else schema_text(wanted.json_schema)
+    if wanted.json_object and (wanted.json_schema is not None or wanted.choice):
+        raise invalid("a reply is held to one of json, json_object and choice", "structured_outputs")
+    schema = ANY_OBJECT if wanted.json_object else None
+    if wanted.json_schema is not None:
+        schema = schema_text(wanted.json_schema)
     return replace(params, json_schema=schema, choices=wanted.choice or ())
 
 

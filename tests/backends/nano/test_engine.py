@@ -165,7 +165,8 @@ def test_reasoning_that_the_template_opens_keeps_its_tag(model_directory: Path) 
     async def scene(backend: NanoBackend) -> None:
         reply = await backend.generate(request(sampling=Sampling(seed=1, max_tokens=2)))
 
-        assert reply.text.startswith("<think>")
+        assert reply.text == "<think>"
+        assert reply.thinking
 
     play(config(model_directory, chat_template_kwargs={"enable_thinking": True}), scene)
 

@@ -12,7 +12,7 @@ from mac_runner.backends.ollama.backend import OllamaBackend
 from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.config import AgentDefinition
 from mac_runner.errors import ConfigError
-from tests.backends.building import built, defined
+from tests.backends.building import bare, built, defined
 
 
 def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "http://127.0.0.1:11434") -> Backend:
@@ -26,7 +26,7 @@ def build(*agents: AgentDefinition, record_tokens: bool = False, host: str = "ht
 def test_definition_makes_a_backend_that_has_not_touched_the_server() -> None:
     backend = build()
 
-    assert isinstance(backend, OllamaBackend)
+    assert isinstance(bare(backend), OllamaBackend)
     assert (backend.capacity, backend.token_budget) == (7, None)
 
 

@@ -30,12 +30,25 @@ def test_text_of_both_endpoints_is_read() -> None:
 def test_reasoning_that_was_cut_off_stays_an_open_thought(key: str) -> None:
     reply = read(chat(None, finish_reason="length", **{key: "If I vote for Abel"}))
 
-    assert reply.text == "<think>If I vote for Abel"
+    assert (reply.text, reply.thinking) == ("<think>", "If I vote for Abel")
     assert reply.finish_reason is FinishReason.LENGTH
 
 
-def test_reasoning_beside_a_text_is_left_out() -> None:
-    assert read(chat("Aye.", reasoning="Hm.")).text == "Aye."
+def test_thought_before_a_text_is_set_apart_wherever_the_server_puts_it(subtests: pytest.Subtests) -> None:
+    bodies: list[JsonObject] = [
+        chat("Aye.", reasoning="Hm."),
+        chat("Aye.", reasoning_content=" Hm.\n"),
+        chat("<think>\nHm.\n</think>\n\nAye."),
+        chat([{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Aye."}]),
+        chat(None, reasoning="Hm.", refusal="Aye."),
+        {"choices": [{"text": " <think>Hm.</think>Aye.", "finish_reason": "stop"}]},
+    ]
+    for body in bodies:
+        with subtests.test(str(body)):
+            assert (read(body).text, read(body).thinking) == ("Aye.", "Hm.")
+
+    assert read(chat("<think>\n\n</think>Aye.")) == read(chat("Aye."))
+    assert read(chat("Aye <think>. Hm.")).thinking is None
 
 
 THOUGHT: JsonObject = {
@@ -46,15 +59,18 @@ ONE_TEXT: JsonObject = {"type": "text", "text": "So "}
 TWO_TEXT: JsonObject = {"type": "text", "text": "be it."}
 
 
-def test_parts_of_text_are_joined_and_a_thought_beside_them_is_left_out() -> None:
+def test_parts_of_text_are_joined_and_a_thought_beside_them_is_set_apart() -> None:
     assert read(chat([ONE_TEXT, TWO_TEXT])).text == "So be it."
     assert read(chat([THOUGHT, ONE_TEXT, TWO_TEXT])).text == "So be it."
+    assert read(chat([THOUGHT, ONE_TEXT, TWO_TEXT])).thinking == "If I vote"
     assert read(chat([])).text == ""
 
 
 @pytest.mark.parametrize("part", [THOUGHT, {"type": "thinking", "thinking": "If I vote"}])
 def test_part_of_a_thought_without_a_text_stays_an_open_thought(part: JsonObject) -> None:
-    assert read(chat([part], finish_reason="length")).text == "<think>If I vote"
+    reply = read(chat([part], finish_reason="length"))
+
+    assert (reply.text, reply.thinking) == ("<think>", "If I vote")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.config import AgentDefinition, ModelDefinition
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
-from tests.backends.building import built, defined
+from tests.backends.building import bare, built, defined
 
 VARIABLE = "STUB_API_KEY"
 
@@ -26,7 +26,7 @@ def agent(**settings: JsonValue) -> AgentDefinition:
 
 
 def build_it(asked: ModelDefinition, *agents: AgentDefinition) -> OpenaiBackend:
-    backend = built(asked, *agents, name="stub")
+    backend = bare(built(asked, *agents, name="stub"))
     assert isinstance(backend, OpenaiBackend)
     return backend
 

@@ -48,7 +48,29 @@ def test_cut_reply_says_so_and_nothing_cached_counts_as_zero() -> None:
 
 
 def test_reasoning_that_the_prompt_opened_stays_reasoning_when_it_is_cut_off() -> None:
-    assert reply(Completion(text="so", finish_reason="length"), is_thinking=True).text == "<think>so"
+    cut = reply(Completion(text="so", finish_reason="length"), is_thinking=True)
+    whole = reply(Completion(text="so </think>\n\nyes"), is_thinking=True)
+
+    assert (cut.text, cut.thinking) == ("<think>", "so")
+    assert (whole.text, whole.thinking) == ("yes", "so")
+
+
+def test_thought_in_the_tags_of_the_models_parser_is_set_apart_too(subtests: pytest.Subtests) -> None:
+    rows = [
+        ("<seed:think>so</seed:think>yes", False, ("yes", "so")),
+        ("so</seed:think>yes", True, ("yes", "so")),
+        ("<seed:think>so", False, ("<think>", "so")),
+        ("so", True, ("<think>", "so")),
+        ("yes", False, ("yes", None)),
+    ]
+    for text, is_thinking, found in rows:
+        with subtests.test(text):
+            output = Output([Completion(text=text)], 0)
+            rendered = Rendered("ask", [1, 2, 3])
+            tags = ("<seed:think>", "</seed:think>")
+            made = reply_of(output, rendered, is_thinking=is_thinking, traces=False, tags=tags)  # type: ignore[arg-type]
+
+            assert (made.text, made.thinking) == found
 
 
 def test_trace_holds_the_drawn_tokens_likelihoods_and_no_others() -> None:

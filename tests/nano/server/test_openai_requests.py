@@ -46,6 +46,7 @@ def text(**more: object) -> Job:
         ({"max_tokens": 5}, "max_tokens", 5),
         ({"response_format": {"type": "text"}}, "json_schema", None),
         ({"response_format": {"type": "json_object"}}, "json_schema", ANY_OBJECT),
+        ({"structured_outputs": {"json_object": True}}, "json_schema", ANY_OBJECT),
         ({"structured_outputs": {"choice": ["a", "b"]}}, "choices", ("a", "b")),
         ({"structured_outputs": {"json": SCHEMA}}, "json_schema", json.dumps(SCHEMA)),
         ({"structured_outputs": {"json": "{}"}}, "json_schema", "{}"),
@@ -124,6 +125,10 @@ def test_logprobs_are_counted_in_two_ways() -> None:
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
         ({"top_logprobs": 2}, "top_logprobs needs logprobs"),
         ({"response_format": {"type": "json_schema"}}, "needs json_schema"),
+        (
+            {"structured_outputs": {"json_object": True, "choice": ["a"]}},
+            "one of json, json_object and choice",
+        ),
         (
             {"response_format": {"type": "json_object"}, "structured_outputs": {"choice": ["a"]}},
             "cannot be had together",

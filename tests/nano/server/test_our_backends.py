@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.base import Backend
+from mac_runner.backends.forms import FormBackend
 from mac_runner.backends.nano.backend import NanoBackend
 from mac_runner.backends.nano.settings import NanoConfig
 from mac_runner.backends.ollama.backend import OllamaBackend
@@ -17,7 +18,7 @@ from mac_runner.backends.ollama.settings import OllamaConfig
 from mac_runner.clock import SystemClock
 from mac_runner.config import ModelDefinition
 from mac_runner.errors import ConfigError, RequestRefusedError
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Sampling
+from mac_runner.types import Decoding, FinishReason, JsonObject, Message, Prompt, Reply, Sampling
 from tests.backends.building import built
 from tests.sim.nano_model import CONTEXT_TOKENS
 from tests.sim.nano_server import MODEL, Served, served
@@ -110,6 +111,22 @@ def test_reply_is_held_to_schema_and_choices(model: Path, of: Callable[[Served],
     play(model, of, scene)
 
 
+def test_reply_is_held_to_any_json_object_or_to_nothing_as_its_model_is_set(model: Path) -> None:
+    asked = request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=EVERYTHING)
+    found: list[dict[str, str]] = []
+
+    async def scene(backend: Backend) -> None:
+        settings: tuple[Decoding, ...] = ("json_object", "none")
+        found.append({one: (await FormBackend(backend, "m", one).generate(asked)).text for one in settings})
+
+    for of in (openai_backend, ollama_backend, lambda _: nano_backend(model)):
+        play(model, of, scene)
+
+    assert found[0] == found[1] == found[2]
+    assert found[0]["json_object"].startswith("{")
+    assert not found[0]["none"].startswith("{")
+
+
 @pytest.mark.parametrize("of", [openai_backend, ollama_backend])
 def test_prompt_that_does_not_fit_is_an_outcome(model: Path, of: Callable[[Served], Backend]) -> None:
     async def scene(backend: Backend) -> None:
@@ -123,6 +140,7 @@ def test_schema_that_cannot_be_followed_fails_its_conversation_alone(
     model: Path, of: Callable[[Served], Backend]
 ) -> None:
     async def scene(backend: Backend) -> None:
+        await backend.generate(request(prompt=Prompt(messages=VOTE, schema=SCHEMA), sampling=Sampling(seed=1)))
         with pytest.raises(RequestRefusedError, match="constraint"):
             await backend.generate(request(prompt=Prompt(messages=VOTE, schema={"type": "no such"})))
         assert (await backend.generate(request(sampling=Sampling(seed=1, max_tokens=1)))).tokens.completion == 1
@@ -156,7 +174,7 @@ def test_openai_backend_completes_plain_text(model: Path) -> None:
 
 
 @pytest.mark.parametrize("think", [None, True])
-def test_thoughts_come_back_in_front_of_the_reply(thinker: Path, think: bool | None) -> None:
+def test_thoughts_come_back_apart_from_the_reply(thinker: Path, think: bool | None) -> None:
     """As the same engine in this process tells them, whose template opens them too."""
     found: list[Reply] = []
 
@@ -166,8 +184,8 @@ def test_thoughts_come_back_in_front_of_the_reply(thinker: Path, think: bool | N
     play(thinker, lambda server: ollama_backend(server, think=think), scene)
     play(thinker, lambda _: nano_backend(thinker, enable_thinking=True), scene)
 
-    assert found[0].text.startswith("<think>")
-    assert found[0].text == found[1].text
+    assert (found[0].text, found[0].thinking) == (found[1].text, found[1].thinking)
+    assert found[0].thinking
 
 
 def test_what_a_model_cannot_do_is_said_at_the_start(model: Path) -> None:

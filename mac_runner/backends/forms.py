@@ -1,0 +1,92 @@
+"""What a model's replies are held to: the setting of its definition, applied to each prompt.
+
+An environment offers a schema or choices with a prompt. `FormBackend` passes on what `constrained_decoding` leaves of
+it, so that every backend honours the setting without knowing it. An engine that refuses such a form refuses it in every
+request, so the run stops and names the setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from mac_runner.backends.base import Backend, PassingBackend
+from mac_runner.errors import EngineDeadError, FormRefusedError, RequestRefusedError
+from mac_runner.types import Decoding, JsonValue, Prompt, Reply, Request
+
+JSON_OBJECT: Final[Mapping[str, JsonValue]] = MappingProxyType({"type": "object"})
+"""The schema of any JSON object. An engine with a setting of its own for that compares by identity."""
+
+REFUSING_STATUSES: Final = frozenset({400, 404, 405, 415, 422, 501})
+"""The statuses with which servers answer that they do not know a field, or a value of it."""
+_BROKEN: Final = 500
+_FORM: Final = re.compile(
+    r"response[ _]format|responseformat|json[ _]?schema|json[ _]?object|json mode|structured[ _]?output"
+    r"|guided[ _](?:json|choice|decoding|grammar)|grammar|schema|struct field chatrequest\.format|invalid format",
+    re.IGNORECASE,
+)
+"""A field for forms, or what a server makes of it.
+
+OpenAI: "'response_format' of type 'json_schema' is not supported with this model". DeepSeek: "This response_format type
+is unavailable now". Groq: "invalid schema for response format". LM Studio: "'response_format.type' must be
+'json_schema' or 'text'". LiteLLM: "does not support parameters: ['response_format']". vLLM: "The provided JSON schema
+contains features not supported by xgrammar". SGLang: "Input should be 'text', 'json_object' or 'json_schema'". TGI:
+"grammar is not valid". llama.cpp: "failed to parse grammar". Ollama: "invalid JSON schema in format", and before 0.5
+"cannot unmarshal object into Go struct field ChatRequest.format of type string".
+"""
+_FAILED: Final = re.compile(
+    r"failed to (?:parse|initialize|create) (?:the )?grammar|json schema conversion"
+    r"|invalid json schema in format|vocabulary required for format",
+    re.IGNORECASE,
+)
+"""What llama.cpp and Ollama answer with status 500 to a schema that they cannot follow."""
+
+
+def names_form(text: str) -> bool:
+    """Whether an engine's refusal of a request names the form that the reply was to be held to."""
+    return _FORM.search(text) is not None
+
+
+def refuses_form(status: int | None, text: str) -> bool:
+    """Whether a server's error says that it refuses the form; only for a request that asked for one."""
+    if status in REFUSING_STATUSES:
+        return names_form(text)
+    return status == _BROKEN and _FAILED.search(text) is not None
+
+
+def held(prompt: Prompt, decoding: Decoding) -> Prompt:
+    """`prompt` with what the reply is held to. A list of choices is no JSON object, so that leaves it free."""
+    if decoding == "schema" or not prompt.is_constrained:
+        return prompt
+    is_object = decoding == "json_object" and prompt.schema is not None
+    return replace(prompt, schema=JSON_OBJECT if is_object else None, choices=None)
+
+
+class FormBackend(PassingBackend):
+    """A backend whose replies are held to what `model_definitions.NAME.constrained_decoding` says."""
+
+    def __init__(self, backend: Backend, name: str, decoding: Decoding) -> None:
+        super().__init__(backend)
+        self._decoding = decoding
+        self._others = " or ".join(("json_object", "none") if decoding == "schema" else ("none",))
+        self._key = f"model_definitions.{name}.constrained_decoding"
+        self._has_held = False
+
+    async def generate(self, request: Request) -> Reply:
+        """One reply. Raises EngineDeadError when the engine refuses the form.
+
+        An engine that has held a reply to one before refuses this request alone.
+        """
+        prompt = held(request.prompt, self._decoding)
+        try:
+            reply = await super().generate(request if prompt is request.prompt else replace(request, prompt=prompt))
+        except FormRefusedError as error:
+            advice = f"set {self._key}: {self._others} (`mac-run doctor FILE` tries them)"
+            if self._has_held:
+                raise RequestRefusedError(f"{error}; it refuses the form of this reply; {advice}") from error
+            raise EngineDeadError(f"{error}; it refuses to hold replies to a form; {advice}") from error
+        self._has_held |= prompt.is_constrained
+        return reply
