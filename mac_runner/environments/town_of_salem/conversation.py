@@ -107,7 +107,6 @@ class Game:
     def _turn(self, open_turn: OpenTurn) -> Turn:
         agent = self._task.agents[open_turn.seat]
         asked = self._asked.get(open_turn.seat) or _Asked()
-        after = () if open_turn.after is None else (self._task.agents[open_turn.after].agent_id,)
         return Turn(
             round=open_turn.round,
             agent=agent.agent_id,
@@ -115,7 +114,7 @@ class Game:
             place=open_turn.place,
             step=asked.step,
             attempt=asked.attempt,
-            after=frozenset(after),
+            after=frozenset(self._task.agents[seat].agent_id for seat in open_turn.after),
         )
 
     def prompt(self, turn: Turn) -> Prompt:

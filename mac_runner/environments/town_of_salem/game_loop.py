@@ -4,15 +4,28 @@ In a sequential round an act is applied at once. In a simultaneous one the acts 
 applied in seat order, so the order of arrival leaves no trace. Under information lag they are held until it is certain
 which active turn ends first (`turn_taking`). A prompt then shows what was said when its turn started, whenever it is
 rendered.
+
+In a night chat one channel may have a first speaker, whom the others in it answer (`Channel.first`). They are asked
+once the first speakers of all channels have answered, whose words are heard then; everybody else speaks at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.channels import answering, channels_of, first_speakers
 from mac_runner.environments.town_of_salem.game.events import Events
-from mac_runner.environments.town_of_salem.game.rules import Cap, EndRound, IllegalActError, Move, apply, validate
+from mac_runner.environments.town_of_salem.game.rules import (
+    Beside,
+    Cap,
+    EndRound,
+    IllegalActError,
+    Move,
+    apply,
+    validate,
+)
 from mac_runner.environments.town_of_salem.game.state import GameState, Phase
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
@@ -44,12 +57,12 @@ class _Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTurn:
-    """A seat that is asked now: its round, its place in it, and the seat it waits for."""
+    """A seat that is asked now: its round, its place in it, and the seats it waits for."""
 
     seat: int
     round: int
     place: int = 0
-    after: int | None = None
+    after: tuple[int, ...] = ()
 
 
 class GameLoop:
@@ -73,12 +86,19 @@ class GameLoop:
         if self._queue is not None:
             return tuple(OpenTurn(seat=turn.seat, round=turn.number) for turn in self._queue.unanswered())
         state, turns = self.state, list[OpenTurn]()
+        answers, leading = answering(state), self._leading()
         for place, seat in enumerate(state.order):
             if seat in state.acted or seat in self._held:
                 continue
-            after = turns[-1].seat if turns and not state.is_simultaneous else None
+            after = leading if seat in answers else ()
+            if not state.is_simultaneous:
+                after = tuple(turn.seat for turn in turns[-1:])
             turns.append(OpenTurn(seat=seat, round=state.round, place=place, after=after))
         return tuple(turns)
+
+    def _leading(self) -> tuple[int, ...]:
+        """The first speakers of this round who have not answered."""
+        return tuple(seat for seat in first_speakers(self.state) if seat in self.state.due and seat not in self._held)
 
     def take(
         self, chosen: Chosen, *, took_ms: int, is_default: bool = False, refused: tuple[Refusal, ...] = ()
@@ -100,23 +120,44 @@ class GameLoop:
             return [_Due(seat=turn.seat, round=turn.number, span=turn.span) for turn in completed]
         if not self.state.is_simultaneous:
             return [_Due(seat=seat, round=number)]
-        is_complete = len(self._held) == len(self.state.due)
-        return [_Due(seat=holder, round=number) for holder in sorted(self._held)] if is_complete else []
+        if len(self._held) == len(self.state.due):
+            return [_Due(seat=holder, round=number) for holder in sorted(self._held)]
+        first = first_speakers(self.state)
+        if seat not in first or self._leading():
+            return []
+        # What is said first elsewhere is held like all words there, so that no other seat hears it sooner.
+        return [_Due(seat=one, round=number) for one in sorted(first) if one in self._held and self._leads(one, first)]
+
+    def _leads(self, seat: int, first: Mapping[int, str]) -> bool:
+        """Whether what a first speaker chose are words in the channel where it speaks first."""
+        act = self._held[seat].chosen.act
+        mine = channels_of(self.state, seat)[0].name
+        return act.verb == "speak" and (act.choice or mine) == first[seat]
 
     def _apply(self, held: _Held, due: _Due) -> None:
         self.acts += held.refused
-        for act in (*held.chosen.side_acts, held.chosen.act):
+        chosen = held.chosen
+        for act in (*chosen.side_acts, *([] if chosen.speech is None else [chosen.speech]), chosen.act):
             try:
-                place = held.place if act is held.chosen.act else None
-                self._perform(act, due, is_default=held.is_default, place=place)
+                place = held.place if act is chosen.act else None
+                is_beside = act is chosen.speech
+                self._perform(act, due, is_default=held.is_default, place=place, is_beside=is_beside)
             except IllegalActError as problem:
                 # It was legal on its view; what others did at the same time came first.
                 self.acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
-                if act is held.chosen.act:
+                if act is chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)
 
-    def _perform(self, act: Act, due: _Due, *, is_default: bool, place: tuple[int, int] | None = None) -> None:
-        changed = apply(self.state, act)
+    def _perform(
+        self,
+        act: Act,
+        due: _Due,
+        *,
+        is_default: bool,
+        place: tuple[int, int] | None = None,
+        is_beside: bool = False,
+    ) -> None:
+        changed = apply(self.state, Beside(act) if is_beside else act)
         self.acts.append(self._act_record(act, due, is_default=is_default, place=place))
         self.state = changed.state
         self.log.append(changed.events)

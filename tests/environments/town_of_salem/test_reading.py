@@ -95,7 +95,7 @@ def test_reply_without_an_act_is_told_that_there_was_none(day: GameState, text: 
 
 
 def test_reply_with_several_acts_is_told_which(day: GameState) -> None:
-    assert "2 acts (speak, wait)" in reason(day, "<speak>a</speak><wait/>")
+    assert "2 acts (speak, whisper)" in reason(day, '<speak>a</speak><whisper to="Beatrice">b</whisper>')
 
 
 def test_will_alone_is_no_act(day: GameState) -> None:
@@ -122,7 +122,7 @@ def test_reply_cut_off_at_its_limit_is_told_so(day: GameState) -> None:
         ('{"act": "speak", "text": ', False, Cause.MALFORMED),
         ("<speak>hello", False, Cause.MALFORMED),
         ("I will say hello.", False, Cause.NO_ACT),
-        ("<wait/><speak>hello</speak>", False, Cause.SEVERAL_ACTS),
+        ("<speak>hello</speak><speak>bye</speak>", False, Cause.SEVERAL_ACTS),
         ("<vote>Nobody Known</vote>", False, Cause.ILLEGAL),
     ],
 )

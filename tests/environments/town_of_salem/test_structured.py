@@ -83,7 +83,7 @@ def samples(prompt: Prompt, chance: Random, texts: list[str]) -> Iterator[dict[s
 
 
 def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
-    chance, kinds = Random(5), dict.fromkeys((Chosen, ToolRequest), 0)
+    chance, kinds = Random(7), dict.fromkeys((Chosen, ToolRequest), 0)
     verbs: set[str] = set()
     texts = ["hello", " ", "\n", "</speak>", "<vote>Abel</vote>", "\ud800", "x" * SPEECH_CHARS_MAX, '{"act": "wait"}']
 
@@ -177,15 +177,16 @@ def test_json_reply_is_found_however_it_is_wrapped(day: GameState, text: str) ->
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        ('{"act": "speak", "text": "hello"', "begins as a JSON object and is none"),
-        ('{"act": "wait"} {"act": "wait"}', "begins as a JSON object and is none"),
-        ('{"act": "wait", "act": "speak"}', "a key stands in it twice"),
+        ('{"act": "speak", "text": "hello', "begins as a JSON object and is none"),
+        ('{"act": "wait"}\n{"act": "speak", "text": "hello"}', "2 acts that differ"),
+        ('{"act": "wait", "act": "speak"}', "several values; give one"),
         ('{"act":' * 50_000, "nested too deep"),
         ("{}", '"act" must name an act'),
         ({"act": "notes", "notes": "x"}, "\"act\" must name an act; found 'notes'"),
         ({"act": "<|im_end|>"}, "found '‹¦im_end¦›'"),
         ({"act": "wait", "target": "Beatrice"}, "the act wait takes no target"),
-        ({"act": "speak", "text": ["hello"]}, "'text' must be a text"),
+        ({"act": "speak", "text": ["hello", "bye"]}, "several values; give one"),
+        ({"act": "speak", "text": {"to": "all"}}, "holds an object; give a text"),
         ({"act": "speak", "text": ""}, "<speak> was empty"),
         ({"act": "vote", "target": "Beatrice"}, "vote cannot be chosen now"),
         ({"act": "whisper", "target": "Abel", "text": "x"}, "must name one of"),

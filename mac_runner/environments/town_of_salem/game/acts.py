@@ -33,6 +33,8 @@ from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, o
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
 from mac_runner.types import JsonObject, ReplyForm
 
+SPEECH = "speak"
+"""The act of speaking, and the field of a JSON reply that holds words said together with another act."""
 WILL_CHARS_MAX = 600
 """Also of a death note."""
 NOTES_CHARS_MAX = 1_500
@@ -72,6 +74,8 @@ class Offer:
     seconds: tuple[int, ...] = ()
     """The second seats of an act with two names."""
     choices: tuple[str, ...] = ()
+    takes_speech: bool = False
+    """Whether words to all may be said together with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,8 @@ class ActSpec:
     perform: Callable[[GameState, Act], Changed]
     is_side_act: bool = False
     """Whether it may be added to any reply, without using up the turn."""
+    takes_speech: bool = False
+    """Whether words to all may be said together with it, where its player may speak."""
     text_chars_max: int = SPEECH_CHARS_MAX
     is_ability: bool = False
     """Whether it belongs to some roles alone."""
@@ -145,8 +151,22 @@ def _offer_speech(state: GameState, player: Player) -> Offer | None:
     if state.phase is Phase.NIGHT_CHAT:
         names = tuple(channel.name for channel in channels_of(state, player.seat))
         return Offer(verb="speak", choices=names) if names else None
-    is_heard = player.alive and state.phase in _SPEAKING and not player.is_blackmailed
-    return Offer(verb="speak") if is_heard else None
+    return Offer(verb="speak") if state.phase in _SPEAKING and _is_heard(player) else None
+
+
+def _is_heard(player: Player) -> bool:
+    return player.alive and not player.is_blackmailed
+
+
+def may_speak_beside(state: GameState, seat: int) -> bool:
+    """Whether `seat` may now say words to all together with an act that takes them.
+
+    A judge says them with the ballot, and all ballots of a round are held until the last is in: so the others hear
+    them after they have judged themselves, and before the ballots are shown.
+    """
+    player = state.players[seat]
+    has_the_word = state.phase in _TALKING or (state.phase is Phase.JUDGEMENT and seat != state.accused)
+    return has_the_word and _is_heard(player) and state.options.edition > 1
 
 
 def _speak(state: GameState, act: Act) -> Changed:
@@ -320,6 +340,7 @@ def _ability_specs() -> Iterable[ActSpec]:
             perform=_use_ability,
             # The words of an ability replace a will.
             text_chars_max=WILL_CHARS_MAX,
+            takes_speech=isinstance(ability, DayAbility),
         )
 
 
@@ -365,14 +386,23 @@ def _table() -> Mapping[str, ActSpec]:
             help="vote to put that player on trial; it replaces your last vote",
             offer=_offer_vote,
             perform=_vote,
+            takes_speech=True,
         ),
-        ActSpec(verb="unvote", form=Form.BARE, help="take back your vote", offer=_offer_unvote, perform=_unvote),
+        ActSpec(
+            verb="unvote",
+            form=Form.BARE,
+            help="take back your vote",
+            offer=_offer_unvote,
+            perform=_unvote,
+            takes_speech=True,
+        ),
         ActSpec(
             verb="ballot",
             form=Form.CHOICE,
             help="judge the accused: guilty, innocent or abstain",
             offer=_offer_ballot,
             perform=_cast,
+            takes_speech=True,
         ),
         ActSpec(
             verb="bid",
@@ -444,5 +474,11 @@ def _specs_of(role: str) -> tuple[ActSpec, ...]:
 
 def offers(state: GameState, seat: int) -> tuple[Offer, ...]:
     """Everything `seat` may choose now, side acts included, in the order of the table."""
-    player = state.players[seat]
-    return tuple([offer for spec in _specs_of(player.role) if (offer := spec.offer(state, player)) is not None])
+    player, speaks = state.players[seat], may_speak_beside(state, seat)
+    return tuple(
+        [
+            replace(offer, takes_speech=True) if speaks and spec.takes_speech else offer
+            for spec in _specs_of(player.role)
+            if (offer := spec.offer(state, player)) is not None
+        ]
+    )

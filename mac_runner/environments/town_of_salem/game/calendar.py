@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from mac_runner.environments.town_of_salem.game.channels import channels
+from mac_runner.environments.base import gated
+from mac_runner.environments.town_of_salem.game.channels import answering, channels, first_speakers
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, Events, private, public
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.game.rounds import next_of_discussion, open_discussion, open_round
@@ -184,7 +185,8 @@ def dusk(state: GameState) -> Changed:
     events += _jailing(state)
     if state.seance is not None and state.players[state.seance.target].alive:
         events.append(private(state, EventKind.SEANCE, (state.seance.target,)))
-    speakers = sorted({seat for channel in channels(state) for seat in channel.speakers})
+    waits = dict.fromkeys(answering(state), first_speakers(state))
+    speakers = gated(sorted({seat for channel in channels(state) for seat in channel.speakers}), waits)
     if speakers and state.options.night_chat_rounds > 0:
         return Changed(open_round(state, Phase.NIGHT_CHAT, speakers, is_first=True), tuple(events))
     return Changed(open_night(state), tuple(events))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState
+from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 
 _STRANGERS = {Faction.MAFIA: "A member of the Mafia", Faction.VAMPIRE: "A Vampire"}
@@ -24,6 +24,8 @@ class Channel:
     """They hear the words, but not who speaks."""
     stranger: str = ""
     """The name of every speaker to the overhearers."""
+    first: int | None = None
+    """The seat that speaks first in each round: those who hear it answer. None: all speak at once."""
 
     def name_of(self, state: GameState, seat: int) -> str:
         """The name under which the others hear `seat`."""
@@ -41,6 +43,21 @@ def channels_of(state: GameState, seat: int) -> tuple[Channel, ...]:
     return tuple([channel for channel in channels(state) if seat in channel.speakers])
 
 
+def first_speakers(state: GameState) -> dict[int, str]:
+    """The seats of this round that speak before others, each with the channel where it does."""
+    if state.phase is not Phase.NIGHT_CHAT:
+        return {}
+    return {found.first: found.name for found in channels(state) if found.first is not None}
+
+
+def answering(state: GameState) -> frozenset[int]:
+    """The seats of this round that answer a first speaker: those who hear one and are none."""
+    if state.phase is not Phase.NIGHT_CHAT:
+        return frozenset()
+    led = [found for found in channels(state) if found.first is not None]
+    return frozenset().union(*(found.hearers | found.overhearers for found in led)) - {found.first for found in led}
+
+
 def _by_role(state: GameState, *seats: int) -> dict[int, str]:
     return {seat: ROLES[state.players[seat].role].name for seat in seats}
 
@@ -49,7 +66,13 @@ def _jail(state: GameState) -> Channel | None:
     if state.keeper is None or state.prisoner is None:
         return None
     both = (state.keeper, state.prisoner)
-    return Channel(name="jail", speakers=both, hearers=frozenset(both), aliases=_by_role(state, state.keeper))
+    return Channel(
+        name="jail",
+        speakers=both,
+        hearers=frozenset(both),
+        aliases=_by_role(state, state.keeper),
+        first=state.keeper if state.options.edition > 1 else None,
+    )
 
 
 def _team(state: GameState, faction: Faction) -> Channel | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form, Offer, offers
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form, Offer, may_speak_beside, offers
 from mac_runner.environments.town_of_salem.game.calendar import end_round
 from mac_runner.environments.town_of_salem.game.events import EventKind, Events, private, public, team_event
 from mac_runner.environments.town_of_salem.game.lobbies import slot_name
@@ -26,6 +26,13 @@ class IllegalActError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Words to all that a seat says together with its act, just before it; they use up no turn."""
+
+    act: Act
+
+
+@dataclass(frozen=True, slots=True)
 class EndRound:
     """All seats of this round have answered."""
 
@@ -37,7 +44,7 @@ class Cap:
     reason: str
 
 
-Move: TypeAlias = Act | EndRound | Cap
+Move: TypeAlias = Act | Beside | EndRound | Cap
 
 
 def new_game(
@@ -114,6 +121,16 @@ def check(state: GameState, act: Act) -> Offer:
     return offer
 
 
+def check_beside(state: GameState, act: Act) -> None:
+    """Raises IllegalActError with the reason when these words cannot be said together with an act now."""
+    if act.seat not in state.order or state.has_answered(act.seat):
+        raise IllegalActError("it is not your turn")
+    if act.verb != "speak" or not may_speak_beside(state, act.seat):
+        raise IllegalActError(f"{act.verb} cannot be added now; give the act alone")
+    if act.choice:
+        raise IllegalActError("words said together with an act are heard by all; name no channel")
+
+
 def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
     if len(act.targets) != 2:
         raise IllegalActError(f"{act.verb} must name two players")
@@ -138,6 +155,9 @@ def apply(state: GameState, move: Move) -> Changed:
             return end_round(state)
         case Cap(reason):
             return end_game(state, Result(ending="capped", reason=reason))
+        case Beside(act):
+            check_beside(state, act)
+            return ACTS[act.verb].perform(state, act)
         case Act():
             return _apply_act(state, move)
     assert_never(move)

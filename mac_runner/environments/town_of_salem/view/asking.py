@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec, Form
+from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 from mac_runner.types import ReplyForm
 
@@ -55,11 +56,18 @@ class Asking:
             case _:
                 return ""
 
-    def again(self) -> str:
-        """What a correction asks for."""
+    def correction(self, reason: str) -> str:
+        """What is said of a reply that cannot be used; our reasons write an act as `<vote>`."""
         if self.form == "json":
-            return "Answer again, as one JSON object."
-        return "Answer again, with one act in its tag."
+            return f"{_ACT_NAMED.sub(_quoted, reason)}. Answer again, as one JSON object."
+        return f"{reason}. Answer again, with one act in its tag."
+
+
+_ACT_NAMED = re.compile(r"<(/?)([a-z_]+)>")
+
+
+def _quoted(tag: re.Match[str]) -> str:
+    return f'end of "{tag[2]}"' if tag[1] else f'"{tag[2]}"'
 
 
 def menu(view: SeatView, form: ReplyForm) -> str:
@@ -67,7 +75,9 @@ def menu(view: SeatView, form: ReplyForm) -> str:
     others = tuple(name for name in view.living if name != view.name)
     lines = ["Choose one act:"]
     lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
-    sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
+    spoken = [choice.verb for choice in view.choices if choice.takes_speech]
+    sides = [SPEECH] * bool(spoken)
+    sides += [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
     if sides and form == "json":
         lines.append(f"You may add the keys {', '.join(map(json.dumps, sides))}.")
     elif sides:

@@ -26,6 +26,8 @@ class Choice:
     targets: tuple[str, ...] = ()
     seconds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    takes_speech: bool = False
+    """Whether words to all may be said together with it."""
 
     def combinations(self) -> list[tuple[str, str, str]]:
         """Every way to choose it: first target, second target and choice, "" for what it does not take."""
@@ -152,6 +154,7 @@ def choices_of(state: GameState, seat: int) -> tuple[Choice, ...]:
                 targets=tuple([names[target] for target in offer.targets]),
                 seconds=tuple([names[target] for target in offer.seconds]),
                 choices=offer.choices,
+                takes_speech=offer.takes_speech,
             )
             for offer in listed
         ]

@@ -279,7 +279,7 @@ def _question(view: SeatView) -> str:
 
 def correction_text(reason: str, asking: Asking = PLAIN) -> str:
     """The answer to a reply that could not be used."""
-    return f"<{CORRECTION_TAG}>Your reply could not be used: {reason}. {asking.again()}</{CORRECTION_TAG}>"
+    return f"<{CORRECTION_TAG}>Your reply could not be used: {asking.correction(reason)}</{CORRECTION_TAG}>"
 
 
 def observation_text(observation: str) -> str:

@@ -3,6 +3,9 @@
 A reply is markup, or a JSON object that says the same. An object is turned into the tags of that markup, so both forms
 go through the same table and the same checks. Every text is one of the three; a problem explains what was wrong and
 what is wanted.
+
+A reply is read strictly first. Only one that cannot be used is mended (`mending`), form by form, and its names are read
+generously (`names`). So a reply in the right form never means anything but what it says.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from mac_runner.environments.markup import THOUGHT_TAGS, TOOL_TAG, Tag, after_thoughts, defuse, holds_thought, scan
-from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, ActSpec, Form
-from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check
-from mac_runner.environments.town_of_salem.game.state import GameState
+from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, Act, ActSpec, Form, offers
+from mac_runner.environments.town_of_salem.game.rules import IllegalActError, check, check_beside
+from mac_runner.environments.town_of_salem.game.state import EDITION, GameState
+from mac_runner.environments.town_of_salem.view.mending import REMARK, NotPlainError, mended
+from mac_runner.environments.town_of_salem.view.names import Names, bare, is_named
 from mac_runner.types import FinishReason, JsonObject, JsonValue, Reply
 
 
@@ -35,10 +40,11 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What the player does: one act, after any side acts. All of them are legal now."""
+    """What the player does: one act, after any side acts and the words said with it. All of them are legal now."""
 
     act: Act
     side_acts: tuple[Act, ...] = ()
+    speech: Act | None = None
 
 
 _ACTS_NAMED_MAX: Final = 10
@@ -73,6 +79,29 @@ Reading: TypeAlias = ToolRequest | Chosen | Problem
 
 def read(reply: Reply, state: GameState, seat: int) -> Reading:
     """Read `reply` as the answer of `seat` to the round that is open."""
+    strict = _read_strictly(reply, state, seat)
+    if not isinstance(strict, Problem) or state.options.edition == 1:
+        return strict
+    return _read_generously(reply, state, seat) or strict
+
+
+def _read_generously(reply: Reply, state: GameState, seat: int) -> Chosen | Problem | None:
+    """What a reply means that cannot be used as it is; a Problem that helps its writer more; None: it stays unclear.
+
+    The first form that holds an act decides: what it says is done or asked about, and no other form is tried.
+    """
+    if reply.finish_reason is FinishReason.LENGTH:
+        # What was cut off may have gone on to say something else.
+        return None
+    verbs = frozenset(offer.verb for offer in offers(state, seat))
+    try:
+        tags = mended(reply.text, verbs)
+    except NotPlainError as problem:
+        return Problem(Cause.MALFORMED, str(problem))
+    return None if tags is None else _read_acts(tags, state, seat, names=Names(state, seat))
+
+
+def _read_strictly(reply: Reply, state: GameState, seat: int) -> Reading:
     is_cut = reply.finish_reason is FinishReason.LENGTH
     try:
         written = read_object(reply.text)
@@ -102,29 +131,55 @@ def _read_object(written: JsonObject, state: GameState, seat: int) -> Reading:
     if written.get("tool"):
         name, argument = tool_of(written)
         return ToolRequest(name=name, argument=argument)
-    return _read_acts(tags_of(written), state, seat)
+    return _read_acts(tags_of(written, edition=state.options.edition), state, seat)
 
 
-def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int) -> Reading:
+def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Names | None = None) -> Chosen | Problem:
+    """The act that tags name, their words and side acts; with `names` they are read generously."""
     main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
+    if names is not None:
+        said = [_sense(tag) for tag in main]
+        main = [tag for place, tag in enumerate(main) if said[place] not in said[:place]]
+    main, speech = _beside(main) if state.options.edition > 1 else (main, None)
     if len(main) != 1:
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
         found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
         cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
-        return Problem(cause, f"there was {found} in the reply; give exactly one, in its tag")
+        return Problem(cause, f"the reply holds {found}; give exactly one")
     seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
-    for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
-        try:
-            act = _read_act(tag, ACTS[tag.name], seat, seats)
-            check(state, act)
-        except IllegalActError as problem:
-            return Problem(Cause.ILLEGAL, str(problem))
-        acts.append(act)
-    return Chosen(act=acts[0], side_acts=tuple(acts[1:]))
+    said: Act | None = None
+    try:
+        for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
+            acts.append(_read_act(tag, ACTS[tag.name], seat, seats, names))
+            check(state, acts[-1])
+        if speech is not None:
+            said = _read_act(speech, ACTS[speech.name], seat, seats, names)
+            check_beside(state, said)
+    except IllegalActError as problem:
+        return Problem(Cause.ILLEGAL, str(problem))
+    return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
 
 
-def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> Act:
+def _sense(tag: Tag) -> object:
+    """What two tags have in common that say the same."""
+    return tag.name, bare(tag.text).casefold() if is_named(ACTS[tag.name]) else tag.text, tag.attributes
+
+
+def _beside(main: list[Tag]) -> tuple[list[Tag], Tag | None]:
+    """The acts without the words that are said together with the only other one; who speaks does not wait."""
+    speeches = [tag for tag in main if tag.name == SPEECH]
+    others = [tag for tag in main if tag.name != SPEECH]
+    if len(speeches) != 1 or len(others) != 1:
+        return main, None
+    if others[0].name == "wait":
+        return speeches, None
+    return (others, speeches[0]) if ACTS[others[0].name].takes_speech else (main, None)
+
+
+def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int], names: Names | None) -> Act:
+    if names is not None and spec.form is not Form.BARE:
+        return _read_generous_act(tag, spec, seat, names)
     match spec.form:
         case Form.BARE:
             return Act(seat=seat, verb=spec.verb)
@@ -144,13 +199,30 @@ def _read_act(tag: Tag, spec: ActSpec, seat: int, seats: Mapping[str, int]) -> A
             return Act(seat=seat, verb=spec.verb, choice=tag.text.casefold())
 
 
+def _read_generous_act(tag: Tag, spec: ActSpec, seat: int, names: Names) -> Act:
+    match spec.form:
+        case Form.TEXT:
+            channel = names.channel(tag.attributes.get("channel", ""), spec)
+            return Act(seat=seat, verb=spec.verb, text=_text(tag, spec.text_chars_max), choice=channel)
+        case Form.NAME_AND_TEXT:
+            target = names.seat(tag.attributes.get("to", ""), spec)
+            return Act(seat=seat, verb=spec.verb, targets=(target,), text=_text(tag, spec.text_chars_max))
+        case Form.TWO_NAMES:
+            return Act(seat=seat, verb=spec.verb, targets=names.two_seats(tag.text, spec))
+        case Form.CHOICE:
+            return Act(seat=seat, verb=spec.verb, choice=names.choice(tag.text, spec))
+        case _:
+            target = names.seat(tag.text, spec, remark=tag.attributes.get(REMARK, ""))
+            return Act(seat=seat, verb=spec.verb, targets=(target,))
+
+
 def _text(tag: Tag, chars_max: int) -> str:
     if not tag.text:
         raise IllegalActError(f"<{tag.name}> was empty")
     if holds_thought(tag.text):
-        raise IllegalActError(f"there were thoughts inside <{tag.name}>; think before the act, outside its tag")
+        raise IllegalActError(f"there were thoughts inside <{tag.name}>; keep them out of it, before the act")
     if len(tag.text) > chars_max:
-        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; {chars_max} are allowed")
+        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; at most {chars_max} are allowed")
     return tag.text
 
 
@@ -187,7 +259,7 @@ def _without_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return found
 
 
-def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
+def tags_of(reply: JsonObject, *, edition: int = EDITION) -> tuple[Tag, ...]:
     """The tags that an object with an act means. Raises NotJsonError where it says something else."""
     verb = str(reply.get("act") or "")
     spec = ACTS.get(verb)
@@ -196,11 +268,12 @@ def tags_of(reply: JsonObject) -> tuple[Tag, ...]:
     fields = {key: _field(key, value) for key, value in reply.items() if key not in ("act", "thinking")}
     sides = tuple(_side_tags(fields))
     main = _main_tag(spec, fields)
+    speech = fields.pop(SPEECH, "") if verb != SPEECH and edition > 1 else ""
     # Some models fill in every key: an empty one says nothing.
     left = [key for key, value in fields.items() if value]
     if left:
         raise NotJsonError(f"the act {verb} takes no {', '.join(defuse(key)[:40] for key in left)}")
-    return (main, *sides)
+    return (main, *((Tag(name=SPEECH, text=speech),) if speech else ()), *sides)
 
 
 def tool_of(reply: JsonObject) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from mac_runner.environments.town_of_salem.game.acts import ACTS, ActSpec, Form
+from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
 from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
@@ -47,7 +47,11 @@ def reply_schema(view: SeatView, asking: Asking, *, may_ask: bool) -> JsonObject
         choice.verb: _words(ACTS[choice.verb]) for choice in view.choices if ACTS[choice.verb].is_side_act
     }
     variants: list[JsonValue] = [
-        _variant(asking, {"act": {"const": choice.verb}, **_fields(choice)}, {**_channel(choice), **sides})
+        _variant(
+            asking,
+            {"act": {"const": choice.verb}, **_fields(choice)},
+            {**_channel(choice), **_speech(choice), **sides},
+        )
         for choice in view.choices
         if not ACTS[choice.verb].is_side_act
     ]
@@ -98,6 +102,10 @@ def _fields(choice: Choice) -> JsonObject:
 def _channel(choice: Choice) -> JsonObject:
     is_channel = ACTS[choice.verb].form is Form.TEXT and choice.choices
     return {"channel": {"enum": list(choice.choices)}} if is_channel else {}
+
+
+def _speech(choice: Choice) -> JsonObject:
+    return {SPEECH: _words(ACTS[SPEECH])} if choice.takes_speech else {}
 
 
 def enumerated(view: SeatView, asking: Asking) -> tuple[str, ...] | None:

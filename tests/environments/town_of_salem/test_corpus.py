@@ -1,0 +1,113 @@
+"""Three hundred replies as small models write them: read as meant, or asked again, and never read as something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.state import DiscussionMode, GameState, Options, Phase
+from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
+from mac_runner.types import Reply
+from tests.environments.town_of_salem.table import ELEVEN, Table
+
+CORPUS = Path(__file__).parent / "corpus"
+MANY = (*ELEVEN, "sheriff", "doctor", "escort", "medium", "framer", "lookout", "lookout", "lookout")
+RARE = ("sheriff", "doctor", "mafioso", "jester", "transporter", "forger", "veteran", "godfather")
+
+
+class Written(NamedTuple):
+    """One reply of the corpus, where it is given, and what it has to be read as."""
+
+    scene: str
+    verdict: str
+    text: str
+
+
+class Scene(NamedTuple):
+    """A moment of a game, and the seat that answers."""
+
+    state: GameState
+    seat: int
+
+
+def corpus() -> Iterator[Written]:
+    for file in sorted(CORPUS.glob("*.yaml")):
+        for scene, verdicts in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+            for verdict, replies in verdicts.items():
+                if verdict == "asked":
+                    for cause, texts in replies.items():
+                        yield from (Written(scene, f"asked {cause}", text) for text in texts)
+                else:
+                    yield from (Written(scene, verdict, text) for text in replies)
+
+
+def scenes() -> dict[str, Scene]:
+    def at(phase: Phase, who: str, roles: tuple[str, ...] = ELEVEN, *, day: int = 2, **options: str) -> Scene:
+        table = Table(roles, options=Options(**options))  # type: ignore[arg-type]
+        if phase in (Phase.DEFENCE, Phase.JUDGEMENT):
+            table.accuse("godfather")
+        table.go_to(phase, day=day)
+        return Scene(table.state, table.seat(who))
+
+    revoting = Table(ELEVEN)
+    revoting.go_to(Phase.VOTING)
+    revoting.act("sheriff", "vote", "investigator")
+    revoting.end_round()
+    return {
+        "voting": at(Phase.VOTING, "sheriff"),
+        "revote": Scene(revoting.state, 0),
+        "many": at(Phase.VOTING, "sheriff", MANY),
+        "greeting": at(Phase.GREETING, "sheriff", day=1),
+        "discussion": at(Phase.DISCUSSION, "sheriff"),
+        "jailor": at(Phase.DISCUSSION, "jailor"),
+        "bidding": at(Phase.BIDDING, "sheriff", discussion_mode=DiscussionMode.BIDDING),
+        "defence": at(Phase.DEFENCE, "godfather"),
+        "judgement": at(Phase.JUDGEMENT, "sheriff"),
+        "sheriff": at(Phase.NIGHT, "sheriff"),
+        "doctor": at(Phase.NIGHT, "doctor"),
+        "mafia": at(Phase.NIGHT_CHAT, "godfather"),
+        "transporter": at(Phase.NIGHT, "transporter", RARE),
+        "forger": at(Phase.NIGHT, "forger", RARE),
+        "veteran": at(Phase.NIGHT, "veteran", RARE),
+    }
+
+
+def shown(reading: Reading, state: GameState) -> str:
+    """A reading in the words of the corpus."""
+    match reading:
+        case Problem(cause):
+            return f"asked {cause}"
+        case ToolRequest():
+            return f"tool {reading.name}({reading.argument})"
+        case Chosen():
+            acts = [reading.act, *([reading.speech] if reading.speech else []), *reading.side_acts]
+            return " + ".join(_shown(act, state) for act in acts)
+
+
+def _shown(act: Act, state: GameState) -> str:
+    where = [f"in {act.choice}"] if act.verb == "speak" and act.choice else [act.choice] if act.choice else []
+    head = " ".join([act.verb, *(state.players[seat].name for seat in act.targets), *where])
+    return f"{head}: {act.text}" if act.text else head
+
+
+def test_every_reply_of_the_corpus_is_read_as_meant_or_asked_again() -> None:
+    known = scenes()
+    wrong = []
+    for scene, verdict, text in corpus():
+        state, seat = known[scene]
+        found = shown(reading := read(Reply(text=text), state, seat), state)
+        if found != verdict:
+            why = f" ({reading.reason})" if isinstance(reading, Problem) else ""
+            wrong.append(f"{scene}: {text!r}\n    is {verdict!r}, was {found!r}{why}")
+
+    assert not wrong, f"{len(wrong)} replies:\n" + "\n".join(wrong)
+
+
+def test_corpus_holds_300_replies_and_no_two_alike() -> None:
+    texts = [(scene, text) for scene, _, text in corpus()]
+
+    assert len(set(texts)) == len(texts) >= 300
