@@ -75,9 +75,10 @@ def menu(view: SeatView, form: ReplyForm) -> str:
     others = tuple(name for name in view.living if name != view.name)
     lines = ["Choose one act:"]
     lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
-    spoken = [choice.verb for choice in view.choices if choice.takes_speech]
-    sides = [SPEECH] * bool(spoken)
-    sides += [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
+    if spoken := [choice.verb for choice in view.choices if choice.takes_speech]:
+        also = f'add the key "{SPEECH}": words to everyone' if form == "json" else f"<{SPEECH}> to everyone"
+        lines.append(f"Together with {' or '.join(spoken)} you may {also}.")
+    sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
     if sides and form == "json":
         lines.append(f"You may add the keys {', '.join(map(json.dumps, sides))}.")
     elif sides:
