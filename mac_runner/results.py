@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -59,8 +59,45 @@ class Figure(NamedTuple):
     is_headline: bool = True
 
 
+Value: TypeAlias = str | float | Sequence[str] | None
+"""What a conversation has in a column: a word, a number, a truth value, several words, or nothing."""
+
+
+class Column(NamedTuple):
+    """A column of the list of conversations. One that is not listed can still be compared by `--where`."""
+
+    kind: Literal["word", "words", "number", "truth"]
+    is_listed: bool = True
+
+
+class Columns(NamedTuple):
+    """What an environment puts into the list of conversations: its columns by name, and their values of an outcome."""
+
+    of: Mapping[str, Column]
+    values: Callable[[JsonObject], Mapping[str, Value]]
+    """Raises RunDirectoryError for a damaged outcome."""
+
+
+NO_COLUMNS: Final = Columns({}, lambda _outcome: {})
+
+
 class Truth(Protocol):
     """What only the engine knew of one conversation, for `mac-run show --truth`."""
+
+    def opening(self) -> Sequence[str]:
+        """A heading and its lines, to be shown before everything; empty for none."""
+        ...
+
+    def named(self, place: int, text: str) -> str:
+        """The text of the event at `place`, or the names of its audience, with what was true of each name behind it.
+
+        Asked for in the order of the events, for each of them.
+        """
+        ...
+
+    def closing(self) -> Sequence[str]:
+        """A heading and its lines, to be shown after everything; empty for none."""
+        ...
 
     def before(self, event: JsonObject) -> Sequence[str]:
         """A heading and its lines, to be shown before an event of the record; empty for none."""
@@ -69,6 +106,19 @@ class Truth(Protocol):
     def after(self, place: int) -> Iterable[str]:
         """Lines to be shown after the event at `place` of the record."""
         ...
+
+
+class PlayedCombination(NamedTuple):
+    """A combination of a grid that has begun: what it differs in from others, and what came of its conversations.
+
+    Conversations of one number have the same chance events in all combinations of one seed.
+    """
+
+    slug: str
+    values: Mapping[str, JsonValue]
+    planned: int
+    outcomes: Iterable[tuple[int, JsonObject, str]]
+    """Of each finished conversation its number, its outcome, and where that was read. Can be read once."""
 
 
 def _nothing(_summary: JsonObject) -> tuple[()]:
@@ -87,8 +137,19 @@ class ResultsSpec:
     """From a summary, tables and notes below them."""
     figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
     """From a summary, the figures that the combinations of a grid are compared by."""
+    comparisons: Callable[[Sequence[PlayedCombination], bool], JsonObject] | None = None
+    """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
+
+    A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
+    """
+    comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
+    """From `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing
     """From an outcome, a heading and lines for the end of the conversation's text."""
+    columns: Columns = NO_COLUMNS
+    """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
+    moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
+    """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None
     """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
 

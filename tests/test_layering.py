@@ -22,6 +22,7 @@ GROUND = (
     "problems",
     "latency",
     "intervals",
+    "comparisons",
     "results",
     "registry",
     "__init__",
@@ -80,6 +81,7 @@ LIBRARIES = (
     "pytest",
     "rapidfuzz",
     "rich",
+    "scipy",
     "tqdm",
     "yaml",
 )
@@ -140,6 +142,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "pytest": {"testing"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
+        "scipy": {"comparisons"},
         "tqdm": {"status"},
         "yaml": {"config", "store"},
     }

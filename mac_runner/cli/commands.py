@@ -28,9 +28,11 @@ from mac_runner.cli.process import (
 )
 from mac_runner.cli.run import describe
 from mac_runner.cli.run import run as run_file
+from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
+from mac_runner.reports import ALL
 from mac_runner.runs.setup import RunRequest
 
 _DEFAULT_VERB = "run"
@@ -80,7 +82,8 @@ def cli() -> None:
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
     mac-run verify RUN      check a run directory and play its transcripts again
-    mac-run show RUN GAME   print one conversation
+    mac-run show RUN        list its conversations; with --where only some
+    mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     """
 
@@ -209,18 +212,57 @@ def verify_command(directory: Path) -> None:
 
 @cli.command(name="show")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("game", metavar="GAME")
-@click.option("--seat", metavar="NAME", help="Only what this agent saw.")
-@click.option("--truth", "has_truth", is_flag=True, help="Mark claims true or false, and explain each night.")
+@click.argument("game", metavar="[GAME]", required=False)
+@click.option("--where", metavar="CONDITION", multiple=True, help="List only these; in quotes: 'days>5', failed.")
+@click.option("--limit", callback=_count, metavar="N", help="List the first N at most.")
+@click.option("--seat", metavar="NAME", help="Only what this agent saw, was sent, replied or thought.")
+@click.option("--truth", "has_truth", is_flag=True, help="Say who was what, which claims were true, who lied.")
 @click.option("--turns", "has_turns", is_flag=True, help="Its turns instead, in the order in which they were answered.")
-def show_command(directory: Path, game: str, seat: str | None, has_truth: bool, has_turns: bool) -> None:
-    """Print conversation GAME of RUN as text; GAME is a task id or its number, from 0."""
-    for flag, is_given in (("--seat", seat is not None), ("--truth", has_truth)):
-        if has_turns and is_given:
+@click.option("--prompt", metavar="TURN", help="What was sent for a turn, such as 12/Abel/0/0 or 12/Abel.")
+@click.option("--raw", metavar="TURN", is_flag=False, flag_value=ALL, help="What came back for a turn, or for all.")
+@click.option("--thoughts", "has_thoughts", is_flag=True, help="What was thought at each turn, beside what was said.")
+def show_command(
+    directory: Path,
+    game: str | None,
+    where: tuple[str, ...],
+    limit: int | None,
+    seat: str | None,
+    has_truth: bool,
+    has_turns: bool,
+    prompt: str | None,
+    raw: str | None,
+    has_thoughts: bool,
+) -> None:
+    """List the conversations of RUN, a run or a grid. With GAME: print that one as text.
+
+    GAME is a task id or its number, from 0. A CONDITION compares a column (= != < <= > >=) or is `failed` or
+    `finished`; several must all be met. On a terminal what models wrote is made printable; in a file or a pipe
+    --prompt and --raw TURN give it exactly.
+
+    Exit codes: 0 printed, 2 RUN, GAME or a flag is wrong, or this version would send another prompt.
+    """
+    views = {"--turns": has_turns, "--prompt": prompt is not None, "--raw": raw is not None, "--thoughts": has_thoughts}
+    flags = {"--seat": seat is not None, "--truth": has_truth, **views}
+    given = [flag for flag, is_given in flags.items() if is_given]
+    if game is None:
+        if given:
             raise click.UsageError(
-                f"--turns lists all turns as they were answered, so {flag} has no effect: leave it out"
+                f"{given[0]} is about one conversation: name it, as in mac-run show RUN 0 {given[0]}"
             )
-    _end(lambda: results.show(directory, game, seat, has_turns=has_turns, has_truth=has_truth))
+        _end(lambda: list_conversations(directory, where=where, limit=limit))
+    for flag, is_given in (("--where", bool(where)), ("--limit", limit is not None)):
+        if is_given:
+            raise click.UsageError(
+                f"{flag} lists conversations, so it has no effect with a GAME: leave one of them out"
+            )
+    chosen = [flag for flag in given if views.get(flag)]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} show different things of a conversation: leave one of them out")
+    for flag in ("--seat", "--truth"):
+        if flag in given and chosen and (chosen == ["--turns"] or flag == "--truth"):
+            raise click.UsageError(f"{chosen[0]} shows turns as they were, so {flag} has no effect: leave it out")
+    view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
+    _end(lambda: show(directory, game, view))
 
 
 @cli.command(name="doctor")

@@ -5,7 +5,7 @@ It is imported before everything else and is small, so that a signal finds its h
 Reports go to stdout, all other words to stderr. Neither changes how a command ends: a reader that has gone
 (`mac-run … | head -1`) and a stream that was closed from the start are no errors. Words on stderr may be lost; a report
 that cannot be stored is an error like any failed write. A character that the encoding of a stream lacks is written as
-`printable.spelt_out` says.
+`printable.spelt_out` says, except by `write_exactly`.
 
 SIGHUP is ignored: a run goes on when the terminal it was started from is gone. Leaving at once is safe at any moment,
 since what was acknowledged is on the disk and nothing else was promised. There is a handler from the entry point to
@@ -110,6 +110,12 @@ def report() -> Iterator[TextIO]:
     except OSError as fault:
         _discard(sys.stdout)
         raise StoreError(f"cannot print the report: {fault.strerror}; run the same command again to see it") from fault
+
+
+def write_exactly(text: str, stream: TextIO) -> None:
+    """Print a text as UTF-8, whatever the encoding of the stream. A lone surrogate becomes its three bytes."""
+    stream.flush()
+    stream.buffer.write(text.encode("utf-8", "surrogatepass"))
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`mac-run show`, `status` and `format`: print what a run directory holds, and convert benchmarks."""
+"""`mac-run status` and `format`: how far a run is, and benchmarks as files of questions."""
 
 from __future__ import annotations
 
@@ -6,61 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mac_runner.cli.process import Exit, report, say
+from mac_runner.cli.process import Exit, report
 from mac_runner.clock import SystemClock
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
 from mac_runner.registry import Converter, environment_specs
-from mac_runner.reports import (
-    grid_status_json,
-    grid_status_text,
-    status_json,
-    status_text,
-    transcript_text,
-    turns_text,
-)
-from mac_runner.store import (
-    Disk,
-    RunContents,
-    in_wall_clock_order,
-    is_grid,
-    read_grid_standing,
-    read_run,
-    read_standing,
-)
-from mac_runner.store.identity import repair_advice
-from mac_runner.types import JsonObject
-
-
-def show(directory: Path, game: str, seat: str | None, *, has_turns: bool = False, has_truth: bool = False) -> Exit:
-    """Print a conversation: all of it, what `seat` saw, or its turns in the order in which they were answered.
-
-    With `has_truth`, also what only the engine knew.
-    """
-    contents = read_run(directory)
-    row = _row(contents, game)
-    task_id = str(row["task_id"])
-    transcript = contents.transcript(task_id)
-    if (flaw := contents.flaw(row)) is not None:
-        say(f"warning: {flaw}; {repair_advice(directory)}")
-    if has_turns:
-        answers = list(contents.answers(task_id))
-        text = turns_text(in_wall_clock_order(transcript, answers), answers)
-    else:
-        text = transcript_text(transcript, seat=seat, has_truth=has_truth)
-    with report() as stream:
-        stream.write(text)
-    return Exit.OK
-
-
-def _row(contents: RunContents, game: str) -> JsonObject:
-    """The index row of the conversation with this id or number."""
-    for row in contents.rows():
-        if game in (str(row["task_id"]), str(row["index"])):
-            return row
-    counts = contents.counts
-    ended = f"{counts.done} of {counts.planned} conversations have ended"
-    raise ConfigError(f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}")
+from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.store import Disk, is_grid, read_grid_standing, read_standing
 
 
 def status(directory: Path, *, as_json: bool) -> Exit:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mac_runner.cli.process import Exit, report, say, stop_on_signals
 from mac_runner.clock import SystemClock
+from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
 from mac_runner.printable import printable
-from mac_runner.reports import PARQUET_HINT, has_parquet, write_grid, write_summary
+from mac_runner.reports import PARQUET_HINT, has_parquet, lacks_stats, write_grid, write_summary
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
@@ -54,9 +55,11 @@ def print_summary(results: Results) -> None:
         if results.rows is None:
             write_summary(results.summary, stream)
         else:
-            write_grid(results.summary, results.rows, stream)
+            write_grid(results.summary, results.rows, stream, compared=results.compared)
     if results.rows is not None and not has_parquet():
         say(PARQUET_HINT)
+    if lacks_stats(results.compared):
+        say(STATS_HINT)
 
 
 def ending(results: Results, exit_code: Exit, directory: str, *, is_quiet: bool) -> Exit:

@@ -7,11 +7,13 @@ tags is private too. The scanner knows tags by name and looks inside none of the
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 THOUGHT_TAGS = frozenset({"thinking", "think"})
 TOOL_TAG = "tool_request"
@@ -119,6 +121,53 @@ def after_thoughts(text: str) -> str:
             break
         text = text[closing.end() :].lstrip()
     return text
+
+
+class Thoughts(NamedTuple):
+    """The private thoughts of a reply, and what it says besides."""
+
+    thought: str
+    said: str
+
+
+_JSON_THOUGHT = re.compile(
+    rf'"(?:{"|".join(sorted(THOUGHT_TAGS))})"\s*:\s*("(?:[^"\\]|\\.)*"?)\s*,?\s*', _FLAGS | re.DOTALL
+)
+
+
+def thoughts(text: str) -> Thoughts:
+    """Part the thoughts of a reply from the rest, for a reader. Never raises.
+
+    Thoughts are what is in a thought's tags, up to the end where a tag was never closed and from the beginning where it
+    was never opened, and the text `thinking` of a JSON object, which may be cut off.
+    """
+    position = _thought_ends(text)
+    parts = [_THOUGHT_TAG.sub("\n", text[:position])]
+    said, start = [], None
+    for match in _THOUGHT_TAG.finditer(text, position):
+        if match.group(1):
+            if start is not None:
+                parts.append(text[start : match.start()])
+                start, position = None, match.end()
+        elif start is None:
+            said.append(text[position : match.start()])
+            start = match.end()
+    said.append("" if start is not None else text[position:])
+    parts.append("" if start is None else text[start:])
+    rest = "".join(said).strip()
+    if (written := _JSON_THOUGHT.search(rest)) and "{" in rest[: written.start()]:
+        parts.append(_unquoted(written.group(1)))
+        rest = (rest[: written.start()] + rest[written.end() :]).strip()
+    return Thoughts("\n".join(filter(None, (part.strip() for part in parts))), rest)
+
+
+def _unquoted(quoted: str) -> str:
+    """The text of a JSON string, which may lack its end."""
+    closed = quoted if len(quoted) > 1 and quoted.endswith('"') else quoted + '"'
+    try:
+        return str(json.loads(closed, strict=False))
+    except ValueError:
+        return quoted.strip('"')
 
 
 # Template markers of chat models that are written in square brackets, such as [INST], [gMASK] and [/TOOL_CALLS].

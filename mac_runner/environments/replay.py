@@ -52,6 +52,24 @@ def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, chec
     return Replayed(records=tuple(records), changed_prompts=tuple(changed))
 
 
+def play_until(conversation: Conversation, replies: Iterable[RecordedReply], turn_key: str) -> Turn:
+    """Feed `replies` to a freshly opened `conversation` until the turn `turn_key` is next, and return that turn.
+
+    The conversation is then as it was when the turn departed in a replay of this order: it renders the turn's prompt,
+    and a fork may answer otherwise. The turn may also be one that no reply answers yet. Raises ConversationError when
+    it is not open then, or as `replay` does.
+    """
+    for recorded in replies:
+        if recorded.turn_key == turn_key:
+            break
+        receive(conversation, _answered(conversation, recorded), recorded)
+    with boundary(ConversationError, "turns"):
+        turn = next((turn for turn in conversation.turns() if turn.key == turn_key), None)
+    if turn is None:
+        raise ConversationError(f"the turn {turn_key} is not open where it was recorded")
+    return turn
+
+
 def _answered(conversation: Conversation, recorded: RecordedReply) -> Turn:
     with boundary(ConversationError, "turns"):
         turn = next((turn for turn in conversation.turns() if turn.key == recorded.turn_key), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mac_runner.reports.conversations import list_lines, listed, matching
 from mac_runner.reports.exports import (
     PARQUET_HINT,
     TextTable,
@@ -14,36 +15,72 @@ from mac_runner.reports.exports import (
     parquet_bytes,
     parquet_table,
 )
-from mac_runner.reports.grid import GridRow, GridTable, grid_table, summarise_grid
+from mac_runner.reports.filters import parse_condition, unmet
+from mac_runner.reports.grid import (
+    GridRow,
+    GridTable,
+    compare_combinations,
+    grid_table,
+    is_made_alike,
+    lacks_stats,
+    summarise_grid,
+)
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary
-from mac_runner.reports.transcript import transcript_text, turns_text
+from mac_runner.reports.transcript import transcript_text
+from mac_runner.reports.turns import (
+    ALL,
+    find_turn,
+    printable_lines,
+    prompt_text,
+    replies_text,
+    reply_text,
+    thoughts_text,
+    turns_of,
+    turns_text,
+)
 
 __all__ = [
+    "ALL",
     "PARQUET_HINT",
     "GridRow",
     "GridTable",
     "TextTable",
     "cell_discrepancies",
+    "compare_combinations",
     "csv_bytes",
     "csv_table",
     "expected_csv",
     "expected_parquet",
+    "find_turn",
     "grid_status_json",
     "grid_status_text",
     "grid_table",
     "has_parquet",
+    "is_made_alike",
+    "lacks_stats",
+    "list_lines",
+    "listed",
+    "matching",
     "parquet_bytes",
     "parquet_table",
+    "parse_condition",
+    "printable_lines",
+    "prompt_text",
     "render_grid",
     "render_summary",
+    "replies_text",
+    "reply_text",
     "status_json",
     "status_text",
     "summarise",
     "summarise_grid",
+    "thoughts_text",
     "transcript_text",
+    "turns_of",
     "turns_text",
+    "unmet",
     "write_grid",
     "write_summary",
 ]

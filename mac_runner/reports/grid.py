@@ -9,15 +9,18 @@ known for the whole grid only, because they served all combinations together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from mac_runner import comparisons
 from mac_runner.registry import results_specs
+from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
-from mac_runner.results import Figure, integer, number, section
+from mac_runner.results import Figure, PlayedCombination, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
 
+COMPARISONS_FORMAT: Final = 1
 ROWS_SHOWN_MAX: Final = 200
 """How many combinations are printed; the files of a grid hold all of them."""
 
@@ -169,6 +172,51 @@ def summarise_grid(
         "left_out": [*left_out],
         "results": [_result(row) for row in rows],
     }
+
+
+def compare_combinations(
+    rows: Sequence[GridRow], read: Callable[[str], Iterable[JsonObject]], *, has_stats: bool | None = None
+) -> JsonObject | None:
+    """What the combinations say of one another: `comparisons.json`; None when there is nothing to compare.
+
+    `read` yields the index rows of a combination. Unlike the summary, it depends on what is installed: `libraries` are
+    those that made it, None where the extra `stats` was not used.
+    """
+    has_stats = comparisons.has_stats() if has_stats is None else has_stats
+    sections: JsonObject = {}
+    for kind, spec in results_specs().items():
+        if spec.comparisons is not None:
+            # Reading rows again takes time, so only those of this kind are.
+            counted = [row for row in rows if row.summary is not None and spec.figures(row.summary)]
+            sections |= spec.comparisons([_played(row, kind, read(row.slug)) for row in counted], has_stats)
+    if not sections:
+        return None
+    return {"format": COMPARISONS_FORMAT, "libraries": _libraries() if has_stats else None, **sections}
+
+
+def _libraries() -> JsonObject:
+    return dict(comparisons.libraries())
+
+
+def is_made_alike(compared: JsonObject) -> bool:
+    """Whether the same games would be compared here to the last digit."""
+    found = compared.get("libraries")
+    return found is None or (comparisons.has_stats() and found == _libraries())
+
+
+def lacks_stats(compared: JsonObject | None) -> bool:
+    """Whether there would be more to say with the extra `stats`."""
+    return compared is not None and compared.get("libraries") is None
+
+
+def _played(row: GridRow, kind: str, index: Iterable[JsonObject]) -> PlayedCombination:
+    def outcomes() -> Iterator[tuple[int, JsonObject, str]]:
+        for each in map(parse_row, index):
+            if each.reason is None and isinstance(each.outcome, dict) and each.outcome.get("kind") == kind:
+                yield each.index, each.outcome, f"the index row of {each.task_id!r}, outcome"
+
+    planned = integer(section(row.summary or {}, "conversations").get("planned"))
+    return PlayedCombination(row.slug, row.values, planned or 0, outcomes())
 
 
 def _parts(rows: Sequence[GridRow], began: Mapping[str, JsonValue]) -> list[JsonValue]:

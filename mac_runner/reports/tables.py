@@ -37,9 +37,11 @@ def write_summary(summary: JsonObject, stream: TextIO) -> None:
     _write(lambda width, has_style: render_summary(summary, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
 
 
-def write_grid(summary: JsonObject, rows: Sequence[GridRow], stream: TextIO) -> None:
+def write_grid(
+    summary: JsonObject, rows: Sequence[GridRow], stream: TextIO, *, compared: JsonObject | None = None
+) -> None:
     """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
-    _write(lambda width, has_style: render_grid(summary, rows, width=width, has_style=has_style), stream)
+    _write(lambda width, has_style: render_grid(summary, rows, compared, width=width, has_style=has_style), stream)
 
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
@@ -50,14 +52,25 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
 
 
 def render_grid(
-    summary: JsonObject, rows: Sequence[GridRow], *, width: int | None = None, has_style: bool = False
+    summary: JsonObject,
+    rows: Sequence[GridRow],
+    compared: JsonObject | None = None,
+    *,
+    width: int | None = None,
+    has_style: bool = False,
 ) -> str:
-    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
+    """The tables as text of at most `width` columns, without any escape sequence unless `has_style`.
+
+    `compared` is what `compare_combinations` found.
+    """
     # Its table may be wider than any screen, so figures fold there too.
     table = _renderable(_grid_table(summary, rows), is_folded=True)
     notes = _renderable("\n".join(_grid_notes(summary, rows)))
-    engines = map(_renderable, _engines(summary, "engines, over all combinations", "engine"))
-    return _drawn((table, notes, *engines), width=_WIDTH_MAX if width is None else width, has_style=has_style)
+    further = [part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})]
+    further += _engines(summary, "engines, over all combinations", "engine")
+    return _drawn(
+        (table, notes, *map(_renderable, further)), width=_WIDTH_MAX if width is None else width, has_style=has_style
+    )
 
 
 def _write(render: Callable[[int | None, bool], str], stream: TextIO) -> None:

@@ -195,16 +195,15 @@ def _opening(setup: Setup, name: str, decoding: Decoding) -> _Opening | None:
         update={"model_definitions": {**experiment.model_definitions, name: definition}},
     )
     with boundary(ConversationError, "its first prompt cannot be made"):
-        environment = build_environment(experiment)
-        task = next(plan_of(experiment, environment.lineup)())
-        # Where another model has the first turn, all its agents are given to this one.
-        alone = replace(task, agents=tuple(replace(agent, model=name) for agent in task.agents))
-        for tried in (task, alone):
-            conversation = environment.open(tried)
+        # Where another model has the first turn, this one gets its agents.
+        agents = tuple(agent.model_copy(update={"model": name}) for agent in experiment.agent_definitions)
+        for asked in (experiment, experiment.model_copy(update={"agent_definitions": agents})):
+            environment = build_environment(asked)
+            conversation = environment.open(next(plan_of(asked, environment.lineup)()))
             for turn in conversation.turns():
                 prompt = conversation.prompt(turn)
                 if turn.model == name and prompt.is_constrained:
-                    form = reply_form_of(experiment, definition)
+                    form = reply_form_of(asked, definition)
                     return _Opening(conversation, turn, prompt, form, _own_sampling(setup, name))
     return None
 

@@ -16,16 +16,18 @@ from mac_runner.reports import (
     GridTable,
     TextTable,
     cell_discrepancies,
+    compare_combinations,
     csv_table,
     expected_csv,
     expected_parquet,
     grid_table,
     has_parquet,
+    is_made_alike,
     parquet_table,
     summarise_grid,
 )
 from mac_runner.runs.recorded import recorded_experiment
-from mac_runner.runs.summary import summary_of
+from mac_runner.runs.summary import COMPARISONS, summary_of
 from mac_runner.store import (
     Disk,
     Finding,
@@ -37,7 +39,14 @@ from mac_runner.store import (
     has_run,
     read_run,
 )
-from mac_runner.store.verify import check_log, compared, read_json, sessions_of, with_planned_of
+from mac_runner.store.verify import (
+    check_log,
+    compared,
+    is_of_earlier_format,
+    read_json,
+    sessions_of,
+    with_planned_of,
+)
 from mac_runner.types import JsonObject, JsonValue
 
 _REMEDY = "the grid's own command writes it anew"
@@ -53,6 +62,8 @@ class _Written:
     rows: tuple[GridRow, ...]
     behind: tuple[str, ...]
     """Combinations that were played since."""
+    is_of_earlier_format: bool
+    """Whether an earlier version wrote them, whose tables had fewer columns."""
 
 
 def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
@@ -70,6 +81,7 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
     disk = Disk()
     # Read before the journals they are derived from, so conversations played meanwhile are in neither.
     files = {name: disk.read(directory / name) for name in (_CSV, _PARQUET) if disk.exists(directory / name)}
+    comparisons = read_json(disk, directory / COMPARISONS, _REMEDY)
     summary = read_json(disk, directory / "summary.json", _REMEDY)
     findings, notes = check_log(directory, grid.name, disk=disk)
     findings += _identity_findings(directory, grid)
@@ -84,6 +96,7 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
         findings += _summary_findings(directory, grid, summary, written)
         for name, data in files.items():
             findings += _table_findings(directory, grid, name, data, written, notes)
+        findings += _comparison_findings(directory, comparisons, written, notes)
         if _CSV not in files:
             findings.append(Finding(FindingKind.LOST, f"{_CSV} is not there; {_REMEDY}"))
         notes += _lag(written, grid)
@@ -100,7 +113,12 @@ def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written
         slugs += [known.slug for known in grid.entries if known.is_asked and known.slug not in results]
     rows = [_row(directory, entries[slug], results.get(slug, {}), is_latest=sessions is None) for slug in slugs]
     behind = tuple(row.slug for row, is_behind in rows if is_behind)
-    return _Written(sessions=sessions, rows=tuple(row for row, _ in rows), behind=behind)
+    return _Written(
+        sessions=sessions,
+        rows=tuple(row for row, _ in rows),
+        behind=behind,
+        is_of_earlier_format=is_of_earlier_format(summary),
+    )
 
 
 def _row(directory: Path, known: GridEntry, result: JsonObject, *, is_latest: bool) -> tuple[GridRow, bool]:
@@ -151,7 +169,11 @@ def _table_findings(
     except ValueError as fault:
         yield Finding(FindingKind.DAMAGED, f"{name} cannot be read ({fault}); {_REMEDY}")
         return
-    differences = [*cell_discrepancies(found, _expected(name, grid_table(written.rows)))]
+    differences = [
+        place
+        for place in cell_discrepancies(found, _expected(name, grid_table(written.rows)))
+        if not (written.is_of_earlier_format and place.column not in found[0])
+    ]
     if not differences:
         return
     is_behind = written.sessions is not None or written.behind
@@ -162,6 +184,23 @@ def _table_findings(
         return
     for place in differences:
         yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {_REMEDY}")
+
+
+def _comparison_findings(
+    directory: Path, found: JsonObject | Finding | None, written: _Written, notes: list[str]
+) -> Iterator[Finding]:
+    if isinstance(found, Finding):
+        yield found
+    elif found is not None and (written.sessions is not None or written.behind):
+        notes.append(f"{COMPARISONS} is not judged: combinations were played since; {_REMEDY}")
+    elif found is not None and not is_made_alike(found):
+        notes.append(f"{COMPARISONS} is not judged: SciPy or numpy is another version here, or is not installed")
+    elif found is not None:
+        has_stats = found.get("libraries") is not None
+        expected = compare_combinations(
+            written.rows, lambda slug: read_run(directory / slug).rows(), has_stats=has_stats
+        )
+        yield from compared(COMPARISONS, found, expected or {}, _REMEDY)
 
 
 def _expected(name: str, table: GridTable) -> TextTable:

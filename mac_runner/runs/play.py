@@ -56,6 +56,8 @@ class Results(NamedTuple):
     """How much has ended, in words."""
     rows: tuple[GridRow, ...] | None = None
     """A row for each combination of a grid; None for a single experiment."""
+    compared: JsonObject | None = None
+    """How the combinations of a grid compare, if they can."""
     is_interrupted: bool = False
 
     @property
@@ -158,7 +160,8 @@ class Player:
                 grid, grid_run.record, grid_run.accounting(), lambda setup: found.get(setup.slug, True)
             )
             grid_run.write_tables(results.files())
-        return Results(results.summary, _grid_ended(results.summary), results.rows, is_interrupted=not is_done)
+        ended = _grid_ended(results.summary)
+        return Results(results.summary, ended, results.rows, results.compared, is_interrupted=not is_done)
 
     @contextmanager
     def _stream(
@@ -188,7 +191,8 @@ def results_if_complete(chosen: ExperimentSet, clock: Clock) -> Results | None:
     accounting = grid_accounting(chosen.directory, chosen.name)
     results = grid_results(chosen, chosen.known, accounting, lambda _setup: True)
     write_tables(chosen.directory, results.files(), clock=clock)
-    return Results(results.summary, f"all {len(chosen.setups)} combinations are complete", results.rows)
+    ended = f"all {len(chosen.setups)} combinations are complete"
+    return Results(results.summary, ended, results.rows, results.compared)
 
 
 class _Session:

@@ -8,15 +8,16 @@ from dataclasses import replace
 from mac_runner.config import Loaded, recorded
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.environments.replay import replay
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.environments.markup import Thoughts, thoughts
+from mac_runner.environments.replay import play_until, replay
+from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, boundary
 from mac_runner.plan import Plan
 from mac_runner.registry import environment_specs
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, Prompt
 
 
 def recorded_experiment(contents: RunContents) -> Loaded:
@@ -110,3 +111,37 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, chec
         failure=str(failure) if failure is not None else None,
         timing={},
     )
+
+
+def sent_prompt(contents: RunContents, transcript: JsonObject, turn_key: str) -> Prompt:
+    """What the engine was sent for a turn of a transcript: rendered again, and equal to the recorded digest.
+
+    Raises RunDirectoryError where this version renders something else, or does not come to that turn.
+    """
+    path = contents.layout.transcript(task_of(transcript).task_id)
+    environment = build_environment(recorded_experiment(contents).experiment)
+    replies = replies_of(transcript)
+    digest = next(recorded.prompt_sha256 for recorded in replies if recorded.turn_key == turn_key)
+    conversation = environment.open(task_of(transcript))
+    try:
+        turn = play_until(conversation, replies, turn_key)
+        with boundary(ConversationError, "prompt"):
+            prompt = conversation.prompt(turn)
+    except ConversationError as fault:
+        raise RunDirectoryError(
+            f"{path}: this version cannot play the conversation up to turn {turn_key} ({fault}); the run is of another "
+            "version, or the file was changed: use the version that played it, or check it with verify"
+        ) from fault
+    if prompt.sha256 != digest:
+        raise RunDirectoryError(
+            f"{path}: what this version would send for turn {turn_key} is not what was sent (their digests differ): "
+            "the run is of another version; use the one that played it. --raw and --thoughts show what came back"
+        )
+    return prompt
+
+
+def thoughts_of(turn: JsonObject) -> Thoughts:
+    """What a turn of a transcript thought and what it said: thoughts in the reply, and those an engine gave apart."""
+    reply = entry(turn, "reply", dict)
+    apart, found = reply.get("thinking"), thoughts(entry(reply, "text", str))
+    return found._replace(thought=f"{apart.strip()}\n{found.thought}".strip()) if isinstance(apart, str) else found

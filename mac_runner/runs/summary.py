@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mac_runner.config import recorded_decoding
-from mac_runner.reports import GridRow, csv_bytes, grid_table, has_parquet, parquet_bytes, summarise, summarise_grid
+from mac_runner.reports import (
+    GridRow,
+    compare_combinations,
+    csv_bytes,
+    grid_table,
+    has_parquet,
+    parquet_bytes,
+    summarise,
+    summarise_grid,
+)
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
 from mac_runner.types import JsonObject
@@ -23,18 +32,23 @@ def summary_of(contents: RunContents) -> JsonObject:
     )
 
 
+COMPARISONS: Final = "comparisons.json"
+
+
 class GridResults(NamedTuple):
-    """The table of a grid and the summary over it."""
+    """The table of a grid, the summary over it, and how its combinations compare if they can."""
 
     rows: tuple[GridRow, ...]
     summary: JsonObject
+    compared: JsonObject | None
 
     def files(self) -> dict[str, bytes]:
         """The files that hold them, by name; Parquet where it can be written."""
         table = grid_table(self.rows)
         typed = {"grid.parquet": parquet_bytes(table)} if has_parquet() else {}
+        compared = {} if self.compared is None else {COMPARISONS: encode_for_reading(self.compared)}
         # The summary last: it says which sessions the tables cover.
-        return {"grid.csv": csv_bytes(table), **typed, "summary.json": encode_for_reading(self.summary)}
+        return {"grid.csv": csv_bytes(table), **typed, **compared, "summary.json": encode_for_reading(self.summary)}
 
 
 def grid_results(
@@ -60,4 +74,6 @@ def grid_results(
         left_out=grid.left_out,
         accounting=accounting,
     )
-    return GridResults(rows, summary)
+    directories = {setup.slug: setup.directory for setup in grid.setups}
+    compared = compare_combinations(rows, lambda slug: read_run(directories[slug]).rows())
+    return GridResults(rows, summary, compared)

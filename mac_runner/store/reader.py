@@ -75,6 +75,12 @@ class RunContents:
         """The index rows of all ended conversations, read one by one."""
         return self.state.rows(self.disk, self.layout)
 
+    def rows_in_task_order(self) -> Iterator[JsonObject]:
+        """The same in the order of their tasks; few of them are held at a time (`in_task_order`)."""
+        endings = self.state.endings
+        task_ids = sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id))
+        return map(json.loads, in_task_order(self.rows(), task_ids))
+
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""
         done = {task_id: ending.task_index for task_id, ending in self.state.endings.items()}

@@ -69,6 +69,8 @@ Summarise = Callable[[RunContents], JsonObject]
 
 REWRITTEN = "remove it and run the same command again: it is written again"
 
+_EARLIER_SUMMARIES = (1, 2)
+
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
 
@@ -406,10 +408,15 @@ def _summary_findings(disk: Disk, layout: Layout, found: JsonObject, summarise: 
 
 
 def compared(name: str, found: JsonObject, expected: JsonObject, remedy: str = REWRITTEN) -> Iterator[Finding]:
-    """The places where a summary differs from the expected one. One of format 1 may have other keys."""
-    is_old = "format" not in found
+    """The places where a summary differs from the expected one. One of an earlier format may have other keys."""
+    is_old = is_of_earlier_format(found)
     for place in discrepancies(_upgraded_summary(found) if is_old else found, expected, is_partial=is_old):
         yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {remedy}")
+
+
+def is_of_earlier_format(found: JsonObject) -> bool:
+    """Whether a summary was written by a version that counted less, or otherwise."""
+    return found.get("format", 1) in _EARLIER_SUMMARIES
 
 
 def sessions_of(found: JsonObject, known: int) -> int | None:
@@ -433,13 +440,23 @@ def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
 
 
 def _upgraded_summary(found: JsonObject) -> JsonObject:
-    """A summary of format 1 in the layout of format 2.
+    """What can be compared of a summary of an earlier format, in the layout of now.
 
-    Its rate of turns left out the turns of conversations that had not ended, so it is not compared.
+    Its intervals took the players of one game to be independent. In format 1 the rate of turns left out the turns of
+    conversations that had not ended.
     """
     tokens: JsonValue = found.get("tokens")
-    kept = {key: value for key, value in found.items() if key != "turns_per_s"}
+    left_out = {"format"} if "format" in found else {"turns_per_s"}
+    kept = {key: _without_intervals(value) for key, value in found.items() if key not in left_out}
     return {**kept, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else kept
+
+
+def _without_intervals(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_without_intervals(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _without_intervals(each) for key, each in value.items() if key != "interval"}
+    return value
 
 
 class _Motion:

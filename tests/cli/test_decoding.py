@@ -68,6 +68,9 @@ def test_server_that_refuses_schemas_stops_the_run_and_the_setting_is_named(
             advice = "set model_definitions.folk.constrained_decoding: json_object or none (`mac-run doctor FILE`"
             assert advice in process.stderr
             assert lab.run_dir(name).index == []
+            if number == 0:
+                corrected = ("--set", "model_definitions.folk.constrained_decoding=json_object")
+                assert at_once(f"{name}.yaml", "--quiet", *corrected).returncode == 0
 
 
 def test_server_that_fails_is_told_from_one_that_refuses(at_once: AtOnce, lab: Lab, subtests: pytest.Subtests) -> None:
@@ -127,3 +130,33 @@ def test_doctor_tries_weaker_forms_until_one_is_obeyed(at_once: AtOnce, lab: Lab
             assert process.returncode == (0 if ends == ["obeyed"] else 1)
             if said is not None:
                 assert advice.format(*said) in process.stdout
+
+
+def test_doctor_tries_a_model_whose_turn_comes_after_anothers(at_once: AtOnce, lab: Lab) -> None:
+    def script(received: Received) -> Behaviour:
+        return WAIT if received.is_canary else Say('{"rationale": "So it is.", "answer": "yes"}')
+
+    with answering(script) as server:
+        talk: JsonObject = {
+            "experiment_metadata": {"experiment_name": "talk"},
+            "conversation_config": {"environment": "discussion", "conversations": 1},
+            "discussion": {"topics": ["Are bridges good?"]},
+            "model_definitions": {
+                "first": {"backend": "scripted", "scripted_config": {"policy": "discussant"}},
+                "second": served(server, constrained_decoding="none"),
+            },
+            "agent_definitions": [
+                {"agent_id": "ann", "role": "participant", "model": "first"},
+                {
+                    "agent_id": "bob",
+                    "role": "participant",
+                    "model": "second",
+                    "role_specific_config": {"speak_after_within_round": ["ann"]},
+                },
+            ],
+        }
+        process = at_once("doctor", lab.write(talk))
+
+    assert "constrained_decoding none, a first prompt that asks for json: obeyed" in process.stdout
+    assert [sent(received) for received in server.received] == ["none", "none"]
+    assert process.returncode == 0

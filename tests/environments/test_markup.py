@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mac_runner.environments.markup import Markup, Tag, defuse, scan
+from mac_runner.environments.markup import Markup, Tag, Thoughts, defuse, scan, thoughts
 from mac_runner.types import REPLY_CHARS_MAX
 
 NAMES = ("speak", "vote", "will")
@@ -150,3 +150,30 @@ def test_defusing_twice_changes_nothing_more_of_what_is_apt_to_combine(text: str
 )
 def test_defuse_shows_harmless_look_alikes(text: str, shown: str) -> None:
     assert defuse(text) == shown
+
+
+def test_thoughts_are_parted_from_what_is_said() -> None:
+    replies = {
+        "<speak>Hi.</speak>": ("", "<speak>Hi.</speak>"),
+        "<thinking>I lie.</thinking>\n<speak>Hi.</speak>": ("I lie.", "<speak>Hi.</speak>"),
+        "<THINK >a</think>x<think>b</think>y": ("a\nb", "xy"),
+        # A chat template may open the first thought, and a token limit cut the last one.
+        "I lie.</think><speak>Hi.</speak>": ("I lie.", "<speak>Hi.</speak>"),
+        "<speak>Hi.</speak> <thinking>I l": ("I l", "<speak>Hi.</speak>"),
+        '{"thinking": "I \\"lie\\".\\n", "act": "wait"}': ('I "lie".', '{"act": "wait"}'),
+        '```json\n{"act": "wait", "thinking": "I l': ("I l", '```json\n{"act": "wait",'),
+        '<think>a</think>{"thinking": "b", "act": "wait"}': ("a\nb", '{"act": "wait"}'),
+        '{"act": "wait", "text": "my thinking: no"}': ("", '{"act": "wait", "text": "my thinking: no"}'),
+        "": ("", ""),
+    }
+    assert {text: thoughts(text) for text in replies} == {text: Thoughts(*parts) for text, parts in replies.items()}
+
+
+@examples
+@given(st.one_of(TEXTS, MANY.map(lambda parts: '{"thinking": "' + "".join(parts))))
+def test_thoughts_of_any_text_are_of_that_text(text: str) -> None:
+    found = thoughts(text)
+
+    assert len(found.thought) + len(found.said) <= len(text)
+    assert not {*found.said} - {*text}
+    assert "<thinking>" not in found.said.replace("<thinking/>", "")

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from mac_runner.environments.base import Conversation
-from mac_runner.environments.replay import receive, replay
+from mac_runner.environments.replay import play_until, receive, replay
 from mac_runner.environments.town_of_salem.game.state import Options
 from mac_runner.errors import ConversationError
 from mac_runner.types import JsonObject, Message, Prompt, Receipt, ReceiptKind, RecordedReply, Reply, Turn
@@ -47,6 +47,21 @@ def test_checked_replay_records_the_digest_of_the_prompt_rendered_now() -> None:
 
     assert [record.prompt_sha256 for record in replay(game, [reply], check_prompts=True).records] == [rendered]
     assert [record.prompt_sha256 for record in replay(open_game(ELEVEN), [reply]).records] == ["0" * 64]
+
+
+def test_conversation_can_be_taken_up_at_any_turn() -> None:
+    """It renders what was sent then, and goes on to the same end; the turn after the last reply is one of them."""
+    played = open_game(ELEVEN, seed=3, options=SHORT)
+    records = play(played, clumsy, seed=3, order=Random(3))
+    replies = recorded(records)
+    for place in (0, 1, len(records) // 2, len(records) - 1):
+        game = open_game(ELEVEN, seed=3, options=SHORT)
+        turn = play_until(game, replies[: place + place % 2], records[place].turn.key)
+        assert (turn.key, game.prompt(turn).sha256) == (records[place].turn.key, records[place].prompt_sha256)
+        replay(game, replies[place:])
+        assert game.fingerprint() == played.fingerprint()
+    with pytest.raises(ConversationError, match="the turn 7/Zoe/0/0 is not open where it was recorded"):
+        play_until(open_game(ELEVEN, seed=3, options=SHORT), replies, "7/Zoe/0/0")
 
 
 def test_reply_to_a_turn_that_is_not_open_is_refused_by_name() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mac_runner.errors import ConfigError, RunDirectoryError
@@ -179,6 +181,80 @@ def test_turn_is_told_in_one_line_of_bounded_length() -> None:
     (line,) = turns_text(talk, []).splitlines()
 
     assert line.endswith(f"observation: {'x' * 100}…")
+
+
+def test_truth_puts_the_role_of_the_moment_behind_names_but_not_into_quotations() -> None:
+    cast: list[JsonValue] = [
+        {"name": name, "role": role, "definition": "d", "model": "m", "target": None}
+        for name, role in (("Ann", "mafioso"), ("Bob", "serial killer"), ("Cid", "doctor"))
+    ]
+    changed: JsonObject = {**event("Night 1", 1, "You are now a Vampire.", "Cid"), "kind": "converted"}
+    changed["data"] = {"role": "Vampire"}
+    events: list[JsonValue] = [
+        event("Day 1, greeting", 1, "Ann says: “I trust Bob.”"),
+        event("Day 1, greeting", 1, "The Mafia: Ann (Mafioso).", "Ann", "Bob"),
+        changed,
+        event("Day 2, voting", 2, "Bob votes for Cid, and Bobby for Ann."),
+    ]
+    lines = transcript_text(transcript(cast=cast, events=events), has_truth=True).splitlines()
+
+    assert lines[2:5] == [
+        "The cast",
+        f"  {'Ann':<12} {'Mafioso':<24} d (model m)",
+        f"  {'Bob':<12} {'Serial Killer':<24} d (model m)",
+    ]
+    for said in (
+        "  Ann (Mafioso) says: “I trust Bob.”",
+        "  To Ann (Mafioso), Bob (Serial Killer): The Mafia: Ann (Mafioso).",
+        "  To Cid (Vampire): You are now a Vampire.",
+        "  Bob (Serial Killer) votes for Cid (Vampire), and Bobby for Ann (Mafioso).",
+    ):
+        assert said in lines
+
+
+def test_fooled_are_those_who_did_what_a_lie_asks_for_later_that_day() -> None:
+    """Not those of the liar's team, who know better; not on another day; and only by what was said to all."""
+
+    def happened(kind: str, day: int = 2, **data: JsonValue) -> JsonObject:
+        return {"when": f"Day {day}", "day": day, "kind": kind, "audience": "all", "text": kind, "data": data}
+
+    dealt = {"Ann": "mafioso", "Bob": "spy", "Cid": "doctor", "Dan": "jester", "Eve": "framer", "Fay": "mayor"}
+    cast: list[JsonValue] = [
+        {"name": name, "role": role, "definition": "d", "model": "m", "target": None} for name, role in dealt.items()
+    ]
+    events: list[JsonValue] = [
+        happened("vote", player="Fay", target="Bob"),
+        happened("speech", player="Ann", text="…"),
+        *(happened("vote", player=name, target="Bob") for name in ("Cid", "Dan", "Eve", "Ann")),
+        happened("vote", player="Fay", target="Cid"),
+        happened("trial", accused="Bob"),
+        happened("ballots", guilty=["Cid", "Eve"], innocent=["Fay"], abstain=[]),
+        happened("trial", accused="Ann"),
+        happened("ballots", guilty=["Dan"], innocent=["Cid", "Eve", "Fay"], abstain=[]),
+        happened("vote", 3, player="Fay", target="Bob"),
+    ]
+    asked: dict[tuple[str, str, str, str, str], str] = {
+        ("result", "suspicious", "Bob", "Spy", "public"): "Cid, Dan",
+        ("accusation", "mafia", "Bob", "Spy", "public"): "Cid, Dan",
+        ("accusation", "mafia", "Bob", "Spy", "whisper"): "",
+        ("defence", "not evil", "Bob", "Spy", "public"): "Fay",
+        ("role", "role", "Ann", "Spy", "public"): "Cid, Fay",
+        ("role", "role", "Ann", "Jester", "public"): "Dan",
+        ("role", "role held before", "Ann", "Spy", "public"): "",
+        ("result", "attacked", "Ann", "", "public"): "",
+    }
+    for verdicts in (("lie", "honest"), ("false", "true")):
+        for (kind, says, about, role, channel), fooled in asked.items():
+            said: JsonObject = {"kind": kind, "says": says, "about": about, "channel": channel}
+            lie = claim(1, "Ann", **said, roles=[role] if role else [], verdict=verdicts[0])
+            right = claim(1, "Dan", kind="role", says="role", roles=["Jester"], verdict=verdicts[1])
+            lines = transcript_text(transcript(lie, right, events=events, cast=cast), has_truth=True).splitlines()
+            title = next(place for place, line in enumerate(lines) if re.match("Who (lied|said what was false)", line))
+            table = [re.split(r" {2,}", line.strip()) for line in lines[title + 2 :]]
+            assert table == [
+                ["Ann (Mafioso)", "1", "0", "1", "0", *([fooled] if fooled else [])],
+                ["Dan (Jester)", "1", "1", "0", "0"],
+            ], (kind, says)
 
 
 def test_truth_of_a_conversation_that_has_none_is_refused() -> None:

@@ -132,7 +132,9 @@ def test_task_keeps_its_material_and_one_without_has_none() -> None:
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "\u2028\u2029\x85\r\n", "\ufeff", '{"', "\udfff\ud800"])
 def test_recorded_reply_comes_back_from_json(text: str) -> None:
     timing = Timing(queue_s=1.25, generate_s=0.000001, faults=("a", "b"))
-    recorded = RecordedReply(turn_key="1/A/0/0", prompt_sha256="p", reply=Reply(text=text, timing=timing))
+    recorded = RecordedReply(
+        turn_key="1/A/0/0", prompt_sha256="p", reply=Reply(text=text, thinking=text, timing=timing)
+    )
     found = recorded_from_json(json.loads(json.dumps(recorded_json(recorded))))
 
     assert found == recorded

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mac_runner.backends.forms import held
 from mac_runner.environments.discussion.answers import Found, read_fields
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.sim.requests import request
@@ -100,6 +101,14 @@ def test_schema_and_choices_leave_no_other_reply(table: Table) -> None:
         assert told.keys() == {"target", "why"}
         assert told["target"] in {"Ann", "Bob"}
     assert {reply.text for reply in replies[4:]} <= {"Ann", "Bob"}
+
+
+def test_reply_is_held_to_any_json_object_or_to_nothing_as_its_model_is_set(table: Table) -> None:
+    prompt = Prompt(messages=(Message(role="user", content="Whom?"),), schema=SCHEMA)
+    objects, free = held(prompt, "json_object"), held(prompt, "none")
+    replies = table.ask(*(request(prompt=one, sampling=sampling(3)) for one in (objects, free)))
+
+    assert [reply.text.startswith("{") for reply in replies] == [True, False]
 
 
 def test_reply_held_to_a_form_has_no_thought_though_the_template_opens_one(table: Table) -> None:

@@ -86,6 +86,7 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     changes: tuple[Share, ...]
     changes_by_identity: dict[str, Share]
     influence: dict[str, Share]
+    question_id: str | None = None
     answer: str | None = None
     correct_answer_id: str | None = None
     # Missing in runs of versions that did not count them.

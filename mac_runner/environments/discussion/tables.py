@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mac_runner.environments.discussion.results import ALL, DiscussionResults
+from mac_runner.environments.discussion.results import ALL, DiscussionResult, DiscussionResults
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,
+    Column,
+    Columns,
     Figure,
     ResultsSpec,
     Table,
+    Value,
     count_text,
     figure,
     interval_text,
+    parsed,
     percent_text,
     rate_texts,
     section,
@@ -118,6 +122,40 @@ def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
     return {name: one for name, one in found.items() if one is not None}
 
 
+def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
+    """The columns of one discussion; `right` is empty where the question has no right answer."""
+    result = parsed(DiscussionResult, outcome, "the outcome in the index")
+    correct = result.correct_answer_id
+    return {
+        "question": result.question_id,
+        "answer": result.answer,
+        "right": None if correct is None else result.answer == correct,
+        "consensus": result.consensus,
+        "rounds": result.rounds,
+        "ended_by": result.ended_by,
+        "passes": result.passes,
+        "agent": sorted(result.answers),
+    }
+
+
+DISCUSSION_COLUMNS: Final = Columns(
+    {
+        "question": Column("word"),
+        "answer": Column("word"),
+        "right": Column("truth"),
+        "consensus": Column("truth"),
+        "rounds": Column("number"),
+        "ended_by": Column("word"),
+        "passes": Column("number"),
+        "agent": Column("words", is_listed=False),
+    },
+    discussion_values,
+)
+
 RESULTS: Final = ResultsSpec(
-    counter=DiscussionResults, lines=discussion_lines, tables=discussion_tables, figures=discussion_figures
+    counter=DiscussionResults,
+    lines=discussion_lines,
+    tables=discussion_tables,
+    figures=discussion_figures,
+    columns=DISCUSSION_COLUMNS,
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from mac_runner.environments.town_of_salem.game.state import ToolName
-from mac_runner.environments.town_of_salem.settings import GameConfig, with_template
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_template
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec
 
@@ -41,6 +41,12 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
         if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
             path = ("agent_definitions", index, "reasoning_chars_max")
             yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
+    for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
+        if (given := getattr(game.calendar, key)) != value:
+            text = (
+                f"found {given!r}, but game.discussion: {game.discussion} sets it to {value!r}; leave one of them out"
+            )
+            yield Problem(("game", "calendar", key), text)
 
 
 def _earlier(game: GameConfig) -> Earlier | None:

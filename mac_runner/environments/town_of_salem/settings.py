@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
 from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
-from mac_runner.types import Reply
+from mac_runner.types import JsonValue, Reply
 
 
 class GameLatency(Section):
@@ -83,6 +83,22 @@ class GameCalendar(Section):
     """With `information_lag`: how many players prepare their words at the same time."""
 
 
+DISCUSSIONS: Mapping[str, Mapping[str, JsonValue]] = {
+    "thorough": {"discussion_mode": "random", "discussion_rounds": 3, "vote_rounds": 3, "night_chat_rounds": 2},
+    "standard": {"discussion_mode": "random", "discussion_rounds": 2, "vote_rounds": 3, "night_chat_rounds": 2},
+    "quick": {"discussion_mode": "random", "discussion_rounds": 1, "vote_rounds": 2, "night_chat_rounds": 1},
+    "bidding": {"discussion_mode": "bidding", "discussion_floors": 10, "vote_rounds": 3, "night_chat_rounds": 2},
+    "simultaneous": {
+        "discussion_mode": "simultaneous",
+        "discussion_rounds": 2,
+        "vote_rounds": 3,
+        "night_chat_rounds": 2,
+    },
+    "brief": {"discussion_mode": "simultaneous", "discussion_rounds": 1, "vote_rounds": 1, "night_chat_rounds": 1},
+}
+"""The keys of the calendar that each preset of `game.discussion` sets."""
+
+
 class GameConfig(Section):
     """A game of Town of Salem."""
 
@@ -94,6 +110,10 @@ class GameConfig(Section):
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()
     """How many rounds each phase lasts, and how players take turns."""
+    discussion: Annotated[
+        Literal["thorough", "standard", "quick", "bidding", "simultaneous", "brief"] | None, IDENTITY
+    ] = None
+    """How much is said, and whether one player speaks after another: sets keys of the calendar; null sets none."""
     latency: GameLatency = GameLatency()
     """With `information_lag`: how long a turn takes."""
     edition: Annotated[Literal[1, 2], IDENTITY] = 2
@@ -110,6 +130,16 @@ class GameConfig(Section):
     """The text of that template; filled in from `template_file`."""
     context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
     """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is shown in short."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_calendar(cls, data: object) -> object:
+        """Write what the preset sets into the calendar, so that the record of a run has it; given keys stay."""
+        if not isinstance(data, dict) or not isinstance(data.get("discussion"), str):
+            return data
+        given = data.get("calendar") or {}
+        preset = DISCUSSIONS.get(data["discussion"], {})
+        return {**data, "calendar": {**preset, **given}} if isinstance(given, dict) else data
 
 
 def with_template(game: GameConfig, base: Path, _cache: dict[str, object]) -> GameConfig:

@@ -7,10 +7,15 @@ from typing import Final
 
 import msgspec
 
+from mac_runner.environments.town_of_salem.cast import Cast
+from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS, moments
+from mac_runner.environments.town_of_salem.lies import Lies
 from mac_runner.environments.town_of_salem.results import GameResults
+from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
     Figure,
+    PlayedCombination,
     ResultsSpec,
     Table,
     count_text,
@@ -22,16 +27,13 @@ from mac_runner.results import (
 )
 from mac_runner.types import JsonObject
 
-RANKING_N_MIN: Final = 20
-"""Rates on fewer cases are marked."""
-_WIN_TABLES: Final = (
-    ("by_faction", "faction", 1),
-    ("by_role", "role", 1),
-    ("by_definition", "definition", 2),
-    ("by_model", "model", 2),
-)
-"""A way of counting wins, its heading, and the number of names that make it worth a table."""
+RANKING_GAMES_MIN: Final = 20
+"""Rates over fewer games are marked."""
 _TOO_FEW: Final = "*"
+_NAMES: Final = ("definition", "model")
+_OF_GAMES: Final = ("n", "wins")
+_OF_PLAYERS: Final = ("n", "games", "wins")
+"""The counts of a row of games, and of one of players."""
 
 
 def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
@@ -43,32 +45,53 @@ def game_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def win_tables(summary: JsonObject) -> Iterator[Table | str]:
-    """A table for each way of counting wins, and notes on how far to trust them."""
+    """Wins by side first, then what adds up all sides, and how far to trust them."""
     wins = section(summary, "wins")
-    groups = [(section(wins, group), name) for group, name, least in _WIN_TABLES if len(section(wins, group)) >= least]
-    for rates, name in groups:
-        rows = [_win_row(key, section(rates, key)) for key in rates]
-        yield Table(f"wins by {name}", (name,), ("n", "wins", *RATE_HEADS, ""), rows)
-    everything = [section(rates, key) for rates, _ in groups for key in rates]
+    tables = [
+        *_win_table(section(wins, "by_faction"), "faction"),
+        *_side_tables(wins),
+        *_win_table(section(wins, "by_role"), "role"),
+    ]
+    for name in _NAMES:
+        if len(rates := section(wins, f"by_{name}")) >= 2:
+            tables += _win_table(rates, name, ", over all sides")
+    yield from tables
     notes = []
-    if any(_is_few(rate) for rate in everything):
-        notes.append(f"{_TOO_FEW} fewer than {RANKING_N_MIN} cases: too few to rank.")
-    if any(rate.get("n") != rate.get("games") for rate in everything):
-        notes.append(
-            "Players of one game win and lose together: where n is more than the games, the true interval is wider."
-        )
+    if any(row[-1] for table in tables for row in table.rows):
+        notes.append(f"{_TOO_FEW} fewer than {RANKING_GAMES_MIN} games: too few to rank.")
+    if any("side" in table.words for table in tables):
+        notes.append("Players on one side each count its win, once a game; neutrals count their own.")
+    if any("games" in table.numbers for table in tables):
+        notes.append("Players of one game win together, so their intervals are by game.")
     if notes:
         yield "\n".join(notes)
 
 
-def _win_row(name: str, rate: JsonObject) -> tuple[str, ...]:
-    counts = (count_text(rate.get("n")), count_text(rate.get("wins")))
-    return (name, *counts, *rate_texts(rate), _TOO_FEW if _is_few(rate) else "")
+def _side_tables(wins: JsonObject) -> Iterator[Table]:
+    """Who won how often on which side, for each way to name players that there are several of."""
+    for name in _NAMES:
+        by_name = section(wins, f"by_{name}_and_faction")
+        if len(by_name) >= 2:
+            rows = [
+                (each, faction, *_win_cells(section(section(by_name, each), faction), _OF_GAMES))
+                for each in by_name
+                for faction in section(by_name, each)
+            ]
+            yield Table(f"wins by {name} and side (n games)", (name, "side"), (*_OF_GAMES, *RATE_HEADS, ""), rows)
 
 
-def _is_few(rate: JsonObject) -> bool:
-    n = rate.get("n")
-    return isinstance(n, int) and n < RANKING_N_MIN
+def _win_table(rates: JsonObject, name: str, scope: str = "") -> Iterator[Table]:
+    if rates:
+        is_of_games = all(section(rates, key).get("n") == section(rates, key).get("games") for key in rates)
+        counts, unit = (_OF_GAMES, "games") if is_of_games else (_OF_PLAYERS, "players")
+        rows = [(key, *_win_cells(section(rates, key), counts)) for key in rates]
+        yield Table(f"wins by {name}{scope} (n {unit})", (name,), (*counts, *RATE_HEADS, ""), rows)
+
+
+def _win_cells(rate: JsonObject, counts: Sequence[str]) -> tuple[str, ...]:
+    games = rate.get("games")
+    is_few = isinstance(games, int) and games < RANKING_GAMES_MIN
+    return (*(count_text(rate.get(key)) for key in counts), *rate_texts(rate), _TOO_FEW if is_few else "")
 
 
 def win_figures(summary: JsonObject) -> Mapping[str, Figure]:
@@ -161,15 +184,29 @@ class _Night(msgspec.Struct, frozen=True):
 
 
 class GameTruth:
-    """What became of the claims of each event, and how each night went."""
+    """Who was what, what became of the claims of each event, how each night went, and who lied."""
 
     def __init__(self, record: JsonObject) -> None:
-        """Raises RunDirectoryError for claims or nights of another form."""
+        """Raises RunDirectoryError for a record of another form."""
+        self._cast = Cast(record)
+        self._lies = Lies(record, self._cast)
         self._claims: dict[int, list[_Claim]] = {}
         for claim in parsed(list[_Claim], record["claims"], "the claims of the record"):
             self._claims.setdefault(claim.event, []).append(claim)
         nights = parsed(list[_Night], record["nights"], "the nights of the record")
         self._nights = {night.day: night for night in nights}
+
+    def opening(self) -> Sequence[str]:
+        """The cast."""
+        return self._cast.lines()
+
+    def named(self, place: int, text: str) -> str:
+        """A text with the role each player then holds behind the name."""
+        return self._cast.named(place, text)
+
+    def closing(self) -> Sequence[str]:
+        """Who lied how often, and whom they fooled."""
+        return self._lies.lines({name: self._cast.name(name) for name in self._lies.speakers})
 
     def before(self, event: JsonObject) -> Sequence[str]:
         """The night that an event of the morning after follows."""
@@ -247,11 +284,21 @@ def _turned(was: _Act | None, now: _Act | None) -> str:
     return f", to {after}" if after else f", and so did not {before}" if before else ""
 
 
+def _compared(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
+    from mac_runner.environments.town_of_salem.tournament import compare_games
+
+    return compare_games(played, has_stats)
+
+
 RESULTS: Final = ResultsSpec(
     counter=GameResults,
+    comparisons=_compared,
+    comparison_tables=comparison_tables,
     lines=game_lines,
     tables=win_tables,
     figures=win_figures,
     ending=who_was_what,
+    columns=GAME_COLUMNS,
+    moments=moments,
     truth=game_truth,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import yaml
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.state import DiscussionMode, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
-from mac_runner.types import Reply
+from mac_runner.types import FinishReason, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -111,3 +112,55 @@ def test_corpus_holds_300_replies_and_no_two_alike() -> None:
     texts = [(scene, text) for scene, _, text in corpus()]
 
     assert len(set(texts)) == len(texts) >= 300
+
+
+def test_what_the_first_edition_reads_is_read_the_same() -> None:
+    """Mending begins where a reply cannot be used; it never gives another sense to one that can."""
+    known, usable = scenes(), 0
+    for scene, _, text in corpus():
+        state, seat = known[scene]
+        first = read(Reply(text=text), replace(state, options=replace(state.options, edition=1)), seat)
+        if not isinstance(first, Problem):
+            usable += 1
+            assert read(Reply(text=text), state, seat) == first, text
+    assert usable > 50
+
+
+def test_no_misspelling_of_one_name_is_read_as_another() -> None:
+    """Every slip of one letter in every name, at a table of nineteen: its player, or asked again."""
+    state, seat = scenes()["many"]
+    asked = 0
+    for player in state.players[1:]:
+        for slip in _slips(player.name):
+            reading = read(Reply(text=f"<vote>{slip}</vote>"), state, seat)
+            assert isinstance(reading, Problem) or reading == Chosen(
+                act=Act(seat=0, verb="vote", targets=(player.seat,))
+            )
+            asked += isinstance(reading, Problem)
+    assert asked, "some slips are as near to another name"
+
+
+def _slips(name: str) -> Iterator[str]:
+    for place in range(len(name)):
+        yield name[:place] + name[place + 1 :]
+        yield from (name[:place] + letter + name[place + 1 :] for letter in "aeilmnsx")
+        yield from (name[:place] + letter + name[place:] for letter in "aeilmnsx")
+
+
+def test_correction_names_those_whom_a_name_may_mean() -> None:
+    state, seat = scenes()["many"]
+    for text, expected in (
+        ("<vote>Slias</vote>", "which may be Elias or Silas; write the name in full"),
+        ("<vote>Caleb and Hester</vote>", "names Caleb and Hester; name one player"),
+        ("<vote>Tabitha</vote>", "who is not a player; name one of: Beatrice, Caleb,"),
+    ):
+        reading = read(Reply(text=text), state, seat)
+        assert isinstance(reading, Problem)
+        assert expected in reading.reason
+
+
+def test_reply_that_was_cut_off_is_not_mended() -> None:
+    state, seat = scenes()["voting"]
+    for text in ('{"act": "vote", "target": "Caleb"', "<vote>Caleb", '<vote target="Caleb">', "Vote: Caleb"):
+        assert isinstance(read(Reply(text=text), state, seat), Chosen)
+        assert isinstance(read(Reply(text=text, finish_reason=FinishReason.LENGTH), state, seat), Problem)

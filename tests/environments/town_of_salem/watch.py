@@ -151,6 +151,8 @@ class Watch:
         me = frozenset({seat})
         sides = [side.verb for side in view.choices if ACTS[side.verb].is_side_act and chance.random() < 0.3]
         beside = "".join(f"<{verb}>{self.mark(verb, me, seat)}</{verb}>" for verb in sides)
+        if choice.takes_speech and chance.random() < 0.3:
+            beside += f"<speak>{self.mark('words with an act', EVERYBODY, seat)}</speak>"
         return write(choice.verb, target=target, second=second, choice=option, text=text, thought=thought) + beside
 
     def words(self, seat: int, view: SeatView, verb: str, target: str, channel: str) -> str:

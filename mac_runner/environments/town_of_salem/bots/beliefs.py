@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 from mac_runner.environments.town_of_salem.bots.statements import Statement, understand
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
@@ -36,6 +38,24 @@ _CLEARED = -1.0
 _UNCONTESTED = 1.5
 
 
+class Source(StrEnum):
+    """How a seat knows what it knows of another player."""
+
+    RESULT = "an investigation"
+    VISIT = "the one visit to a house whose owner was murdered"
+    MAFIA_VISIT = "a visit of the Mafia"
+    SHOWN = "the player showed it to all"
+
+
+class Finding(NamedTuple):
+    """What a seat knows of another player."""
+
+    is_guilty: bool
+    source: Source
+    day: int
+    """The day it was shown, or the night it was found."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
     """Suspicion by living player (oneself excluded), role claims so far, and this seat's own findings.
@@ -45,7 +65,7 @@ class Beliefs:
 
     suspicion: Mapping[str, float]
     claims: Mapping[str, str]
-    findings: Mapping[str, bool]
+    findings: Mapping[str, Finding]
     unclaimed: Sequence[str]
 
     def most_suspicious(self) -> tuple[str, float] | None:
@@ -60,14 +80,19 @@ def form_beliefs(view: SeatView) -> Beliefs:
     """Weigh everything this seat has seen."""
     said = [(speaker, understand(text)) for speaker, text in _utterances(view)]
     claims = {speaker: statement.claims for speaker, statement in said if statement.claims}
-    revealed = {event.text("player"): event.text("role") for event in view.public if event.kind is EventKind.REVEALED}
-    claims.update(revealed)
-    findings = own_findings(view, claims) | dict.fromkeys(revealed.keys() - {view.name}, False)
+    revealed = [event for event in view.public if event.kind is EventKind.REVEALED]
+    claims.update((event.text("player"), event.text("role")) for event in revealed)
+    findings = own_findings(view, claims)
+    findings.update(
+        (event.text("player"), Finding(is_guilty=False, source=Source.SHOWN, day=event.day))
+        for event in revealed
+        if event.text("player") != view.name
+    )
     score: dict[str, float] = defaultdict(float)
-    for name, is_guilty in findings.items():
-        score[name] += _OWN_FINDING if is_guilty else -_OWN_FINDING / 2
+    for name, finding in findings.items():
+        score[name] += _OWN_FINDING if finding.is_guilty else -_OWN_FINDING / 2
     room = _room(view)
-    living = {name: role for name, role in claims.items() if name in view.living and name != view.name}
+    living = claims_of_living(view, claims)
     _weigh_claims(view, room, living, score)
     for speaker, accused, is_accusation in _distinct(said):
         _weigh_word(view, claims, score, (speaker, accused), is_accusation=is_accusation)
@@ -99,10 +124,23 @@ def _distinct(said: list[tuple[str, Statement]]) -> Iterator[tuple[str, str, boo
     """Each accusation or clearing once per speaker, the last word of a speaker about a player counting."""
     words: dict[tuple[str, str], bool] = {}
     for speaker, statement in said:
-        words.update({(speaker, name): True for name in statement.accuses})
-        words.update({(speaker, name): False for name in statement.clears})
+        for name in statement.accuses:
+            words[speaker, name] = True
+        for name in statement.clears:
+            words[speaker, name] = False
     for (speaker, name), is_accusation in words.items():
         yield speaker, name, is_accusation
+
+
+def claims_of_living(view: SeatView, claims: Mapping[str, str]) -> dict[str, str]:
+    """The claims of the living others."""
+    return {name: role for name, role in claims.items() if name in view.living and name != view.name}
+
+
+def contradicted(view: SeatView, claims: Mapping[str, str]) -> dict[str, str]:
+    """The living others whose claims the role list has no room for, with what they claim."""
+    living = claims_of_living(view, claims)
+    return {name: living[name] for name, chance in chances_of_lie(_room(view), living).items() if chance}
 
 
 def _room(view: SeatView) -> Room:
@@ -157,25 +195,35 @@ def _credit(view: SeatView, claims: Mapping[str, str], speaker: str, doubt: floa
 
 def _weigh_ballots(view: SeatView, score: dict[str, float]) -> None:
     """Judges whose ballot the grave then showed to be wrong."""
+    for _, judge in wrong_ballots(view):
+        score[judge] += _WRONG_BALLOT
+
+
+def wrong_ballots(view: SeatView) -> Iterator[tuple[str, str]]:
+    """Each lynched player with a judge whose ballot the grave showed to be wrong."""
     ballots: Event | None = None
     for event in view.public:
         if event.kind is EventKind.BALLOTS:
             ballots = event
         elif event.kind is EventKind.DEATH and event.data["causes"] == [LYNCH.name] and ballots is not None:
             wrong = Ballot.GUILTY if is_town_role(event.text("role")) else Ballot.INNOCENT
-            for name in ballots.names(wrong):
-                score[name] += _WRONG_BALLOT
+            for judge in ballots.names(wrong):
+                yield event.text("player"), judge
 
 
-def _chance_of_evil(slot: str) -> float:
-    roles = roles_of(slot)
-    return sum(ROLES[role].faction is not Faction.TOWN for role in roles) / len(roles)
+@follows_roles
+@cache
+def _evil_in(lobby: tuple[str, ...]) -> float:
+    """How many players of a role list do not belong to the Town, on average."""
+    slots = [[ROLES[role].faction is not Faction.TOWN for role in roles_of(slot)] for slot in lobby]
+    return sum(sum(slot) / len(slot) for slot in slots)
 
 
 def _weigh_odds(view: SeatView, score: dict[str, float]) -> None:
     """The share of the others who must be evil by the role list and the graves."""
-    evil = sum(_chance_of_evil(slot) for slot in view.lobby)
-    evil -= sum(not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE)
+    evil = _evil_in(view.lobby) - sum(
+        not is_town_role(role) for role in view.graveyard.values() if role != UNKNOWN_ROLE
+    )
     others = [name for name in view.living if name != view.name]
     odds = evil / len(others) if others else 0.0
     for name in others:
@@ -202,16 +250,27 @@ def role_named(name: str | None) -> Role | None:
     return None if name is None else ROLES.get(name.lower())
 
 
+@follows_roles
+@cache
 def is_town_role(name: str) -> bool:
     """Whether a role, by its public name, belongs to the Town; False for an unknown one."""
     role = role_named(name)
     return role is not None and role.faction is Faction.TOWN
 
 
+@follows_roles
+@cache
 def is_informed(name: str | None) -> bool:
     """Whether the word of this role's holder about others has a source."""
     role = role_named(name)
     return role is not None and role.is_informed
+
+
+@follows_roles
+@cache
+def _slots(lobby: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The roles that each slot of a list may hold, by their public names."""
+    return tuple(tuple(ROLES[role].name for role in roles_of(slot)) for slot in lobby)
 
 
 class Room:
@@ -222,7 +281,7 @@ class Room:
     """
 
     def __init__(self, lobby: Iterable[str], known: Iterable[str]) -> None:
-        slots = [[ROLES[role].name for role in roles_of(slot)] for slot in lobby]
+        slots = _slots(tuple(lobby))
         self.named = Counter(slot[0] for slot in slots if len(slot) == 1)
         self.drawn = [slot for slot in slots if len(slot) > 1]
         for role in known:
@@ -265,26 +324,28 @@ def chances_of_lie(room: Room, claims: Mapping[str, str]) -> dict[str, float]:
     }
 
 
-def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, bool]:
+def own_findings(view: SeatView, claims: Mapping[str, str]) -> dict[str, Finding]:
     """Whether others are guilty, by this seat's own investigations; those they leave open are left out."""
-    findings: dict[str, bool] = {}
+    findings: dict[str, Finding] = {}
     for event in view.private:
         if event.kind is EventKind.RESULT:
             about, finding = event.text("about"), event.text("finding")
             visitors = visitors_in(finding)
             if visitors is not None:
-                findings.update(_caught(view, event, visitors))
+                caught = Finding(is_guilty=True, source=Source.VISIT, day=event.day)
+                findings.update(dict.fromkeys(_caught(view, event, visitors), caught))
                 continue
             verdict = _verdict(view, finding, claims.get(about))
             if verdict is not None:
-                findings[about] = verdict
+                findings[about] = Finding(is_guilty=verdict, source=Source.RESULT, day=event.day)
         elif event.kind is EventKind.MAFIA_VISITS:
             # The Mafia does not call on its own.
-            findings.update((name, False) for name in event.names("visited") if name != view.name)
+            visit = Finding(is_guilty=False, source=Source.MAFIA_VISIT, day=event.day)
+            findings.update((name, visit) for name in event.names("visited") if name != view.name)
     return findings
 
 
-def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]:
+def _caught(view: SeatView, seen: Event, visitors: list[str]) -> list[str]:
     """The one visitor of a house whose owner was murdered that night; among several it could be any."""
     murders = (
         event
@@ -293,7 +354,7 @@ def _caught(view: SeatView, seen: Event, visitors: list[str]) -> dict[str, bool]
     )
     causes = {cause for event in murders for cause in event.names("causes")}
     is_caught = len(visitors) == 1 and visitors[0] in view.players and bool(causes & _visible_causes())
-    return dict.fromkeys(visitors, True) if is_caught else {}
+    return visitors if is_caught else []
 
 
 @follows_roles

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import takewhile
 from random import Random
 
 from mac_runner.environments.town_of_salem.bots.beliefs import (
@@ -16,7 +17,8 @@ from mac_runner.environments.town_of_salem.bots.beliefs import (
     role_named,
     silent_players,
 )
-from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear, understand, write
+from mac_runner.environments.town_of_salem.bots.kinds import Sentence
+from mac_runner.environments.town_of_salem.bots.statements import Statement, accuse, claim, clear, understand, write
 from mac_runner.environments.town_of_salem.game.acts import WILL_CHARS_MAX
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
@@ -114,6 +116,11 @@ class Seat:
     def is_accused(self) -> bool:
         """Whether a player accused this seat today."""
         return any(event.day == self.view.day for event in self._accusations({self.view.name}))
+
+    def accusers_today(self) -> list[str]:
+        """The living who accused this seat today."""
+        events = self._accusations({self.view.name})
+        return [event.text("player") for event in events if event.day == self.view.day]
 
     def accusers(self) -> list[str]:
         """The living who accused this seat."""
@@ -218,6 +225,45 @@ class Seat:
 
     # Words.
 
+    @cached_property
+    def speeches(self) -> list[Event]:
+        """All this seat said in public."""
+        mine = self.view.name
+        return [event for event in self.view.public if event.kind is EventKind.SPEECH and event.data["player"] == mine]
+
+    def chats(self) -> Iterator[Event]:
+        """All this seat said on the channels of the night; it goes by its role on some."""
+        names = (self.view.name, self.view.role.name)
+        return (e for e in self.view.private if e.kind is EventKind.CHAT and e.data["player"] in names)
+
+    def words(self, sentences: Iterable[Sentence]) -> str:
+        """These sentences in words that this seat has not used before, nor others today, as far as there are some."""
+        view = self.view
+        own = "\n".join(event.text("text") for event in (*self.speeches, *self.chats()))
+        heard = "\n".join(
+            event.text("text").replace(event.text("player"), view.name)
+            for event in self.of_today()
+            if event.kind is EventKind.SPEECH
+        )
+        chosen: list[str] = []
+        used: set[str] = set()
+        for sentence in sentences:
+            wordings = {text: text.format(**sentence.fields, me=view.name) for text in sentence.kind.wordings}
+            fresh = [text for text in wordings if text not in used and wordings[text] not in own]
+            fresh = [text for text in fresh if wordings[text] not in heard] or fresh or list(wordings)
+            text = self.pick(fresh)
+            used.add(text)
+            chosen.append(wordings[text])
+        return " ".join(chosen)
+
+    def of_today(self) -> Iterator[Event]:
+        """The public events of this day, the latest first."""
+        return takewhile(lambda event: event.day >= self.view.day, reversed(self.view.public))
+
+    def since_yesterday(self) -> Iterator[Event]:
+        """The public events of this day and the one before, the latest first."""
+        return takewhile(lambda event: event.day >= self.view.day - 1, reversed(self.view.public))
+
     def cover(self) -> str:
         """A role of the Town to hide behind: its earlier claim, else one that the list has room for."""
         mine = self.beliefs.claims.get(self.view.name)
@@ -251,9 +297,21 @@ class Seat:
 
     def findings(self) -> str:
         """This seat's findings, in the sentences others understand."""
-        guilty = [name for name, is_guilty in self.beliefs.findings.items() if is_guilty]
-        innocent = [name for name, is_guilty in self.beliefs.findings.items() if not is_guilty]
+        guilty = [name for name, finding in self.beliefs.findings.items() if finding.is_guilty]
+        innocent = [name for name, finding in self.beliefs.findings.items() if not finding.is_guilty]
         return f"{accuse(guilty)} {clear(innocent)}".strip()
+
+
+def points_of(texts: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """What these texts claim, as `Sentence.points` has it."""
+    return frozenset(point for text in texts for point in _points(understand(text)))
+
+
+def _points(said: Statement) -> Iterator[tuple[str, str]]:
+    if said.claims is not None:
+        yield "role", said.claims
+    yield from (("against", name) for name in said.accuses)
+    yield from (("for", name) for name in said.clears)
 
 
 def is_risky_claim(role: str) -> bool:

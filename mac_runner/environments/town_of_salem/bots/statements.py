@@ -1,23 +1,29 @@
 """What scripted players write, and how they understand what others say.
 
-They speak in a few fixed sentences. They understand free speech, that of models too, as far as `claims` does. No
-statement is believed for its form: `beliefs` weighs what it is worth.
+They understand free speech, that of models too, as far as `claims` does. No statement is believed for its form:
+`beliefs` weighs what it is worth. Wills are written in the fixed sentences of this file; speech has more (`kinds`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
+from mac_runner.environments.town_of_salem.bots.night_talk import TARGET, TARGET_AGREED
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, extract
 from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
 
-# A plan is not a claim, so `claims` does not find it.
-_TAKING = re.compile(r"(?:^|(?<=[.!?] ))I say we take ([A-Z][a-z]+)(?=[.!]|$)")
+
+@cache
+def _taking() -> re.Pattern[str]:
+    """The choice of a victim; a plan is not a claim, so `claims` does not find it."""
+    wordings = (re.escape(text.rstrip(".")) for kind in (TARGET, TARGET_AGREED) for text in kind.wordings)
+    choices = "|".join(text.replace(r"\{name\}", "([A-Z][a-z]+)") for text in wordings)
+    return re.compile(rf"(?:^|(?<=[.!?] ))(?:{choices})(?=[.!]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +45,13 @@ class Statement:
 def understand(text: str, players: tuple[str, ...] = NAMES) -> Statement:
     """What `text` says of its speaker and of `players`, by default all possible names."""
     said = extract(text, players)
-    takes = _TAKING.search(text)
+    takes = _taking().search(text)
     return Statement(
         claims=next((claim.roles[0] for claim in said if claim.kind is ClaimKind.ROLE), None),
         accuses=_named(claim for claim in said if claim.is_against),
         clears=_named(claim for claim in said if claim.is_in_favour),
         roles=tuple((claim.about, claim.roles[0]) for claim in said if claim.about and len(claim.roles) == 1),
-        takes=takes.group(1) if takes else None,
+        takes=next(filter(None, takes.groups())) if takes else None,
     )
 
 
@@ -66,16 +72,6 @@ def accuse(names: Iterable[str]) -> str:
 def clear(names: Iterable[str]) -> str:
     """One clearing sentence a name."""
     return " ".join(f"I found that {name} is not suspicious." for name in names)
-
-
-def list_roles(roles: Mapping[str, str]) -> str:
-    """`NAME is the ROLE.`, one sentence a name."""
-    return " ".join(f"{name} is the {role}." for name, role in roles.items())
-
-
-def take(name: str) -> str:
-    """`I say we take NAME.`, for a team that is to kill."""
-    return f"I say we take {name}."
 
 
 def write(

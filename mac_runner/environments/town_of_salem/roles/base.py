@@ -137,6 +137,8 @@ class NightAbility:
     """How scripted players use it."""
     is_kill: bool = False
     """Whether scripted players leave alone the players who survived it."""
+    account: str = ""
+    """What scripted players tell of its use, after `last night`: `I watched over {target}`; "": they keep it secret."""
     becomes: str = ""
     """Why its player changes roles by it, for the record."""
 

@@ -84,6 +84,7 @@ INVESTIGATOR = _role(
         NightAbility(
             verb="investigate",
             tactic=tactics.ask,
+            account="I went through the papers of {target}",
             help="learn a short list of roles, one of which is that player's",
             step=Step.INVESTIGATE,
             effect=_investigate,
@@ -118,6 +119,7 @@ LOOKOUT = _role(
         NightAbility(
             verb="watch",
             tactic=tactics.protect,
+            account="I stood across the street from {target}",
             help="learn who visits that player tonight",
             step=Step.INVESTIGATE,
             effect=_watch,
@@ -186,6 +188,7 @@ SHERIFF = _role(
         NightAbility(
             verb="interrogate",
             tactic=tactics.ask,
+            account="I asked {target} a few questions",
             help="learn whether that player is suspicious",
             step=Step.INVESTIGATE,
             effect=_interrogate,
@@ -250,6 +253,7 @@ SPY = _role(
         NightAbility(
             verb="bug",
             tactic=tactics.protect,
+            account="I listened at the wall of {target}",
             help="learn what happens to that player tonight",
             step=Step.REPORT,
             effect=_listen_in,

@@ -237,6 +237,7 @@ VAMPIRE_HUNTER = _role(
         NightAbility(
             verb="check",
             tactic=tactics.ask,
+            account="I went to {target} with garlic and a stake",
             help="learn whether that player is a Vampire, and stake them if so",
             step=Step.ATTACK,
             effect=_check,

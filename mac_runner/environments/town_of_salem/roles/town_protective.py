@@ -58,6 +58,7 @@ BODYGUARD = _role(
         NightAbility(
             verb=GUARD,
             tactic=tactics.protect,
+            account="I stood guard over {target}",
             help="step between that player and whoever attacks them tonight",
             step=Step.PROTECT,
             effect=lambda night, action: _step_before(night, action, night.house(action)),
@@ -108,6 +109,7 @@ DOCTOR = _role(
         NightAbility(
             verb="heal",
             tactic=tactics.protect,
+            account="I watched over {target}",
             help="protect that player from attacks tonight (yourself once in the game)",
             step=Step.PROTECT,
             effect=_heal,

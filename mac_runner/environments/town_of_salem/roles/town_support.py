@@ -36,6 +36,7 @@ _role = partial(Role, faction=Faction.TOWN, alignment=Alignment.TOWN_SUPPORT, go
 BLOCK_ABILITY = NightAbility(
     verb="block",
     tactic=tactics.block,
+    account="I kept {target} company",
     help="keep that player from acting tonight",
     step=Step.BLOCK,
     effect=lambda night, action: night.block(action.seat, night.house(action)),

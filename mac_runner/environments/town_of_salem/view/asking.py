@@ -76,8 +76,11 @@ def menu(view: SeatView, form: ReplyForm) -> str:
     lines = ["Choose one act:"]
     lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
     if spoken := [choice.verb for choice in view.choices if choice.takes_speech]:
-        also = f'add the key "{SPEECH}": words to everyone' if form == "json" else f"<{SPEECH}> to everyone"
-        lines.append(f"Together with {' or '.join(spoken)} you may {also}.")
+        if form == "json":
+            also = f'add the key "{SPEECH}"'
+        else:
+            also, spoken = f"also <{SPEECH}>", [f"<{verb}>" for verb in spoken]
+        lines.append(f"Together with {' or '.join(spoken)} you may {also}: everyone hears it.")
     sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
     if sides and form == "json":
         lines.append(f"You may add the keys {', '.join(map(json.dumps, sides))}.")

@@ -138,8 +138,8 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     """The act that tags name, their words and side acts; with `names` they are read generously."""
     main = [tag for tag in tags if not ACTS[tag.name].is_side_act]
     if names is not None:
-        said = [_sense(tag) for tag in main]
-        main = [tag for place, tag in enumerate(main) if said[place] not in said[:place]]
+        senses = [_sense(tag) for tag in main]
+        main = [tag for place, tag in enumerate(main) if senses[place] not in senses[:place]]
     main, speech = _beside(main) if state.options.edition > 1 else (main, None)
     if len(main) != 1:
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)

@@ -30,14 +30,16 @@ PHASE_RULES = {
     Phase.DEFENCE: "Only the accused speaks, once.",
     Phase.JUDGEMENT: (
         "All living players except the accused judge at once: guilty, innocent or abstain. The accused is lynched if "
-        "there are more guilty than innocent ballots. Afterwards the ballots are shown with names."
+        "there are more guilty than innocent ballots. Words said with a ballot are heard when all have judged; then "
+        "the ballots are shown with names."
     ),
     Phase.LAST_WORDS: (
         "The condemned player speaks once more and can no longer change the will. Then role and will are shown."
     ),
     Phase.NIGHT_CHAT: (
         "Those who share a private chat talk in rounds, all at once: the Mafia, the Vampires, the Jailor with the "
-        "prisoner, the dead with a living Medium, and a dead Medium with the player they chose."
+        "prisoner, the dead with a living Medium, and a dead Medium with the player they chose. In the jail the Jailor "
+        "speaks first in each round, and the prisoner answers."
     ),
     Phase.NIGHT: (
         "All who can act choose at once, without seeing the others' choices. At dawn everyone learns who died, and "

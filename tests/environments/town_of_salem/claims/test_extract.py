@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear, list_roles
+from mac_runner.environments.town_of_salem.bots.statements import accuse, claim, clear
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 
@@ -188,7 +188,7 @@ def test_span_holds_the_words_of_the_claim() -> None:
 
 
 def test_fixed_sentences_of_scripted_players_mean_what_they_say() -> None:
-    text = f"{claim('Spy')} {accuse(['Abel'])} {clear(['Caleb'])} {list_roles({'Elias': 'Witch'})}"
+    text = f"{claim('Spy')} {accuse(['Abel'])} {clear(['Caleb'])} Elias is the Witch."
 
     assert [told(found) for found in extract(text, NAMES)] == [
         "role: role Spy",

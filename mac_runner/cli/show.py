@@ -1,0 +1,170 @@
+"""`mac-run show`: the list of a run's conversations, and one of them as text, as prompts, as replies or as thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from mac_runner.cli.process import Exit, report, say, write_exactly
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.printable import printable
+from mac_runner.reports import (
+    ALL,
+    find_turn,
+    list_lines,
+    listed,
+    matching,
+    parse_condition,
+    printable_lines,
+    prompt_text,
+    replies_text,
+    reply_text,
+    thoughts_text,
+    transcript_text,
+    turns_of,
+    turns_text,
+    unmet,
+)
+from mac_runner.runs.recorded import sent_prompt, thoughts_of
+from mac_runner.store import GridEntry, RunContents, has_run, in_wall_clock_order, is_grid, read_grid, read_run, task_of
+from mac_runner.store.identity import repair_advice
+from mac_runner.types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of a conversation is shown: `turns`, `prompt`, `raw` or `thoughts`, or its text where none is given.
+
+    `prompt` is a turn, `raw` a turn or ALL.
+    """
+
+    seat: str | None = None
+    has_truth: bool = False
+    has_turns: bool = False
+    has_thoughts: bool = False
+    prompt: str | None = None
+    raw: str | None = None
+
+
+def show(directory: Path, game: str, view: View) -> Exit:
+    """Print one conversation."""
+    _refuse_grid(directory)
+    contents = read_run(directory)
+    row = _row(contents, game)
+    transcript = contents.transcript(str(row["task_id"]))
+    if (flaw := contents.flaw(row)) is not None:
+        say(f"warning: {flaw}; {repair_advice(directory)}")
+    with report() as stream:
+        if view.prompt is not None:
+            turn = find_turn(transcript, view.prompt, "--prompt", seat=view.seat)
+            _print(prompt_text(sent_prompt(contents, transcript, str(turn["turn"]))), stream)
+        elif view.raw is not None:
+            _print_replies(transcript, view.raw, view.seat, stream)
+        else:
+            stream.writelines(_text(contents, transcript, view))
+    return Exit.OK
+
+
+def _text(contents: RunContents, transcript: JsonObject, view: View) -> Iterable[str]:
+    if view.has_thoughts:
+        return thoughts_text(transcript, thoughts_of, seat=view.seat)
+    if view.has_turns:
+        answers = list(contents.answers(task_of(transcript).task_id))
+        return (turns_text(in_wall_clock_order(transcript, answers), answers),)
+    return (transcript_text(transcript, seat=view.seat, has_truth=view.has_truth),)
+
+
+def _print_replies(transcript: JsonObject, wanted: str, seat: str | None, stream: TextIO) -> None:
+    if wanted == ALL:
+        for text in replies_text(turns_of(transcript, seat)):
+            _print(text, stream)
+        return
+    turn = find_turn(transcript, wanted, "--raw", seat=seat)
+    text = reply_text(turn)
+    _print(f"{text}\n" if stream.isatty() else text, stream)
+    reply = turn["reply"]
+    if isinstance(reply, dict) and "thinking" in reply:
+        say("the engine gave thoughts apart from this text: --thoughts shows them, --raw all too")
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """Print what a model was sent or wrote: printable on a terminal, exactly what it is elsewhere."""
+    if stream.isatty():
+        stream.write(printable_lines(text))
+    else:
+        write_exactly(text, stream)
+
+
+def _row(contents: RunContents, game: str) -> JsonObject:
+    """The index row of the conversation with this id or number."""
+    for row in contents.rows():
+        if game in (str(row["task_id"]), str(row["index"])):
+            return row
+    counts = contents.counts
+    ended = f"{counts.done} of {counts.planned} conversations have ended"
+    raise ConfigError(
+        f"GAME: no ended conversation is called {game!r} or has this number (from 0); {ended}: "
+        f"mac-run show {contents.layout.directory} lists them"
+    )
+
+
+def _refuse_grid(directory: Path) -> None:
+    if not is_grid(directory):
+        return
+    begun = _combinations(directory)
+    raise ConfigError(
+        f"RUN: {directory} is a grid, and GAME is of one of its combinations; name its directory, such as "
+        f"{directory / begun[0].slug}; there are: {', '.join(printable(entry.slug) for entry in begun)}"
+    )
+
+
+def _combinations(directory: Path) -> list[GridEntry]:
+    """The combinations of a grid that have begun. Raises RunDirectoryError when there are none."""
+    record = read_grid(directory)
+    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
+    if not begun:
+        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
+    return begun
+
+
+def list_conversations(directory: Path, *, where: Sequence[str], limit: int | None) -> Exit:
+    """List the ended conversations of a run, or of each combination of a grid, that meet all conditions."""
+    with report() as stream:
+        if not is_grid(directory):
+            _list(read_run(directory), where, limit, stream)
+            return Exit.OK
+        for place, entry in enumerate(_combinations(directory)):
+            values = ", ".join(f"{name}: {value}" for name, value in entry.values.items())
+            stream.write("\n" * (place > 0) + printable(f"{entry.slug} ({values})") + "\n")
+            _list(read_run(directory / entry.slug), where, limit, stream)
+    return Exit.OK
+
+
+def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
+    conversation = contents.resolved.get("conversation_config")
+    how = listed(str(conversation.get("environment")) if isinstance(conversation, dict) else "")
+    conditions = [parse_condition(text, how.columns) for text in where]
+    found = islice(matching(contents.rows_in_task_order(), how, conditions), limit)
+    printed = 0
+    for line in list_lines(found, how, has_failures=contents.counts.failed > 0):
+        stream.write(f"{line}\n")
+        printed += 1
+    # The report stays in front of the words about it. Its first line is the heading.
+    stream.flush()
+    say(_footer(contents, max(printed - 1, 0), limit, unmet(conditions)))
+
+
+def _footer(contents: RunContents, shown: int, limit: int | None, seen: str) -> str:
+    """How many were listed, of how many; what could have been asked for where there were none."""
+    counts = contents.counts
+    text = f"{shown} of {counts.done} conversations listed"
+    if shown == limit:
+        text += f" (--limit {limit})"
+    elif shown == 0 and seen:
+        text += f"; here {seen}"
+    if left := counts.planned - counts.done:
+        text += f"; {left} of {counts.planned} have not ended: mac-run status {contents.layout.directory}"
+    return text

@@ -1,0 +1,238 @@
+"""Comparisons of players over the same deals: paired differences, and Bradley–Terry ratings for two unlike sides.
+
+Pure functions over arrays. They need numpy and SciPy, an optional extra, which are imported when they are called. Every
+resampling has a fixed seed, so the same games give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mac_runner.intervals import Interval, matched_difference
+
+STATS_HINT: Final = "for paired differences and ratings: pip install 'mac_runner[stats]'"
+RESAMPLES: Final = 10_000
+"""Bootstrap samples for a difference."""
+FITS: Final = 1_000
+"""Bootstrap samples for ratings, each of which is a fit of its own."""
+_SEED: Final = 20_001
+_DRAWS_MAX: Final = 5_000_000
+"""As many random counts are held at a time."""
+_PRIOR_WINS: Final = 0.5
+"""Added to each side of every pairing, so that who has won or lost every game has a rating too."""
+FIRST_WON: Final = 1
+SECOND_WON: Final = 0
+UNDECIDED: Final = -1
+"""Results of a game between two sides; UNDECIDED also where there was none."""
+
+Array: TypeAlias = Any
+"""A numpy array; numpy is not there where the types are checked."""
+
+
+def has_stats() -> bool:
+    """Whether what this module needs is installed."""
+    return find_spec("scipy") is not None
+
+
+def libraries() -> dict[str, str]:
+    """The versions of the libraries that made the numbers, on which the last digits may depend."""
+    return {name: str(import_module(name).__version__) for name in ("numpy", "scipy")}
+
+
+class PairedDifference(NamedTuple):
+    """Two players over the same deals; wins are out of `games` per deal."""
+
+    deals: int
+    wins: tuple[int, int]
+    ahead: tuple[int, int]
+    """Deals in which the first won more than the second, and the reverse; the deals that McNemar's test looks at."""
+    difference: float
+    """The first's rate of wins less the second's."""
+    interval: Interval | None
+    p: float
+    """McNemar's exact test: the chance of an imbalance of `ahead` at least as large if both were equally good."""
+
+
+def common_deals(first: Sequence[int], second: Sequence[int]) -> tuple[Array, Array]:
+    """Where the deals that are in both lie in each of them, in the same order."""
+    import numpy
+
+    one, other = (numpy.asarray(keys, dtype=numpy.uint64) for keys in (first, second))
+    _, here, there = numpy.intersect1d(one, other, return_indices=True)
+    return here, there
+
+
+def paired_difference(first: Array, second: Array, *, games: int = 1) -> PairedDifference:
+    """Compare the wins of two players in each deal, each out of `games`; there must be at least one deal.
+
+    The interval is the percentile bootstrap over deals (B. Efron, 1979). Where all deals went the same way it would
+    have no width; then it is Agresti and Min's (`matched_difference`) of deals won and lost by that margin.
+    """
+    import numpy
+    from scipy.stats import binomtest
+
+    margins = numpy.asarray(first, dtype=numpy.int64) - numpy.asarray(second, dtype=numpy.int64)
+    deals = len(margins)
+    ahead = int((margins > 0).sum()), int((margins < 0).sum())
+    values, counts = numpy.unique(margins, return_counts=True)
+    interval: Interval | None
+    if len(values) > 1:
+        # Drawing deals with replacement is drawing how often each margin comes.
+        drawn = numpy.random.default_rng(_SEED).multinomial(deals, counts / deals, size=RESAMPLES)
+        interval = _percentiles(drawn @ values / (deals * games))
+    else:
+        scale = max(1, abs(int(values[0]))) / games
+        exact = matched_difference(*ahead, deals)
+        interval = None if exact is None else Interval(scale * exact.lo, scale * exact.hi)
+    return PairedDifference(
+        deals=deals,
+        wins=(int(numpy.sum(first)), int(numpy.sum(second))),
+        ahead=ahead,
+        difference=float(margins.sum() / (deals * games)),
+        interval=interval,
+        p=float(binomtest(ahead[0], sum(ahead)).pvalue) if any(ahead) else 1.0,
+    )
+
+
+class Strength(NamedTuple):
+    """How strong a player is on one side. `rating` is in log odds, 0 the average of the players on that side."""
+
+    rating: float
+    rating_interval: Interval
+    rate: float
+    """The chance of winning against the average player of the other side."""
+    rate_interval: Interval
+
+
+class Ratings(NamedTuple):
+    """The strength of each player on each side, by number; the chance of the first side is σ(advantage + own − other).
+
+    `advantage` is that of the first side between average players, in log odds.
+    """
+
+    first: tuple[Strength, ...]
+    second: tuple[Strength, ...]
+    advantage: float
+    advantage_interval: Interval
+
+
+def deal_table(keys: Sequence[Sequence[int]], results: Sequence[Sequence[int]]) -> Array:
+    """The result of each deal (row) in each pairing (column), from the deals and the results of each pairing."""
+    import numpy
+
+    columns = [numpy.asarray(each, dtype=numpy.uint64) for each in keys]
+    known = numpy.unique(numpy.concatenate(columns))
+    table = numpy.full((len(known), len(columns)), UNDECIDED, dtype=numpy.int8)
+    for place, (column, result) in enumerate(zip(columns, results, strict=True)):
+        table[numpy.searchsorted(known, column), place] = numpy.asarray(result, dtype=numpy.int8)
+    return table
+
+
+def bradley_terry(pairings: Sequence[tuple[int, int]], table: Array, *, fits: int = FITS) -> Ratings | None:
+    """Rate the players on both sides from the table of `deal_table`; None where the pairings do not tie all together.
+
+    `pairings` has, for each column, the numbers of the first side's and the second side's player. R. A. Bradley and M.
+    E. Terry, Biometrika 39 (1952), 324-345, with a strength for each side. Intervals are percentiles over `fits`
+    bootstrap samples of deals: a deal is drawn with its games in all pairings, because they share its luck.
+    """
+    import numpy
+
+    design = _design(pairings)
+    rows, counts = numpy.unique(table, axis=0, return_counts=True)
+    decided = counts @ (rows != UNDECIDED)
+    if numpy.linalg.matrix_rank(design[decided > 0]) < design.shape[1]:
+        return None
+    wins = counts @ (rows == FIRST_WON)
+    found = _fit(design, wins, decided, numpy.zeros(design.shape[1]))
+    drawn = [_fit(design, *sample, found) for sample in _resampled(rows, counts, fits)]
+    n_first, n_second = (1 + max(pair[side] for pair in pairings) for side in (0, 1))
+    point = _strengths(found[None, :], n_first, n_second)
+    spread = _strengths(numpy.array(drawn), n_first, n_second)
+    return Ratings(
+        first=tuple(_strength(point[1][0, i], spread[1][:, i], point[0][0], spread[0]) for i in range(n_first)),
+        second=tuple(_strength(point[2][0, i], spread[2][:, i], -point[0][0], -spread[0]) for i in range(n_second)),
+        advantage=float(point[0][0]),
+        advantage_interval=_percentiles(spread[0]),
+    )
+
+
+def _design(pairings: Sequence[tuple[int, int]]) -> Array:
+    """What each parameter adds to the log odds of the first side, by pairing.
+
+    The parameters are the advantage and the ratings of each side but for its last player, whose rating makes the sum 0.
+    """
+    import numpy
+
+    first, second = (_deviations([pair[side] for pair in pairings]) for side in (0, 1))
+    return numpy.hstack([numpy.ones((len(pairings), 1)), first, -second])
+
+
+def _deviations(players: Sequence[int]) -> Array:
+    import numpy
+
+    return numpy.vstack([numpy.eye(max(players)), -numpy.ones(max(players))])[list(players)]
+
+
+def _fit(design: Array, wins: Array, games: Array, start: Array) -> Array:
+    """The parameters of the greatest likelihood."""
+    import numpy
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    met = games > 0
+    seen, won, played = design[met], wins[met] + _PRIOR_WINS, games[met] + 2 * _PRIOR_WINS
+
+    def surprise(parameters: Array) -> tuple[float, Array]:
+        odds = seen @ parameters
+        value = played @ numpy.logaddexp(0, odds) - won @ odds
+        return float(value), seen.T @ (played * expit(odds) - won)
+
+    def curvature(parameters: Array) -> Array:
+        chance = expit(seen @ parameters)
+        return seen.T @ (seen * (played * chance * (1 - chance))[:, None])
+
+    return minimize(surprise, start, jac=True, hess=curvature, method="trust-exact").x
+
+
+def _resampled(rows: Array, counts: Array, samples: int) -> list[tuple[Array, Array]]:
+    """Wins of the first side and decided games by pairing, in as many samples of deals."""
+    import numpy
+
+    rng, deals, found = numpy.random.default_rng(_SEED), int(counts.sum()), []
+    at_once = max(1, _DRAWS_MAX // len(counts))
+    for begun in range(0, samples, at_once):
+        drawn = rng.multinomial(deals, counts / deals, size=min(at_once, samples - begun))
+        found += [*zip(drawn @ (rows == FIRST_WON), drawn @ (rows != UNDECIDED), strict=True)]
+    return found
+
+
+def _strengths(parameters: Array, n_first: int, n_second: int) -> tuple[Array, Array, Array]:
+    """The advantage and the ratings of each side, for each row of parameters."""
+    first, second = parameters[:, 1:n_first], parameters[:, n_first : n_first + n_second - 1]
+    return parameters[:, 0], *(_with_last(each) for each in (first, second))
+
+
+def _with_last(ratings: Array) -> Array:
+    import numpy
+
+    return numpy.hstack([ratings, -ratings.sum(axis=1, keepdims=True)])
+
+
+def _strength(rating: float, ratings: Array, advantage: float, advantages: Array) -> Strength:
+    from scipy.special import expit
+
+    return Strength(
+        rating=float(rating),
+        rating_interval=_percentiles(ratings),
+        rate=float(expit(rating + advantage)),
+        rate_interval=_percentiles(expit(ratings + advantages)),
+    )
+
+
+def _percentiles(values: Array) -> Interval:
+    import numpy
+
+    return Interval(*(float(end) for end in numpy.quantile(values, (0.025, 0.975))))

@@ -1,0 +1,153 @@
+"""Who lied in a recorded game, how often, and who acted on it.
+
+A lie is a claim with the verdict `lie`; records of edition 1 have `false` there, which a player may have believed.
+
+A lie to all speaks for or against the player it is about: an accusation, `suspicious` or a role outside the Town
+against them, a defence, `not suspicious` or a role of the Town for them. So does one about the liar's own role. Other
+lies do neither.
+A player was fooled by it when they are not of the liar's team and did later that day what it asks for: they voted for
+the player that it is against or judged them guilty, or judged the player that it is for innocent. Each lie counts once
+for each of them. That says what followed the lie, not why: a player may have had other reasons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mac_runner.environments.town_of_salem.cast import Cast
+from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
+from mac_runner.environments.town_of_salem.game.events import EventKind
+from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction
+from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.results import parsed
+from mac_runner.types import JsonObject
+
+HONEST: Final = frozenset({"honest", "true"})
+LIES: Final = frozenset({"lie", "false"})
+_AGAINST: Final = frozenset({Says.SUSPICIOUS.value, Says.MAFIA.value, Says.VAMPIRE.value})
+_FOOLED_SHOWN_MAX: Final = 20
+_HEADS: Final = ("claims", "honest", "lies", "unclear")
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    event: int
+    player: str
+    kind: str
+    about: str
+    says: str
+    verdict: str
+    channel: str
+    roles: tuple[str, ...] = ()
+
+
+class _Event(msgspec.Struct, frozen=True):
+    data: dict[str, Any]
+    kind: str = ""
+    day: int = 0
+
+    def names(self, key: str) -> list[str]:
+        found = self.data.get(key)
+        return [str(name) for name in found] if isinstance(found, list | dict) else []
+
+
+class Lies:
+    """The claims of a record counted by their speakers, and who was fooled by whom."""
+
+    def __init__(self, record: JsonObject, cast: Cast) -> None:
+        """Raises RunDirectoryError for claims or events of another form."""
+        self._cast = cast
+        self._claims = parsed(list[_Claim], record.get("claims", []), "the claims of the record")
+        self._events = parsed(list[_Event], record.get("events", []), "the events of the record")
+        self._counts: dict[str, Counter[str]] = {}
+        for claim in self._claims:
+            self._counts.setdefault(claim.player, Counter())[_verdict(claim)] += 1
+
+    @property
+    def speakers(self) -> Sequence[str]:
+        """All who claimed anything, in the order of their first claims."""
+        return [*self._counts]
+
+    def fooled(self) -> Mapping[str, Counter[str]]:
+        """By liar, how many of their lies each player acted on."""
+        found: dict[str, Counter[str]] = {}
+        for lie in self._claims:
+            if lie.verdict in LIES and lie.channel == "public" and (leaning := _leaning(lie)):
+                acted = set(self._acted_on(lie, is_against=leaning < 0))
+                found.setdefault(lie.player, Counter()).update(acted)
+        return found
+
+    def _acted_on(self, lie: _Claim, *, is_against: bool) -> Iterator[str]:
+        """The players of no team with the liar who did what a lie asks for, later on its day."""
+        accused = ""
+        team = self._team(lie.player, lie.event)
+        for place, event in enumerate(self._events[lie.event + 1 :], lie.event + 1):
+            if event.day != self._events[lie.event].day:
+                return
+            acted: list[str] = []
+            match event.kind:
+                case EventKind.VOTE if is_against and event.data.get("target") == lie.about:
+                    acted = [str(event.data.get("player"))]
+                case EventKind.TRIAL:
+                    accused = str(event.data.get("accused"))
+                case EventKind.BALLOTS if accused == lie.about:
+                    acted = event.names("guilty" if is_against else "innocent")
+                case _:
+                    pass
+            yield from (name for name in acted if name != lie.player and (not team or self._team(name, place) != team))
+
+    def _team(self, name: str, place: int) -> str:
+        """The team that a player is of at an event; empty for none."""
+        faction = _faction(self._cast.role_at(name, place))
+        return faction.value if faction in TEAMS else ""
+
+    def lines(self, names: Mapping[str, str]) -> Sequence[str]:
+        """A table of all who claimed anything, the greatest liars first; `names` are the players as they are shown."""
+        if not self._counts:
+            return ()
+        is_earlier = any(claim.verdict in ("true", "false", "undecidable") for claim in self._claims)
+        heads = ("claims", "true", "false", "undecided") if is_earlier else _HEADS
+        title = "Who said what was false, and who acted on it" if is_earlier else "Who lied, and whom they fooled"
+        fooled = self.fooled()
+        order = sorted(self._counts, key=lambda name: (-self._counts[name]["lie"], self.speakers.index(name)))
+        width = max(len(names[name]) for name in order)
+        rows = [
+            f"{names[name]:<{width}}  {_cells(self._counts[name], heads)}  {_victims(fooled.get(name))}".rstrip()
+            for name in order
+        ]
+        head = f"{'':<{width}}  {'  '.join(heads)}  {'acted on by' if is_earlier else 'fooled'}"
+        return (title, head, *rows)
+
+
+def _verdict(claim: _Claim) -> str:
+    return "honest" if claim.verdict in HONEST else "lie" if claim.verdict in LIES else "unclear"
+
+
+def _leaning(lie: _Claim) -> int:
+    """Whether a lie speaks for (1) or against (-1) the player it is about; 0 for neither."""
+    if lie.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE):
+        return -1 if lie.kind == ClaimKind.ACCUSATION else 1
+    if lie.kind == ClaimKind.RESULT and lie.says in (*_AGAINST, Says.NOT_SUSPICIOUS):
+        return -1 if lie.says in _AGAINST else 1
+    of_town = {_faction(role) is Faction.TOWN for role in lie.roles}
+    return 0 if len(of_town) != 1 or lie.says == Says.WAS_ROLE else 1 if of_town == {True} else -1
+
+
+def _faction(role: str) -> Faction | None:
+    found = ROLES.get(role.lower())
+    return None if found is None else found.faction
+
+
+def _cells(counts: Counter[str], heads: Sequence[str]) -> str:
+    found = (counts.total(), counts["honest"], counts["lie"], counts["unclear"])
+    return "  ".join(f"{count:>{len(head)}}" for count, head in zip(found, heads, strict=True))
+
+
+def _victims(fooled: Counter[str] | None) -> str:
+    if not fooled:
+        return ""
+    named = sorted(fooled.items(), key=lambda item: (-item[1], item[0]))[:_FOOLED_SHOWN_MAX]
+    return ", ".join(name if count == 1 else f"{name} {count} times" for name, count in named)

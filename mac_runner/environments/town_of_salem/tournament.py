@@ -1,0 +1,389 @@
+"""Games of a grid compared: who won how often on which side, over the same deals, and how strong each player is.
+
+A deal is what chance gave: the names and the roles at the table. Combinations of one seed play the same deals, so two
+of them are compared deal by deal. Of each game only its deal and the sides that won are kept, nine bytes. Who plays a
+side is read from the outcomes, by the role that was dealt; a side that several play has no player of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, NamedTuple, TypeAlias
+
+from mac_runner import comparisons
+from mac_runner.environments.town_of_salem.game.state import Faction
+from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult
+from mac_runner.intervals import ClusteredRate
+from mac_runner.results import PlayedCombination, clustered, ends, parsed
+from mac_runner.types import JsonObject, JsonValue, stable_hash
+
+DIFFERENCES_MAX: Final = 1_000
+"""As many differences are computed."""
+_ALL_PAIRS_MAX: Final = 40
+"""Of more combinations that differ in one thing, each is compared with the first alone."""
+_SEED: Final = "seed"
+"""The value that makes other deals and no other game; combinations that differ in it are taken together."""
+_SIDES: Final = (Faction.MAFIA, Faction.TOWN)
+"""The two sides that every lobby has, and that pairings are of."""
+_BITS: Final[Mapping[str, int]] = {faction: 1 << place for place, faction in enumerate(Faction)}
+_SEVERAL: Final = "several"
+
+_Player: TypeAlias = tuple[str, str]
+"""A definition and its model."""
+_Values: TypeAlias = Mapping[str, JsonValue]
+
+
+@dataclass(slots=True)
+class _Played:
+    """The finished games of one combination, or of several that differ in their seed alone."""
+
+    slugs: list[str]
+    values: _Values
+    planned: int
+    deals: array[int]
+    wins: bytearray
+    """For each game, the bits of the sides that won."""
+    cast: Mapping[str, str]
+    """Who plays each side."""
+
+    def has_won(self, side: str) -> list[int]:
+        """For each game, whether the side won."""
+        bit = _BITS[side]
+        return [int(bool(wins & bit)) for wins in self.wins]
+
+    def player(self, side: str) -> str | None:
+        """Who plays a side in all games, if it is one."""
+        name = self.cast.get(side)
+        return None if name == _SEVERAL else name
+
+    @property
+    def others(self) -> frozenset[tuple[str, str]]:
+        """Who plays what is neither of the two main sides."""
+        return frozenset((side, name) for side, name in self.cast.items() if side not in _SIDES)
+
+    @property
+    def others_alike(self) -> frozenset[tuple[str, str]]:
+        """The same, where the player of a main side goes by that side."""
+        main = {self.cast.get(side): f"as {side}" for side in _SIDES}
+        return frozenset((side, main.get(name, name)) for side, name in self.others)
+
+
+def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
+    """The sections of `comparisons.json`; empty when there is nothing to compare."""
+    groups = _entries([_Games.of(each) for each in played])
+    every = [entry for group in groups for entry in group]
+    if len(every) < 2:
+        return {}
+    sections: JsonObject = {"standings": [row for group in groups for row in _standings(group)]}
+    if not has_stats:
+        return {**sections, "differences": None, "ratings": None}
+    pairs = [*_cast_pairs(groups), *_value_pairs(every)]
+    sections["differences"] = [row for pair in pairs[:DIFFERENCES_MAX] for row in _differences(pair)]
+    if len(pairs) > DIFFERENCES_MAX:
+        sections["not_compared"] = len(pairs) - DIFFERENCES_MAX
+    sections["ratings"] = [_ratings(group) for group in groups if _is_tournament(group)]
+    return sections
+
+
+class _Games(NamedTuple):
+    """What was read of one combination."""
+
+    slug: str
+    values: _Values
+    planned: int
+    deals: array[int]
+    wins: bytearray
+    teams: Mapping[str, frozenset[_Player]]
+
+    @classmethod
+    def of(cls, played: PlayedCombination) -> _Games:
+        deals, wins = array("Q"), bytearray()
+        teams: defaultdict[str, set[_Player]] = defaultdict(set)
+        seed = json.dumps(played.values.get(_SEED))
+        for number, outcome, where in played.outcomes:
+            game = parsed(_Dealt, outcome, where)
+            deals.append(stable_hash(seed, number, *(f"{player.agent}={player.role}" for player in game.players)))
+            sides = game.teams()
+            wins.append(sum(_BITS[side] for side, team in sides.items() if game.has_won(side, team)))
+            for side, team in sides.items():
+                teams[side].update((player.definition, player.model) for player in team)
+        found = {side: frozenset(players) for side, players in teams.items()}
+        return cls(played.slug, played.values, played.planned, deals, wins, found)
+
+
+class _DealtPlayer(PlayerResult, frozen=True, kw_only=True):
+    agent: str
+
+
+class _Dealt(GameResult, frozen=True, kw_only=True):
+    players: tuple[_DealtPlayer, ...]
+
+
+def _entries(games: Sequence[_Games]) -> list[list[_Played]]:
+    """What was played, seeds taken together, in groups of equal settings; who plays which side is no setting."""
+    games = [each for each in games if each.deals]
+    named = _names({player for each in games for team in each.teams.values() for player in team})
+    casts = [
+        {side: named[next(iter(team))] if len(team) == 1 else _SEVERAL for side, team in sorted(each.teams.items())}
+        for each in games
+    ]
+    settings = _settings([each.values for each in games], [_frozen(cast) for cast in casts])
+    entries: dict[tuple[str, str], _Played] = {}
+    for each, cast in zip(games, casts, strict=True):
+        values = {name: each.values[name] for name in settings if name in each.values}
+        entry = entries.setdefault(
+            (_frozen(values), _frozen(cast)), _Played([], values, 0, array("Q"), bytearray(), cast)
+        )
+        entry.slugs.append(each.slug)
+        entry.planned += each.planned
+        entry.deals += each.deals
+        entry.wins += each.wins
+    groups: dict[str, list[_Played]] = {}
+    for (values_text, _), entry in entries.items():
+        groups.setdefault(values_text, []).append(entry)
+    return [*groups.values()]
+
+
+def _frozen(values: Mapping[str, JsonValue] | Mapping[str, str]) -> str:
+    return json.dumps(values, sort_keys=True)
+
+
+def _names(players: Iterable[_Player]) -> dict[_Player, str]:
+    """The definition, and its model too where a definition has several."""
+    listed = sorted(set(players))
+    definitions = [definition for definition, _ in listed]
+    return {
+        (definition, model): definition if definitions.count(definition) == 1 else f"{definition} ({model})"
+        for definition, model in listed
+    }
+
+
+def _settings(values: Sequence[_Values], casts: Sequence[str]) -> list[str]:
+    """The names of the values that vary and are more than another way to say who plays which side, alphabetically."""
+
+    def is_setting(name: str) -> bool:
+        texts = [json.dumps(each.get(name)) for each in values]
+        of_cast = dict(zip(casts, texts, strict=True))
+        follows_the_cast = len(of_cast) > 1 and [of_cast[cast] for cast in casts] == texts
+        return len(set(texts)) > 1 and not follows_the_cast
+
+    return sorted(filter(is_setting, {name for each in values for name in each} - {_SEED}))
+
+
+def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
+    """How often each player won on each side, over all it met; games of one deal share its luck."""
+    by_deal: dict[tuple[str, str], defaultdict[int, list[int]]] = {}
+    for entry in group:
+        for side in entry.cast:
+            if (name := entry.player(side)) is not None:
+                deals = by_deal.setdefault((name, side), defaultdict(lambda: [0, 0]))
+                for deal, won in zip(entry.deals, entry.has_won(side), strict=True):
+                    deals[deal][0] += won
+                    deals[deal][1] += 1
+    if len({name for name, _ in by_deal}) < 2:
+        return
+    for (name, side), deals in sorted(by_deal.items()):
+        counted = ClusteredRate()
+        for wins, games in deals.values():
+            counted.add(wins, games)
+        report = clustered(counted)
+        yield {
+            "player": name,
+            "side": side,
+            "settings": _in_words(group[0].values),
+            "games": report["n"],
+            "deals": report["games"],
+            **{key: report[key] for key in ("wins", "rate", "interval")},
+        }
+
+
+class _Pair(NamedTuple):
+    """Two entries to compare, on these sides; under which names, and what else they have in common."""
+
+    first: _Played
+    second: _Played
+    names: tuple[str, str]
+    sides: tuple[str, ...]
+    given: str
+    is_swap: bool = False
+
+
+def _cast_pairs(groups: Sequence[Sequence[_Played]]) -> Iterator[_Pair]:
+    """Entries of equal settings in which one side is played by another, the two sides are swapped, or all is played
+    by one player.
+    """
+    for group in groups:
+        for first, second in _pairs(group):
+            changed = [side for side in _SIDES if first.cast.get(side) != second.cast.get(side)]
+            kept = [side for side in _SIDES if side not in changed]
+            is_alike = first.others == second.others or first.others_alike == second.others_alike
+            if len(changed) == 1 and is_alike:
+                yield from _of_side(first, second, changed[0], kept)
+            elif not changed and len(moved := [each for each, _ in sorted(first.others - second.others)]) == 1:
+                yield from _of_side(first, second, moved[0], kept)
+            elif len(changed) == 2 and is_alike and _is_swapped(first, second):
+                names = first.cast[_SIDES[0]], second.cast[_SIDES[0]]
+                yield _Pair(first, second, names, _SIDES, _joined("against each other", first.values), is_swap=True)
+            elif len(changed) == 2 and (one := _only(first)) is not None and (other := _only(second)) is not None:
+                yield _Pair(first, second, (one, other), _SIDES, _joined("on both sides", first.values))
+
+
+def _of_side(first: _Played, second: _Played, side: str, kept: Sequence[str]) -> Iterator[_Pair]:
+    one, other = first.player(side), second.player(side)
+    if one is not None and other is not None:
+        against = " and ".join(f"{each} {first.cast[each]}" for each in kept if each in first.cast)
+        yield _Pair(first, second, (one, other), (side,), _joined(against, first.values))
+
+
+def _is_swapped(first: _Played, second: _Played) -> bool:
+    one, other = _SIDES
+    players = first.player(one), first.player(other)
+    return None not in players and players == (second.player(other), second.player(one))
+
+
+def _only(entry: _Played) -> str | None:
+    """The player of all sides, if it is one."""
+    names = set(entry.cast.values())
+    return next(iter(names)) if len(names) == 1 and _SEVERAL not in names else None
+
+
+def _value_pairs(entries: Sequence[_Played]) -> Iterator[_Pair]:
+    """Entries of one cast that differ in one setting; settings that vary together are one."""
+    names = sorted({name for entry in entries for name in entry.values})
+    has_one_cast = len({_frozen(entry.cast) for entry in entries}) == 1
+    axes: dict[tuple[int, ...], list[str]] = {}
+    for name in names:
+        texts = [json.dumps(entry.values.get(name)) for entry in entries]
+        axes.setdefault(tuple(map(texts.index, texts)), []).append(name)
+    for axis in axes.values():
+        groups: dict[str, list[_Played]] = {}
+        for entry in entries:
+            rest = {name: value for name, value in entry.values.items() if name not in axis}
+            groups.setdefault(_frozen({**rest, "": _frozen(entry.cast)}), []).append(entry)
+        for group in groups.values():
+            for first, second in _pairs(group):
+                one, other = (_in_words({name: each.values.get(name) for name in axis}) for each in (first, second))
+                rest = {name: value for name, value in first.values.items() if name not in axis}
+                cast = "" if has_one_cast else ", ".join(f"{side} {first.cast.get(side)}" for side in _SIDES)
+                sides = tuple(side for side in Faction if side in first.cast and side in second.cast)
+                yield _Pair(first, second, (one, other), sides, _joined(cast, rest))
+
+
+def _pairs(group: Sequence[_Played]) -> Iterator[tuple[_Played, _Played]]:
+    if len(group) <= _ALL_PAIRS_MAX:
+        yield from combinations(group, 2)
+    else:
+        yield from ((group[0], other) for other in group[1:])
+
+
+def _in_words(values: _Values) -> str:
+    """`max_days 5, mode random`."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return ", ".join(f"{name.rpartition('.')[2]} {text}" for name, text in texts.items())
+
+
+def _joined(text: str, values: _Values) -> str:
+    return "; ".join(filter(None, (text, _in_words(values))))
+
+
+def _differences(pair: _Pair) -> Iterator[JsonObject]:
+    """A row for each side, and one for both together where two players swapped them; none without a common deal."""
+    first, second = pair.first, pair.second
+    here, there = comparisons.common_deals(first.deals, second.deals)
+    if not len(here):
+        return
+    won = {
+        side: ([first.has_won(side)[place] for place in here], [second.has_won(side)[place] for place in there])
+        for side in pair.sides
+    }
+    left_out = max(first.planned, second.planned) - len(here)
+    for side, (one, other) in won.items():
+        # The second plays this side in the second combination; of a swap, the other side's players change places.
+        is_reversed = pair.is_swap and side == pair.sides[1]
+        scores = (other, one) if is_reversed else (one, other)
+        yield _row(pair, side, comparisons.paired_difference(*scores), left_out)
+    if pair.is_swap:
+        (one_here, other_there), (other_here, one_there) = (won[side] for side in pair.sides)
+        one, other = (
+            [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
+        )
+        both = " and ".join(pair.sides)
+        yield _row(pair, both, comparisons.paired_difference(one, other, games=2), left_out, games=2)
+
+
+def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: int, games: int = 1) -> JsonObject:
+    return {
+        "side": side,
+        "first": pair.names[0],
+        "second": pair.names[1],
+        "given": pair.given,
+        "combinations": [[*pair.first.slugs], [*pair.second.slugs]],
+        "deals": found.deals,
+        "left_out": left_out,
+        "wins": [*found.wins],
+        "rates": [round(wins / (games * found.deals), 4) for wins in found.wins],
+        "difference": round(found.difference, 4),
+        "interval": ends(found.interval),
+        "ahead": [*found.ahead],
+        "p": float(f"{found.p:.3g}"),
+    }
+
+
+def _has_players(entry: _Played) -> bool:
+    return all(entry.player(side) is not None for side in _SIDES)
+
+
+def _is_tournament(group: Sequence[_Played]) -> bool:
+    """Whether more than two players meet."""
+    return len({entry.cast[side] for entry in group if _has_players(entry) for side in _SIDES}) > 2
+
+
+def _ratings(group: Sequence[_Played]) -> JsonObject:
+    """The ratings of a tournament; `players` is None where its pairings do not tie all players together."""
+    one, other = _SIDES
+    met = [(entry, entry.cast[one], entry.cast[other]) for entry in group if _has_players(entry)]
+    firsts, seconds = sorted({pair[1] for pair in met}), sorted({pair[2] for pair in met})
+    results = []
+    for entry, _, _ in met:
+        sides = zip(entry.has_won(one), entry.has_won(other), strict=True)
+        results.append([comparisons.UNDECIDED if a == b else a for a, b in sides])
+    decided = sum(result != comparisons.UNDECIDED for each in results for result in each)
+    games = sum(len(entry.deals) for entry, _, _ in met)
+    table = comparisons.deal_table([entry.deals for entry, _, _ in met], results)
+    pairings = [(firsts.index(a), seconds.index(b)) for _, a, b in met]
+    found = comparisons.bradley_terry(pairings, table)
+    report: JsonObject = {
+        "settings": _in_words(group[0].values),
+        "pairings": len(met),
+        "deals": len(table),
+        "games": decided,
+        "undecided": games - decided,
+        "left_out": sum(entry.planned for entry, _, _ in met) - games,
+    }
+    if found is None:
+        return {**report, "players": None}
+    rows: list[JsonValue] = []
+    for side, names, strengths in ((one, firsts, found.first), (other, seconds, found.second)):
+        rows += [_rating(name, side, strength) for name, strength in zip(names, strengths, strict=True)]
+    advantage: JsonObject = {
+        "side": one,
+        "rating": round(found.advantage, 4),
+        "interval": ends(found.advantage_interval),
+    }
+    return {**report, "advantage": advantage, "players": rows}
+
+
+def _rating(name: str, side: str, strength: comparisons.Strength) -> JsonObject:
+    return {
+        "player": name,
+        "side": side,
+        "rating": round(strength.rating, 4),
+        "interval": ends(strength.rating_interval),
+        "rate": round(strength.rate, 4),
+        "rate_interval": ends(strength.rate_interval),
+    }

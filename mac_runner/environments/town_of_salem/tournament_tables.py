@@ -1,0 +1,146 @@
+"""The comparisons of a grid of games for readers: standings, paired differences, ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from mac_runner.results import (
+    RATE_HEADS,
+    UNKNOWN,
+    Table,
+    count_text,
+    interval_text,
+    number,
+    percent_text,
+    rate_texts,
+    section,
+)
+from mac_runner.types import JsonObject, JsonValue
+
+ROWS_SHOWN_MAX: Final = 100
+"""How many differences are printed; `comparisons.json` holds all of them."""
+_FILE: Final = "comparisons.json"
+
+
+def comparison_tables(compared: JsonObject) -> Iterator[Table | str]:
+    """Tables and notes of `comparisons.json`."""
+    if standings := _objects(compared.get("standings")):
+        yield _standings(standings)
+        yield "Games of one deal share its luck, so intervals are by deal."
+    if differences := _objects(compared.get("differences")):
+        yield _differences(differences[:ROWS_SHOWN_MAX])
+        yield "\n".join(_difference_notes(differences, compared.get("not_compared")))
+    for ratings in _objects(compared.get("ratings")):
+        yield from _ratings(ratings)
+
+
+def _standings(rows: list[JsonObject]) -> Table:
+    lines = [
+        (
+            *_texts(row, "player", "side", "settings"),
+            *(count_text(row.get(key)) for key in ("games", "deals", "wins")),
+            *rate_texts(row),
+        )
+        for row in rows
+    ]
+    words = ("player", "side", "settings")
+    return _without_empty(Table("wins by player and side (n games)", words, ("n", "deals", "wins", *RATE_HEADS), lines))
+
+
+def _differences(rows: list[JsonObject]) -> Table:
+    lines = [
+        (
+            *_texts(row, "side", "first", "second", "given"),
+            *(count_text(row.get(key)) for key in ("deals", "left_out")),
+            *_both(row.get("rates"), percent_text),
+            _points(row.get("difference")),
+            interval_text(row.get("interval"), _points),
+            ":".join(_both(row.get("ahead"), count_text)),
+            _p_text(row.get("p")),
+        )
+        for row in rows
+    ]
+    words = ("side", "first", "second", "given")
+    numbers = ("n", "left out", "first won", "second won", "difference", "95% interval", "ahead", "p")
+    return _without_empty(Table("paired differences (n deals, each played by both)", words, numbers, lines))
+
+
+def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
+    yield "Won: the share of games, in which draws and capped games count as not won. Difference: in percentage points."
+    yield "Interval: bootstrap over deals. Ahead: deals that only the first or only the second won, or won more of."
+    yield f"p: McNemar's exact test of these, for one comparison alone; here are {len(rows)}."
+    if any(row.get("left_out") for row in rows):
+        yield "Left out: deals that did not finish in both, because a game failed or was not played."
+    if len(rows) > ROWS_SHOWN_MAX:
+        yield f"{len(rows) - ROWS_SHOWN_MAX} more differences: {_FILE} has all of them."
+    if isinstance(not_compared, int):
+        yield f"{not_compared} more pairs of combinations are not compared."
+
+
+def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
+    settings = f"; {ratings['settings']}" if ratings.get("settings") else ""
+    players = _objects(ratings.get("players"))
+    if not players:
+        yield f"No ratings{settings}: the pairings that were played do not tie all players together."
+        return
+    lines = [
+        (
+            *_texts(row, "player", "side"),
+            _log_odds(row.get("rating")),
+            interval_text(row.get("interval"), _log_odds),
+            percent_text(row.get("rate")),
+            interval_text(row.get("rate_interval")),
+        )
+        for row in players
+    ]
+    games, deals = count_text(ratings.get("games")), count_text(ratings.get("deals"))
+    title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
+    yield Table(title, ("player", "side"), ("rating", "95% interval", "wins against average", "95% interval"), lines)
+    advantage = section(ratings, "advantage")
+    found = f"{_log_odds(advantage.get('rating'))} ({interval_text(advantage.get('interval'), _log_odds)})"
+    undecided, left_out = count_text(ratings.get("undecided")), count_text(ratings.get("left_out"))
+    yield (
+        f"In log odds, 0 the average of a side; between average players the advantage of {advantage.get('side')} "
+        f"is {found}.\nIntervals: bootstrap over deals. Not counted: {undecided} games that neither side won, "
+        f"{left_out} that did not finish."
+    )
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(row: JsonObject, *keys: str) -> Iterable[str]:
+    return [str(row.get(key) or "") for key in keys]
+
+
+def _both(value: JsonValue, text: Callable[[JsonValue], str]) -> tuple[str, str]:
+    one, other = value if isinstance(value, list) and len(value) == 2 else (None, None)
+    return text(one), text(other)
+
+
+def _points(value: JsonValue) -> str:
+    """`+12.0` for a difference of 0.12."""
+    found = number(value)
+    return UNKNOWN if found is None else f"{100 * found:+.1f}"
+
+
+def _log_odds(value: JsonValue) -> str:
+    found = number(value)
+    return UNKNOWN if found is None else f"{found:+.2f}"
+
+
+def _p_text(value: JsonValue) -> str:
+    found = number(value)
+    if found is None:
+        return UNKNOWN
+    return "<0.0001" if found < 0.0001 else f"{found:.4f}"
+
+
+def _without_empty(table: Table) -> Table:
+    """The table without columns of words that say nothing."""
+    kept = [place for place in range(len(table.words)) if any(row[place] for row in table.rows)]
+    words, count = tuple(table.words[place] for place in kept), len(table.words)
+    rows = [(*(row[place] for place in kept), *row[count:]) for row in table.rows]
+    return Table(table.title, words, table.numbers, rows)

@@ -1,0 +1,109 @@
+"""The list of a run's conversations: one line each, with the columns of its environment.
+
+Lines are made as they are asked for. Their widths follow the first rows, so that a list of any length is printed
+without being held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from mac_runner.printable import printable
+from mac_runner.registry import environment_specs, results_specs
+from mac_runner.reports.filters import Condition, words_of
+from mac_runner.reports.rows import IndexRow, parse_row
+from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
+from mac_runner.types import JsonObject
+
+ROWS_MEASURED: Final = 200
+"""The rows that decide how wide columns are."""
+_CELL_CHARS_MAX: Final = 40
+
+_FIRST: Final = {"number": Column("number"), "id": Column("word", is_listed=False), "status": Column("word")}
+_LAST: Final = {
+    "turns": Column("number"),
+    "corrections": Column("number"),
+    "defaults": Column("number"),
+    "tokens": Column("number", is_listed=False),
+    "attempts": Column("number", is_listed=False),
+    "failure": Column("word"),
+}
+
+
+class Listed(NamedTuple):
+    """How the conversations of a run are listed: the kind of their outcomes, and all columns by name."""
+
+    kind: str
+    own: Columns
+    columns: Mapping[str, Column]
+
+    def values(self, row: JsonObject) -> Mapping[str, Value]:
+        """The values of an index row. Raises RunDirectoryError for a damaged one."""
+        found = parse_row(row)
+        return {**_first(found), **self._own(found), **_last(found)}
+
+    def _own(self, row: IndexRow) -> Mapping[str, Value]:
+        outcome = row.outcome
+        return self.own.values(outcome) if isinstance(outcome, dict) and outcome.get("kind") == self.kind else {}
+
+
+def listed(environment: str) -> Listed:
+    """How the conversations of an environment are listed; of one that is not installed, by what all of them have."""
+    spec = environment_specs().get(environment)
+    kind = "" if spec is None else spec.section
+    own = results_specs()[kind].columns if kind in results_specs() else NO_COLUMNS
+    return Listed(kind, own, {**_FIRST, **own.of, **_LAST})
+
+
+def _first(row: IndexRow) -> Mapping[str, Value]:
+    return {"number": row.index, "id": row.task_id, "status": row.status}
+
+
+def _last(row: IndexRow) -> Mapping[str, Value]:
+    return {
+        "turns": row.counts.turns,
+        "corrections": row.counts.corrections,
+        "defaults": row.counts.defaults,
+        "tokens": row.tokens.prompt + row.tokens.completion,
+        "attempts": len(row.failed_attempts) + 1,
+        "failure": row.reason,
+    }
+
+
+def matching(rows: Iterable[JsonObject], how: Listed, conditions: Sequence[Condition]) -> Iterator[Mapping[str, Value]]:
+    """The values of the rows that meet all conditions."""
+    for row in rows:
+        values = how.values(row)
+        # Every condition looks, so that each can say what it has seen.
+        held = [condition.holds(values) for condition in conditions]
+        if all(held):
+            yield values
+
+
+def list_lines(found: Iterable[Mapping[str, Value]], how: Listed, *, has_failures: bool) -> Iterator[str]:
+    """A headed line for each conversation; none at all where there is no conversation."""
+    shown = {
+        name: column.kind == "number"
+        for name, column in how.columns.items()
+        if column.is_listed and (name != "failure" or has_failures)
+    }
+    rows = ([_cell(name, values.get(name)) for name in shown] for values in found)
+    measured = list(islice(rows, ROWS_MEASURED))
+    if not measured:
+        return
+    heads = list(shown)
+    widths = [max(len(row[place]) for row in (heads, *measured)) for place in range(len(heads))]
+    for row in chain([heads], measured, rows):
+        cells = (
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(row, widths, shown.values(), strict=True)
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def _cell(name: str, value: Value) -> str:
+    text = printable(", ".join(words_of(value))) or UNKNOWN
+    # The last column may be as long as it is.
+    return text if name == "failure" or len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"

@@ -1,0 +1,237 @@
+"""The combinations of a grid compared: over the same deals, by who was dealt to which side."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+import pytest
+
+from mac_runner.environments.town_of_salem.tables import RESULTS
+from mac_runner.environments.town_of_salem.tournament import compare_games
+from mac_runner.results import PlayedCombination, Table
+from mac_runner.types import JsonObject
+
+ROLES = {"Ann": "sheriff", "Bob": "doctor", "Cid": "jester", "Dan": "mafioso", "Eve": "godfather"}
+SIDES = {"sheriff": "town", "doctor": "town", "jester": "neutral", "mafioso": "mafia", "godfather": "mafia"}
+Winner = Callable[[int], str]
+
+
+def outcome(number: int, cast: JsonObject, winner: str) -> JsonObject:
+    """A game whose deal follows from its number. One of the Town ends it as a neutral, and was dealt to the Town."""
+    names, players = Random(number).sample(sorted(ROLES), len(ROLES)), []
+    for name, role in zip(names, ROLES.values(), strict=True):
+        side = SIDES[role]
+        definition = cast[side]
+        players.append(
+            {
+                "agent": name,
+                "definition": definition,
+                "model": f"{definition}-model",
+                "role": role,
+                "final_role": "survivor" if role == "sheriff" else role,
+                "faction": "neutral" if role == "sheriff" else side,
+                "won": winner == side and role != "sheriff",
+            }
+        )
+    is_won = winner != "nobody"
+    return {
+        "kind": "game",
+        "ending": "win" if is_won else "draw",
+        "days": 3,
+        "winners": [winner] if is_won else [],
+        "players": [*players],
+    }
+
+
+def played(
+    cast: JsonObject, winner: Winner, *, games: Sequence[int] = range(40), values: JsonObject | None = None
+) -> PlayedCombination:
+    """A combination of forty planned games, of which `games` have finished."""
+    outcomes = ((place, outcome(place, cast, winner(place)), f"game {place}") for place in games)
+    return PlayedCombination(f"slug-{cast}-{values}", {"game.casting": cast, **(values or {})}, 40, outcomes)
+
+
+def cast(mafia: str, town: str, neutral: str | None = None) -> JsonObject:
+    return {"mafia": mafia, "town": town, "neutral": neutral or town}
+
+
+def mafia_wins_below(limit: int, of: int = 10) -> Winner:
+    return lambda number: "mafia" if number % of < limit else "town"
+
+
+def rows(compared: JsonObject, key: str) -> list[JsonObject]:
+    found = compared[key]
+    assert isinstance(found, list)
+    return [row for row in found if isinstance(row, dict)]
+
+
+def test_two_players_who_swap_sides_are_compared_on_each_and_on_both_over_the_same_deals() -> None:
+    swapped = [
+        played(cast("a", "b"), mafia_wins_below(7)),
+        played(cast("b", "a"), mafia_wins_below(4), games=range(2, 40)),
+    ]
+    compared = compare_games(swapped, has_stats=True)
+    mafia, town, both = rows(compared, "differences")
+
+    assert [row["side"] for row in (mafia, town, both)] == ["mafia", "town", "mafia and town"]
+    assert {(row["first"], row["second"], row["given"]) for row in (mafia, town, both)} == {
+        ("a", "b", "against each other")
+    }
+    assert {(row["deals"], row["left_out"]) for row in (mafia, town, both)} == {(38, 2)}
+    # Of ten deals a's Mafia wins seven and b's four; a's Town the other six and b's three. Two deals are left out.
+    assert (mafia["wins"], mafia["ahead"]) == ([26, 14], [12, 0])
+    assert (town["wins"], town["ahead"]) == ([24, 12], [12, 0])
+    assert (both["wins"], both["ahead"], both["rates"]) == ([50, 26], [12, 0], [0.6579, 0.3421])
+    assert both["p"] == pytest.approx(2 / 2**12, abs=1e-6)
+    assert compared["ratings"] == []
+
+
+def test_players_of_one_side_are_compared_against_equal_opponents_alone() -> None:
+    """Neutrals go with the Town here, and so change when the Town does."""
+    grid = [
+        played(cast(mafia, town), mafia_wins_below({"a": 8, "b": 5, "c": 2}[mafia]))
+        for mafia in "abc"
+        for town in "abc"
+        if mafia != town
+    ]
+    found = {
+        (row["side"], row["first"], row["second"], row["given"])
+        for row in rows(compare_games(grid, True), "differences")
+    }
+
+    assert found == {
+        *{
+            (side, *pair, "against each other")
+            for side in ("mafia", "town", "mafia and town")
+            for pair in ("ab", "ac", "bc")
+        },
+        *{("mafia", *pair, f"town {town}") for pair, town in (("ab", "c"), ("ac", "b"), ("bc", "a"))},
+        *{("town", *pair, f"mafia {mafia}") for pair, mafia in (("ab", "c"), ("ac", "b"), ("bc", "a"))},
+    }
+
+
+def test_ratings_of_a_tournament_rank_each_side_and_say_what_they_leave_out() -> None:
+    def winner(strength: int) -> Winner:
+        return lambda number: "nobody" if number % 20 == 19 else mafia_wins_below(strength)(number)
+
+    grid = [
+        played(cast(mafia, town), winner({"a": 8, "b": 5, "c": 2}[mafia]), games=range(39))
+        for mafia in "abc"
+        for town in "abc"
+        if mafia != town
+    ]
+    (ratings,) = rows(compare_games(grid, True), "ratings")
+    players = rows(ratings, "players")
+    of_mafia = {str(row["player"]): row for row in players if row["side"] == "mafia"}
+    of_town = [row["rating"] for row in players if row["side"] == "town"]
+
+    assert {key: ratings[key] for key in ("pairings", "deals", "games", "undecided", "left_out")} == {
+        "pairings": 6,
+        "deals": 39,
+        "games": 6 * 38,
+        "undecided": 6,
+        "left_out": 6,
+    }
+    assert [of_mafia[name]["rate"] for name in "abc"] == pytest.approx([31 / 38, 19 / 38, 8 / 38], abs=0.03)
+    assert of_town == pytest.approx([0, 0, 0], abs=0.02)
+
+
+def test_settings_are_compared_one_at_a_time_over_the_deals_of_all_seeds() -> None:
+    grid = [
+        played(cast("a", "a"), mafia_wins_below(strength), values={"game.notes": notes, "heat": heat, "seed": seed})
+        for notes, strength in ((True, 6), (False, 3))
+        for heat in (0.1, 0.9)
+        for seed in (1, 2)
+    ]
+    found = rows(compare_games(grid, True), "differences")
+
+    assert {(row["first"], row["second"], row["given"]) for row in found} == {
+        ("notes true", "notes false", "heat 0.1"),
+        ("notes true", "notes false", "heat 0.9"),
+        ("heat 0.1", "heat 0.9", "notes true"),
+        ("heat 0.1", "heat 0.9", "notes false"),
+    }
+    assert {row["deals"] for row in found} == {80}
+    ahead = {
+        str(row["side"]): row["ahead"] for row in found if (row["first"], row["given"]) == ("notes true", "heat 0.1")
+    }
+    assert ahead == {"town": [0, 24], "mafia": [24, 0], "neutral": [0, 0]}
+
+
+def test_games_of_other_deals_are_not_compared() -> None:
+    others = [
+        played(cast("a", "b"), mafia_wins_below(7)),
+        played(cast("b", "a"), mafia_wins_below(4), games=range(90, 99)),
+    ]
+
+    assert rows(compare_games(others, True), "differences") == []
+
+
+def test_standings_need_no_library_and_count_games_of_a_deal_together() -> None:
+    grid = [played(cast("a", town), mafia_wins_below(5)) for town in "abc"]
+    compared = compare_games(grid, has_stats=False)
+    standings = {(row["player"], row["side"]): row for row in rows(compared, "standings")}
+    alone = compare_games(
+        [played(cast("a", "b"), mafia_wins_below(5)), played(cast("c", "b"), mafia_wins_below(5))], False
+    )
+
+    assert (compared["differences"], compared["ratings"]) == (None, None)
+    assert set(standings) == {("a", "mafia"), *((name, side) for name in "abc" for side in ("town", "neutral"))}
+    mafia = standings["a", "mafia"]
+    assert (mafia["games"], mafia["deals"], mafia["wins"], mafia["rate"]) == (120, 40, 60, 0.5)
+    # Three times as many games of the same deals that went the same way tell no more than once as many.
+    assert mafia["interval"] == {row["player"]: row["interval"] for row in rows(alone, "standings")}["a"]
+
+
+def test_nothing_to_compare_is_nothing() -> None:
+    one, unplayed = cast("a", "b"), played(cast("b", "a"), mafia_wins_below(5), games=())
+
+    for grid in ([], [played(one, mafia_wins_below(5))], [played(one, mafia_wins_below(5)), unplayed]):
+        assert compare_games(grid, True) == {}
+
+
+def test_tables_of_comparisons_say_their_unit_and_what_they_left_out() -> None:
+    grid = [
+        played(cast(mafia, town), mafia_wins_below({"a": 8, "b": 5, "c": 2}[mafia]), games=range(39))
+        for mafia in "abc"
+        for town in "abc"
+        if mafia != town
+    ]
+    parts = [*RESULTS.comparison_tables(compare_games(grid, True))]
+    tables = [part for part in parts if isinstance(part, Table)]
+    notes = "\n".join(part for part in parts if isinstance(part, str))
+
+    assert [table.title for table in tables] == [
+        "wins by player and side (n games)",
+        "paired differences (n deals, each played by both)",
+        "Bradley–Terry ratings (n 234 games of 39 deals)",
+    ]
+    (mafia, *_) = [row for row in tables[1].rows if row[3] == "town c"]
+    assert mafia[:9] == ("mafia", "a", "b", "town c", "39", "1", "82.0%", "51.3%", "+30.8")
+    for told in (
+        "draws and capped games count as not won",
+        "for one comparison alone; here are 15",
+        "Left out: deals",
+        "0 games that neither side won, 6 that did not finish",
+    ):
+        assert told in notes
+    assert [*RESULTS.comparison_tables({})] == []
+
+
+def test_memory_is_a_few_bytes_a_game() -> None:
+    one = outcome(1, cast("a", "b"), "town")
+
+    def many(count: int) -> Iterator[tuple[int, JsonObject, str]]:
+        yield from ((number, one, "game") for number in range(count))
+
+    count = 20_000
+    tracemalloc.start()
+    try:
+        compare_games([PlayedCombination("x", {}, count, many(count))], has_stats=False)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 32 * count
