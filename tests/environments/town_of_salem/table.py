@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 from mac_runner.environments.base import Policy
 from mac_runner.environments.replay import receive
@@ -50,7 +51,7 @@ ELEVEN = (
     "jester",
 )
 
-ALL_TOOLS = tuple(TOOLS)
+ALL_TOOLS: tuple[ToolName, ...] = get_args(ToolName)
 """Tests play with all tools, so that each is used; without `game.tools` a game has none."""
 
 Who = str | int

@@ -196,7 +196,8 @@ def test_correction_shows_the_same_order_again_and_numbers_keep_theirs() -> None
 
 def test_tools_are_those_named_and_none_without() -> None:
     assert get_args(ToolName) == tuple(TOOLS)
-    for named in ((), ("get_chat",)):
+    nothing: tuple[ToolName, ...] = ()
+    for named in (nothing, ("get_chat",)):
         game = open_game(ELEVEN, tools=named, asking=Asking(form="json"))
         prompt = game.prompt(game.turns()[0])
         shown = prompt.messages[0].content + json.dumps(dict(prompt.schema or {}))
@@ -205,7 +206,7 @@ def test_tools_are_those_named_and_none_without() -> None:
         assert receipt.kind is ReceiptKind.OBSERVATION
         assert "there is no tool 'get_role'" in receipt.detail
     # The heuristic player looks its role up where it can, and greets at once where not.
-    for tools, kind in (((), ReceiptKind.ACT), (("get_role",), ReceiptKind.OBSERVATION)):
+    for tools, kind in ((nothing, ReceiptKind.ACT), (("get_role",), ReceiptKind.OBSERVATION)):
         game = open_game(ELEVEN, tools=tools)
         turn = game.turns()[0]
         assert game.receive(turn, Reply(text=POLICIES["heuristic"](game.prompt(turn).view, Random(1)))).kind is kind
