@@ -19,12 +19,12 @@ from mac_runner.types import FinishReason, Prompt, Receipt, ReceiptKind, Reply, 
 from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, make_task, play
 
 ROLES = ELEVEN[:9]
-WORDS = " and so on" * 40
+WORDS = " and so on" * 80
 TOKENS_MAX = 12_000
 _SHORT = re.compile(r"^\[Day (\d+), in short\]", re.M)
 
 
-def long_game(tokens_max: int | None, *, seed: int = 3) -> Game:
+def long_game(tokens_max: int | None, *, seed: int = 6) -> Game:
     task, options = make_task(ROLES, seed=seed), Options(discussion_rounds=3, max_days=6, tools=ALL_TOOLS)
     names = [agent.agent_id for agent in task.agents]
     state, opening = new_game(seed=seed, names=names, roles=ROLES, lobby=ROLES, options=options)

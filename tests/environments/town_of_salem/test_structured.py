@@ -89,7 +89,7 @@ def test_every_reply_the_schema_allows_is_read_without_a_correction() -> None:
 
     def watch(game: Game, turn: Turn, prompt: Prompt) -> None:
         seat = next(player.seat for player in game.state.players if player.name == turn.agent)
-        if chance.random() < 0.8:
+        if chance.random() < 0.6:
             return
         validator = checker(prompt)
         for reply in samples(prompt, chance, texts):
