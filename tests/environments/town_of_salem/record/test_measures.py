@@ -278,9 +278,10 @@ def test_stated_probabilities_are_scored_by_what_was_so() -> None:
 
 
 def _games() -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord]]]:
-    for seed in range(50):
+    for seed in range(60):
         game = open_game(ELEVEN, seed=seed)
-        turns = play(game, POLICIES["heuristic"] if seed % 10 else clumsy, seed=seed)
+        others = {0: clumsy, 5: POLICIES["random"]}
+        turns = play(game, others.get(seed % 10, POLICIES["heuristic"]), seed=seed)
         assert game.outcome is not None
         yield game.outcome, game.record(), turns
 
@@ -313,5 +314,6 @@ def test_measures_of_played_games_are_those_counted_anew_from_their_transcripts_
     # Most kinds of counts occurred; the others are in the games above, or are counts of tokens.
     by_hand = {Count.STATED, Count.STATED_TRUE, Count.STATED_PERCENT, Count.STATED_ERROR, Count.SPOKE_FOR_ACQUITTED}
     by_hand |= {Count.BALLOT_DECISIVE, Count.BALLOT_DECISIVE_RIGHT}
+    by_hand |= {Count.ACQUITTED, Count.DEFENDED_ACQUITTED, Count.BACKER_SWAYED}
     tokens = {Count.COUNTED_REPLY, Count.PROMPT_TOKENS, Count.COMPLETION_TOKENS}
     assert COUNTED.keys() - sums.keys() <= by_hand | tokens
