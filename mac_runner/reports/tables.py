@@ -44,6 +44,12 @@ def write_grid(
     _write(lambda width, has_style: render_grid(summary, rows, compared, width=width, has_style=has_style), stream)
 
 
+def write_tables(parts: Iterable[Table | str], stream: TextIO) -> None:
+    """Print tables and notes on `stream`, in colour where it is a terminal; a wide table folds."""
+    drawn = [_renderable(part, is_folded=True) for part in parts]
+    _write(lambda width, has_style: _drawn(drawn, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
+
+
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
     parts: list[Table | str] = [part for spec in results_specs().values() for part in spec.tables(summary)]
@@ -196,8 +202,9 @@ def _unusable(summary: JsonObject) -> Iterator[Table]:
 
 def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str]:
     """What each engine did. The slots are a mean, and what is used is a part of them, not of the capacity."""
-    if models := section(summary, "models"):
-        engines = {name: section(models, name) for name in models}
+    models = section(summary, "models")
+    # A combination of a grid has no account of the engines.
+    if engines := {name: section(models, name) for name in models if "requests" in section(models, name)}:
         # Where no engine is held to anything, as with scripted players, there is nothing to tell apart.
         has_forms = any(model.get("constrained_decoding", "none") != "none" for model in engines.values())
         heads = (head, "replies") if has_forms else (head,)

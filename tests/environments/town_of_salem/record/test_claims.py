@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.claims import extract
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, private, public
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.record.claim_verdicts import Utterance, claim_row, judged_claims
@@ -217,12 +218,12 @@ def test_record_tells_where_each_claim_stands() -> None:
         assert isinstance(event["data"], dict)
         assert isinstance(start, int)
         assert isinstance(end, int)
-        words = str(event["data"].get("text") or event["data"].get("will"))[start:end]
+        text = str(event["data"].get("text") or event["data"].get("will"))
+        assert (start, end, claim["kind"]) in [(found.start, found.end, found.kind) for found in extract(text, NAMES)]
         roles = claim.get("roles", [])
         assert isinstance(roles, list)
         named = [str(role) for role in roles] + [str(claim["about"])] * (claim["about"] != claim["player"])
-        assert named or "I" in words
-        assert [name for name in named if name.lower() not in words.lower()] == [], words
+        assert [name for name in named if name.lower() not in text[start:end].lower()] == [], text[start:end]
         assert claim["verdict"] in ("honest", "lie", "unclear")
 
     assert {"public", "jail", "dead"} <= channels
