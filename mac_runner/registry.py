@@ -90,6 +90,10 @@ class Earlier(NamedTuple):
     """What `verify` says of such transcripts."""
 
 
+WORDINGS: Final = ("reasoning", "reasoning_chars_max", "system")
+"""Keys of an agent definition that an environment honours only where it says so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec(Generic[S]):
     """A kind of conversation."""
@@ -125,6 +129,8 @@ class EnvironmentSpec(Generic[S]):
     """Whether `material` comes from files that a run directory does not hold."""
     reply_forms: tuple[ReplyForm, ...] = ()
     """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
+    honours: tuple[str, ...] = ()
+    """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
     """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
     earlier: Callable[[S], Earlier | None] = lambda _settings: None

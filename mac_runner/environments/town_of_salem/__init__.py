@@ -8,10 +8,11 @@ speech, `record/` is what a finished game leaves behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from mac_runner.environments.base import ignored_settings
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
+from mac_runner.environments.town_of_salem.game.state import ToolName
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_template
 from mac_runner.problems import Problem, suggestion
 from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
 
@@ -51,6 +52,13 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
         from mac_runner.environments.town_of_salem.pairings import pairing_problems
 
         yield from pairing_problems(experiment, game, game.pairings)
+    if "get_notes" in game.tools and not game.notes:
+        text = "shows notes, and no player of this game keeps notes; take it out, or set game.notes to true"
+        yield Problem(("game", "tools", game.tools.index("get_notes")), text)
+    for index, agent in enumerate(experiment.agent_definitions):
+        if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
+            path = ("agent_definitions", index, "reasoning_chars_max")
+            yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
     for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
         if (given := getattr(game.calendar, key)) != value:
             text = (
@@ -110,7 +118,9 @@ SPEC = EnvironmentSpec(
     variants=_variants,
     design=_design,
     reply_forms=("markup", "json"),
-    absent={"edition": 1},
+    absent={"edition": 1, "tools": list(get_args(ToolName))},
     earlier=_earlier,
+    honours=("reasoning", "reasoning_chars_max", "system"),
+    materials=with_template,
     results=_results,
 )

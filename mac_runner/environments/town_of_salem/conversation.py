@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Events
@@ -23,12 +25,16 @@ from mac_runner.environments.town_of_salem.record.game_record import (
 )
 from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
 from mac_runner.environments.town_of_salem.settings import GameLatency
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.view.prompts import correction_text, observation_text
+from mac_runner.environments.town_of_salem.view.prompts import PLAIN, correction_text, observation_text
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.view.template import GameTemplate
 
 
 @dataclass(slots=True)
@@ -57,13 +63,16 @@ class Game:
         task: Task,
         state: GameState,
         opening: Events,
-        system: str,
         max_retries: int,
         latency: GameLatency | None = None,
         context_tokens_max: int | None = None,
+        asking: Mapping[str, Asking] | None = None,
+        template: GameTemplate | None = None,
     ) -> None:
+        """`asking` says by agent definition how its players are asked; the others are asked as usual."""
         self._task = task
-        self._context = Context(system=system, tokens_max=context_tokens_max)
+        self._context = Context(tokens_max=context_tokens_max, template=template)
+        self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
         self._max_retries = max_retries
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._asked: dict[int, _Asked] = {}
@@ -135,7 +144,11 @@ class Game:
         asked = self._asked.get(seat)
         view = view_of(self._game.state, self._game.log, seat, asked.observations if asked else ())
         return self._context.prompt(
-            view, asked.thread if asked else (), may_ask=self._may_ask(asked), tokens_max=self._windows.get(seat)
+            view,
+            asked.thread if asked else (),
+            asking=self._asking[seat],
+            may_ask=self._may_ask(asked),
+            tokens_max=self._windows.get(seat),
         )
 
     def _may_ask(self, asked: _Asked | None) -> bool:
@@ -161,13 +174,13 @@ class Game:
             if self._may_ask(asked):
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(
-                Cause.TOO_MANY_TOOLS, f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
+                Cause.TOO_MANY_TOOLS, f"you have asked tools {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
             )
         if isinstance(reading, Problem):
             asked.refused.append(self._refusal(turn, seat, reading.reason))
             if asked.attempt - asked.overflows < self._max_retries:
                 asked.attempt += 1
-                self._go_on(asked, reply, correction_text(reading.reason))
+                self._go_on(asked, reply, correction_text(reading.reason, self._asking[seat]))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
             waits = Chosen(act=Act(seat=seat, verb="wait"))
             self._take(waits, is_default=True)

@@ -58,8 +58,8 @@ def use_the_day(seat: Seat) -> str | None:
 
 
 def greet(seat: Seat) -> str:
-    """Look up one's role, then say hello."""
-    if not seat.view.observations:
+    """Look up one's role where there is a tool for it, then say hello."""
+    if "get_role" in seat.view.options.tools and not seat.view.observations:
         asked = f'<tool_request name="get_role">{seat.view.role.name}</tool_request>'
         return f"<thinking>Let me look at what I can do.</thinking>\n{asked}"
     used = use_the_day(seat)

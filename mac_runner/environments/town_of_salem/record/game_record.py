@@ -48,6 +48,8 @@ class ActRecord:
     """Why an act that was legal when chosen could not happen any more; its player waited instead."""
     span: Span | None = None
     """Under information lag, from when to when its turn ran."""
+    place: tuple[int, int] | None = None
+    """Where options are shuffled: the place of the chosen one, and of how many."""
 
     @property
     def legality(self) -> str:
@@ -204,6 +206,8 @@ def _act(record: ActRecord, names: list[str]) -> JsonObject:
         row["text"] = act.text
     if act.choice:
         row["choice"] = act.choice
+    if record.place is not None:
+        row["option"] = {"place": record.place[0], "of": record.place[1]}
     if record.lapsed:
         row["is_lapsed"] = True
         row["reason"] = record.lapsed
