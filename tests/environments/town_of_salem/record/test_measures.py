@@ -195,6 +195,7 @@ def test_lies_are_contradicted_by_who_holds_the_role_and_by_the_grave_each_once(
     table.say("mafioso", f"{table.name('escort')} is the Framer.")
     assert "lc" not in table.counts("godfather")
     table.say("jailor", "I am the Jailor.")
+    assert table.counts("godfather")["lc"] == 1
     table.end_round()
     table.say("sheriff", f"{table.name('godfather')} is evil.")
     assert (table.counts("godfather")["lc"], "lc" in table.counts("mafioso")) == (1, False)
