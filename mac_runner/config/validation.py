@@ -43,10 +43,13 @@ def earlier_of(experiment: Experiment) -> Earlier | None:
 
 
 def unplayable(experiment: Experiment) -> Iterator[Problem]:
-    """Why an experiment can be read and not played."""
+    """Why an experiment can be read and not played, and its settings that would change nothing."""
     if (earlier := earlier_of(experiment)) is not None:
         section = environment_specs()[experiment.conversation_config.environment].section
         yield Problem((section, earlier.key), earlier.reason)
+    spec = environment_specs().get(experiment.conversation_config.environment)
+    if spec is not None and experiment.settings is not None:
+        yield from spec.ignored(experiment, experiment.settings)
 
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:

@@ -16,7 +16,14 @@ from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Events
 from mac_runner.environments.town_of_salem.game.state import GameState
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
-from mac_runner.environments.town_of_salem.record.game_record import Refusal, outcome_of, record_of
+from mac_runner.environments.town_of_salem.record.game_record import (
+    Hindsight,
+    Refusal,
+    hindsight_of,
+    outcome_of,
+    record_of,
+)
+from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
 from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
@@ -74,6 +81,9 @@ class Game:
         self._latency = latency or GameLatency()
         self._open: tuple[Turn, ...] | None = None
         self._game = GameLoop(state, opening)
+        self._replies = ReplyCounts(len(state.players))
+        self._outcome: JsonObject | None = None
+        self._seen: Hindsight | None = None
 
     @property
     def state(self) -> GameState:
@@ -88,7 +98,18 @@ class Game:
     @property
     def outcome(self) -> JsonObject | None:
         """None while the game goes on, then its ending and how each player fared."""
-        return None if self._game.state.result is None else outcome_of(self._game.state, self._task)
+        if self._outcome is None and self._game.state.result is not None:
+            seen = self._hindsight()
+            self._outcome = outcome_of(self._game.state, self._task, self._game.log, seen, self._replies.by_seat)
+        return self._outcome
+
+    def _hindsight(self) -> Hindsight:
+        """What is known by now; kept once the game is over."""
+        game = self._game
+        seen = self._seen or hindsight_of(game.state, game.log.events, game.acts, game.dusks)
+        if game.state.result is not None:
+            self._seen = seen
+        return seen
 
     @property
     def rounds_completed(self) -> int:
@@ -134,6 +155,12 @@ class Game:
         return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        """Apply a reply, and count what was made of it."""
+        receipt = self._answer(turn, reply)
+        self._replies.add(self._seats[turn.agent], reply, receipt)
+        return receipt
+
+    def _answer(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (`wait` when corrections are spent)."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return self._shorten(turn)
@@ -196,7 +223,7 @@ class Game:
 
     def record(self) -> JsonObject:
         """The cast, every event with its audience, every act, and the truth about them."""
-        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._game.dusks)
+        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""

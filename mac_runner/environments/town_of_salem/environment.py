@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mac_runner.config import AgentDefinition, Experiment, reply_form_of
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.game.rules import new_game
@@ -33,6 +34,7 @@ class TownOfSalem:
         game = experiment.settings_as(GameConfig)
         self._slots = role_list(game.lobby)
         self._seats = game.seats
+        self._cast = None if game.casting is None else Casting(game.casting, self._slots).definitions
         self._options = options_of(game)
         self._asking = {
             definition.agent_id: asking_of(experiment, definition) for definition in experiment.agent_definitions
@@ -50,7 +52,7 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, one slot per role, and the names of the players."""
-        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, key=("game", "seats"))
+        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, cast=self._cast, key=("game", "seats"))
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -83,6 +83,30 @@ class GameCalendar(Section):
     """With `information_lag`: how many players prepare their words at the same time."""
 
 
+Cast: TypeAlias = Name | Annotated[Listed[Name], Field(min_length=1)]
+"""Who plays the seats of a key: one agent definition, or several in turn."""
+
+
+class VersusBaseline(Section):
+    """Each of some agent definitions against the same one, on both sides."""
+
+    baseline: Annotated[Name, IDENTITY]
+    """The agent definition that all others meet."""
+    against: Annotated[Listed[Name], Field(min_length=1), IDENTITY]
+    """The agent definitions that meet it."""
+
+
+class GamePairings(Section):
+    """A tournament: which agent definitions meet. Each meeting is played on both sides, over the same deals."""
+
+    round_robin: Annotated[Literal["all"] | Listed[Name] | None, IDENTITY] = None
+    """The agent definitions that all meet each other; `all`: every one of the file."""
+    versus_baseline: VersusBaseline | None = None
+    """One agent definition that meets each of some others; in place of `round_robin`."""
+    neutral: Annotated[Name, IDENTITY] = "town"
+    """Who plays the neutral roles: the definition that plays the `town` or the `mafia`, or always the one named."""
+
+
 DISCUSSIONS: Mapping[str, Mapping[str, JsonValue]] = {
     "thorough": {"discussion_mode": "random", "discussion_rounds": 3, "vote_rounds": 3, "night_chat_rounds": 2},
     "standard": {"discussion_mode": "random", "discussion_rounds": 2, "vote_rounds": 3, "night_chat_rounds": 2},
@@ -106,6 +130,10 @@ class GameConfig(Section):
     """The role list: the name of a known one, or a list of roles, one for each player."""
     seats: Annotated[Mapping[Name, Annotated[int, Field(ge=0, le=100)]] | None, IDENTITY] = None
     """How many of the seats each agent definition fills; null shares them out evenly."""
+    casting: Annotated[Annotated[Mapping[Text, Cast], Field(min_length=1)] | None, IDENTITY] = None
+    """Who plays what: agent definitions by role, slot, alignment, faction or `*`; a list takes turns by game."""
+    pairings: GamePairings | None = None
+    """A tournament, as a grid of castings."""
     flags: GameFlags = GameFlags()
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()

@@ -267,6 +267,10 @@ class Role:
     yields_to: Callable[[Player, Role], bool] = lambda player, other: False
     """Whether its player loses when a player of such a role is the only other one alive."""
 
+    # For the statistics.
+    is_key: bool = False
+    """Whether it is measured how often its players live to the end."""
+
     # What scripted players make of it.
     worth: float = 1.0
     """How much the Town would miss it, and killers want it dead, against 1 for most."""

@@ -100,6 +100,7 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
 # The Godfather leads the Mafia and looks innocent.
 GODFATHER = _role(
     name="Godfather",
+    is_key=True,
     short_names=("GF",),
     card="Each night choose whom the Mafia kills. A Mafioso who can act carries out the kill for you. A Sheriff "
     "does not find you suspicious. You survive basic attacks at night.",

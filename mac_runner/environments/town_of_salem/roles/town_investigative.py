@@ -73,6 +73,7 @@ def _investigators_card(roles: Collection[Role], options: Options) -> str:
 
 INVESTIGATOR = _role(
     name="Investigator",
+    is_key=True,
     short_names=("invest",),
     card=_investigators_card,
     is_raisable=True,
@@ -177,6 +178,7 @@ def _when(role: Role) -> str:
 
 SHERIFF = _role(
     name="Sheriff",
+    is_key=True,
     finds_suspicion=True,
     card=_sheriffs_card,
     is_raisable=True,

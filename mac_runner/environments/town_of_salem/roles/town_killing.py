@@ -54,6 +54,7 @@ def _execute(night: NightState, action: NightAction) -> None:
 
 JAILOR = _role(
     name="Jailor",
+    is_key=True,
     is_risky_claim=True,
     hides=True,
     card="Each day you may choose one player to jail for the coming night, and from night 2 on you may execute your "

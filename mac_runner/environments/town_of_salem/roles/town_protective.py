@@ -99,6 +99,7 @@ def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:
 
 DOCTOR = _role(
     name="Doctor",
+    is_key=True,
     short_names=("doc",),
     card="Each night heal one player: they survive basic and powerful attacks that night. You learn whether your "
     "patient was attacked. You may heal yourself once in the game.",

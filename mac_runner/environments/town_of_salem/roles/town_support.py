@@ -71,6 +71,7 @@ def _reveal(state: GameState, player: Player, targets: tuple[int, ...]) -> Chang
 
 MAYOR = _role(
     name="Mayor",
+    is_key=True,
     is_risky_claim=True,
     card=f"Once in the game you may reveal yourself by day; from then on your vote and your ballot count {WEIGHT} "
     "times. After that you cannot whisper or be whispered to, and a Doctor cannot heal you.",
