@@ -44,13 +44,6 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     for agent_id in game.seats or ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
-    if "get_notes" in game.tools and not game.notes:
-        text = "shows notes, and no player of this game keeps notes; take it out, or set game.notes to true"
-        yield Problem(("game", "tools", game.tools.index("get_notes")), text)
-    for index, agent in enumerate(experiment.agent_definitions):
-        if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
-            path = ("agent_definitions", index, "reasoning_chars_max")
-            yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
     if game.casting is not None:
         from mac_runner.environments.town_of_salem.casting import casting_problems
 
@@ -59,6 +52,13 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
         from mac_runner.environments.town_of_salem.pairings import pairing_problems
 
         yield from pairing_problems(experiment, game, game.pairings)
+    if "get_notes" in game.tools and not game.notes:
+        text = "shows notes, and no player of this game keeps notes; take it out, or set game.notes to true"
+        yield Problem(("game", "tools", game.tools.index("get_notes")), text)
+    for index, agent in enumerate(experiment.agent_definitions):
+        if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
+            path = ("agent_definitions", index, "reasoning_chars_max")
+            yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
     for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
         if (given := getattr(game.calendar, key)) != value:
             text = (
