@@ -51,10 +51,11 @@ class _Played:
     cast: Mapping[str, str]
     """Who plays each side."""
 
-    def has_won(self, side: str) -> list[int]:
-        """For each game, whether the side won."""
+    def has_won(self, side: str, places: Iterable[int] | None = None) -> list[int]:
+        """For each game, or each of those at `places`, whether the side won."""
         bit = _BITS[side]
-        return [int(bool(wins & bit)) for wins in self.wins]
+        games = self.wins if places is None else (self.wins[place] for place in places)
+        return [int(bool(wins & bit)) for wins in games]
 
     def player(self, side: str) -> str | None:
         """Who plays a side in all games, if it is one."""
@@ -301,10 +302,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
     here, there = comparisons.common_deals(first.deals, second.deals)
     if not len(here):
         return
-    won = {
-        side: ([first.has_won(side)[place] for place in here], [second.has_won(side)[place] for place in there])
-        for side in pair.sides
-    }
+    won = {side: (first.has_won(side, here), second.has_won(side, there)) for side in pair.sides}
     left_out = max(first.planned, second.planned) - len(here)
     for side, (one, other) in won.items():
         # The second plays this side in the second combination; of a swap, the other side's players change places.
