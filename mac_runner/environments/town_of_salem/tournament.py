@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import comparisons
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult
+from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult, rate_report
 from mac_runner.intervals import ClusteredRate
-from mac_runner.results import PlayedCombination, clustered, ends, parsed
+from mac_runner.results import PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 
 DIFFERENCES_MAX: Final = 1_000
@@ -192,7 +192,7 @@ def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
         counted = ClusteredRate()
         for wins, games in deals.values():
             counted.add(wins, games)
-        report = clustered(counted)
+        report = rate_report(counted)
         yield {
             "player": name,
             "side": side,
