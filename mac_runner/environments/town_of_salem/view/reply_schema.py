@@ -98,7 +98,7 @@ def _speech(choice: Choice) -> JsonObject:
 
 
 def enumerated(view: SeatView) -> tuple[str, ...] | None:
-    """Every legal reply without thought and side acts; None when some acts take free text."""
+    """Every legal reply without thought, side acts and words with the act; None when some acts take free text."""
     main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
     if any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in main):
         return None
