@@ -59,7 +59,7 @@ def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
     game = night(roles=(*ROLES, "medium"))
     dead = replace(game.state.players[7], death=Death(day=1, at_night=False, causes=("lynch",)))
     haunted = replace(game.state.with_player(dead), seance=Seance(medium=7, target=3), order=(*game.state.order, 7))
-    game = Game(task=make_task((*ROLES, "medium")), state=haunted, opening=(), system="", max_retries=0)
+    game = Game(task=make_task((*ROLES, "medium")), state=haunted, opening=(), max_retries=0)
     before, events = game.prompt(turn_of(game, "Hester")).sha256, len(game.log.events)
     game.receive(turn_of(game, "Dorothea"), Reply(text='<speak channel="seance">Who killed you?</speak>'))
 
