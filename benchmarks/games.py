@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,9 @@ from random import Random
 from typing import NamedTuple
 
 from benchmarks.machine import row
-from mac_runner.config import load_experiment
+from mac_runner.backends.scripted import ScriptedConfig
+from mac_runner.config import Experiment, load_experiment
+from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
 from mac_runner.environments.town_of_salem.game.state import GameState
 from mac_runner.environments.town_of_salem.game.victory import has_won
@@ -70,19 +73,26 @@ def play(share: Share) -> Played:
     environment = TownOfSalem(experiment)
     tally = Tally(Counter(), Counter(), Counter())
     began_s = time.process_time()
+    policies = policies_of(experiment, environment)
     for task in islice(plan_tasks(experiment, environment.lineup), share.first, None, share.of):
-        tally.add(finished(environment, task))
+        tally.add(finished(environment, task, policies))
     return Played(tally, time.process_time() - began_s)
 
 
-def finished(environment: TownOfSalem, task: Task) -> GameState:
-    """Play one game to its end."""
+def policies_of(experiment: Experiment, environment: TownOfSalem) -> dict[str, Policy]:
+    """The scripted player of each model."""
+    settings = {name: model.settings for name, model in experiment.model_definitions.items()}
+    return {name: environment.policy(one.policy) for name, one in settings.items() if isinstance(one, ScriptedConfig)}
+
+
+def finished(environment: TownOfSalem, task: Task, policies: Mapping[str, Policy]) -> GameState:
+    """Play one game to its end, with a policy for each model."""
     game = environment.open(task)
-    policy = environment.policy("heuristic")
     while game.outcome is None:
         turns = game.turns()
         asked = {turn.agent for turn in turns}
         turn = next(turn for turn in turns if not turn.after & asked)
+        policy = policies[turn.model]
         game.receive(turn, Reply(text=policy(game.prompt(turn).view, Random(request_seed(task, turn)))))
     return game.state
 
@@ -112,15 +122,16 @@ def main() -> None:
 def _print(tally: Tally, games: int) -> None:
     print(f"{'ending':<16} {'n':>5}  of {games} games")
     for ending, count in tally.endings.most_common():
-        print(f"{ending:<16} {count:>5}  {_share(count, games)}")
+        print(f"{ending:<16} {count:>5}  {share_text(count, games)}")
     print(f"\n{'dealt role':<16} {'seats':>5}  {'won':>5}  share")
     for role_id, role in ROLES.items():
         if tally.seats[role_id]:
             seats, wins = tally.seats[role_id], tally.wins[role_id]
-            print(f"{role.name:<16} {seats:>5}  {wins:>5}  {_share(wins, seats)}")
+            print(f"{role.name:<16} {seats:>5}  {wins:>5}  {share_text(wins, seats)}")
 
 
-def _share(wins: int, n: int) -> str:
+def share_text(wins: int, n: int) -> str:
+    """A rate with its interval."""
     interval = wilson(wins, n)
     return "–" if interval is None else f"{wins / n:.1%} ({interval.lo:.1%} – {interval.hi:.1%})"
 

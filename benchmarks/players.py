@@ -6,32 +6,29 @@ Run `python -m benchmarks.players`. Prints a table with Wilson 95% intervals; th
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
-from random import Random
 
+from benchmarks.games import finished, policies_of, share_text
 from benchmarks.machine import row
-from mac_runner.config import load_experiment
+from mac_runner.config import Experiment, Grid, load
 from mac_runner.environments.town_of_salem.environment import TownOfSalem
-from mac_runner.intervals import wilson
-from mac_runner.plan import plan_tasks, request_seed
-from mac_runner.types import JsonValue, Reply, Task
+from mac_runner.plan import plan_tasks
+from mac_runner.types import JsonValue
 
-EXPERIMENT = Path(__file__).parent.parent / "experiments" / "tos_100games.yaml"
-MATCHES = (("heuristic", "heuristic"), ("heuristic", "random"), ("random", "heuristic"), ("random", "random"))
+EXPERIMENT = Path(__file__).parent.parent / "experiments" / "tos_a_vs_b.yaml"
+NAMES = {"a": "heuristic", "b": "random"}
+"""What plays for the agent definitions of the experiment."""
+SIDES = "_grid={sweep: {game.casting.*: [a, b], game.casting.mafia: [a, b]}}"
+"""Each against each and against itself, over the same deals. Neutral seats are played like the Town's."""
 
 
-def winners(environment: TownOfSalem, task: Task, *, mafia: str, others: str) -> list[str]:
-    """Play one game; the winning groups. Neutral seats are played like the Town's."""
-    game = environment.open(task)
-    factions = {player.name: player.faction.value for player in game.state.players}
-    while game.outcome is None:
-        turns = game.turns()
-        asked = {turn.agent for turn in turns}
-        turn = next(turn for turn in turns if not turn.after & asked)
-        policy = environment.policy(mafia if factions[turn.agent] == "mafia" else others)
-        game.receive(turn, Reply(text=policy(game.prompt(turn).view, Random(request_seed(task, turn)))))
-    result = game.state.result
-    return list(result.winners) if result else []
+def winners(experiment: Experiment) -> Counter[str]:
+    """How many games each group wins."""
+    environment = TownOfSalem(experiment)
+    policies = policies_of(experiment, environment)
+    results = (finished(environment, task, policies).result for task in plan_tasks(experiment, environment.lineup))
+    return Counter(group for result in results if result is not None for group in result.winners)
 
 
 def main() -> None:
@@ -40,26 +37,18 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=200)
     parser.add_argument("--lobby", default="classic-10")
     asked = parser.parse_args()
-    overrides = (f"conversation_config.conversations={asked.games}", f"game.lobby={asked.lobby}")
-    experiment = load_experiment(EXPERIMENT, overrides=overrides).experiment
-    environment = TownOfSalem(experiment)
+    game = f"game={{lobby: {asked.lobby}, casting: {{}}}}"
+    matches = load(EXPERIMENT, overrides=(f"conversation_config.conversations={asked.games}", game, SIDES))
+    assert isinstance(matches, Grid)
     figures: dict[str, JsonValue] = {}
     print(f"{'town':<10} {'mafia':<10} {'town wins':<22} {'mafia wins':<22} draws")
-    for others, mafia in MATCHES:
-        results = [
-            winners(environment, task, mafia=mafia, others=others)
-            for task in plan_tasks(experiment, environment.lineup)
-        ]
-        town, evil = (sum(group in result for result in results) for group in ("town", "mafia"))
-        figures[f"{others}_town_{mafia}_mafia"] = {"town": town, "mafia": evil, "n": len(results)}
-        cells = [_cell(wins, len(results)) for wins in (town, evil)]
-        print(f"{others:<10} {mafia:<10} {cells[0]:<22} {cells[1]:<22} {len(results) - town - evil}")
+    for match in matches.combinations:
+        town, mafia = (NAMES[str(match.values[f"game.casting.{key}"])] for key in ("*", "mafia"))
+        wins = winners(match.loaded.experiment)
+        figures[f"{town}_town_{mafia}_mafia"] = {"town": wins["town"], "mafia": wins["mafia"], "n": asked.games}
+        cells = [share_text(wins[group], asked.games) for group in ("town", "mafia")]
+        print(f"{town:<10} {mafia:<10} {cells[0]:<22} {cells[1]:<22} {asked.games - wins['town'] - wins['mafia']}")
     print(row(benchmark="players", lobby=asked.lobby, **figures))
-
-
-def _cell(wins: int, n: int) -> str:
-    interval = wilson(wins, n)
-    return "–" if interval is None else f"{wins / n:.1%} ({interval.lo:.1%} – {interval.hi:.1%})"
 
 
 if __name__ == "__main__":

@@ -106,3 +106,42 @@ class ClusteredRate:
             return None
         worth = self.cases_worth
         return wilson(self.wins / self.n * worth, worth)
+
+
+@dataclass(slots=True)
+class ClusteredMean:
+    """A mean per case over cases that come in games: totals and cases of each game, kept as sums alone."""
+
+    n: int = 0
+    total: int = 0
+    games: int = 0
+    _totals_squared: int = 0
+    _total_times_n: int = 0
+    _n_squared: int = 0
+
+    def add(self, total: int, n: int) -> None:
+        """Count a game with `n` cases that come to `total`; a game without any is not counted."""
+        if n == 0:
+            return
+        self.n += n
+        self.total += total
+        self.games += 1
+        self._totals_squared += total * total
+        self._total_times_n += total * n
+        self._n_squared += n * n
+
+    @property
+    def interval(self) -> Interval | None:
+        """The normal interval of a ratio estimated from clusters (W. G. Cochran 1977, section 9A.1).
+
+        None for less than two games, which say nothing about how games differ.
+        """
+        if self.games < 2:
+            return None
+        # In whole numbers: a small difference of large squares is lost in floating point.
+        squares = self._totals_squared * self.n**2 - 2 * self.total * self.n * self._total_times_n
+        squares += self.total**2 * self._n_squared
+        variance = self.games / (self.games - 1) * (squares / self.n**4)
+        half_width = NormalDist().inv_cdf(0.975) * math.sqrt(variance)
+        mean = self.total / self.n
+        return Interval(lo=mean - half_width, hi=mean + half_width)

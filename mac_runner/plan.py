@@ -8,6 +8,10 @@ Over a line-up of n slots the agents rotate in blocks of n tasks. Inside a block
 slot once, sits in each seat once and bears each of the block's n names once. Each of the three is a Latin square
 of its own, shuffled for each block in rows, columns and symbols, so that no slot is tied to a seat or a name
 and no two entries of the pool travel together.
+
+Which name and which seat go with a slot depends on the experiment's seed and the task's index alone. Who plays the
+slot is decided apart from that: by rotation, by `Lineup.seats` or by `Lineup.cast`. So two experiments of one seed that
+differ in their players alone have the same deals.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.errors import ConfigError
@@ -59,6 +63,10 @@ def parse_shard(text: str) -> Shard:
     if shard.number > shard.of:
         raise ConfigError(f"there is no shard {text}: of {shard.of} shards the last is {shard.of}/{shard.of}")
     return shard
+
+
+_Casting: TypeAlias = Callable[[int, Sequence[int]], tuple[AgentDefinition, ...]]
+"""From the index of a task, and the slot of each entry of its rotation, to the definition of each entry."""
 
 
 class _Square(NamedTuple):
@@ -117,6 +125,11 @@ class Plan:
         """The same tasks as `make` completes them."""
         return Plan(self._indexes, name_of=self._name_of, make=lambda index, task_id: make(self._make(index, task_id)))
 
+    @property
+    def indexes(self) -> Sequence[int]:
+        """The index of each task."""
+        return self._indexes
+
     def ids(self) -> Iterator[tuple[str, int]]:
         """What each task is called, and its index."""
         return ((self._name_of(index), index) for index in self._indexes)
@@ -147,24 +160,28 @@ def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:
 def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     """All tasks of an experiment.
 
-    With a line-up, its slots are filled from the agent definitions: by its `seats`, or in equal shares with a remainder
-    that rotates from task to task. Without one, every definition takes part once. Raises ConfigError here, not at the
-    first task, when the line-up cannot be filled.
+    With a line-up, its slots are filled from the agent definitions: by its `cast` or its `seats`, or in equal shares
+    with a remainder that rotates from task to task. Without one, every definition takes part once. Raises ConfigError
+    here, not at the first task, when the line-up cannot be filled.
     """
     name, settings = experiment.name, experiment.settings
     spec = environment_specs().get(experiment.conversation_config.environment)
-    agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _pool(experiment, lineup))
+    agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _casting(experiment, lineup))
     return Plan(
         range(task_count(experiment)),
         name_of=lambda index: f"{name}-{index:06d}",
         make=lambda index, task_id: Task(
             index=index,
             task_id=task_id,
-            seed=stable_hash(experiment.seed, "task", index),
+            seed=_task_seed(experiment, index),
             agents=agents_of(index),
             material=None if spec is None or settings is None else spec.material(settings, index),
         ),
     )
+
+
+def _task_seed(experiment: Experiment, index: int) -> int:
+    return stable_hash(experiment.seed, "task", index)
 
 
 def _everyone(experiment: Experiment) -> Callable[[int], tuple[Agent, ...]]:
@@ -175,9 +192,7 @@ def _everyone(experiment: Experiment) -> Callable[[int], tuple[Agent, ...]]:
     return lambda _index: agents
 
 
-def _rotation(
-    experiment: Experiment, lineup: Lineup, pool_of: Callable[[int], tuple[AgentDefinition, ...]]
-) -> Callable[[int], tuple[Agent, ...]]:
+def _rotation(experiment: Experiment, lineup: Lineup, casting: _Casting) -> Callable[[int], tuple[Agent, ...]]:
     n = len(lineup.slots)
     samplings = {definition.agent_id: sampling_of(definition) for definition in experiment.agent_definitions}
     # Tasks are asked for in order, so the block of the last one is nearly always that of the next.
@@ -186,15 +201,16 @@ def _rotation(
     def agents_of(index: int) -> tuple[Agent, ...]:
         number, row = divmod(index, n)
         block = block_of(number)
+        slots = tuple(block.slot.at(row, i) for i in range(n))
         agents = (
             _agent(
                 definition,
                 samplings[definition.agent_id],
                 block.names[block.name.at(row, i)],
                 block.seat.at(row, i),
-                block.slot.at(row, i),
+                slots[i],
             )
-            for i, definition in enumerate(pool_of(index))
+            for i, definition in enumerate(casting(index, slots))
         )
         return tuple(sorted(agents, key=lambda agent: agent.seat))
 
@@ -223,14 +239,22 @@ def _shuffled(n: int, *key: str | int) -> tuple[int, ...]:
     return tuple(sorted(range(n), key=lambda i: (stable_hash(*key, i), i)))
 
 
-def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[AgentDefinition, ...]]:
-    """Who fills the n slots of the task with a given index."""
+def _casting(experiment: Experiment, lineup: Lineup) -> _Casting:
+    """Who fills the n slots of a task."""
     n, definitions = len(lineup.slots), experiment.agent_definitions
     if n == 0 or len(set(lineup.names)) < n:
         raise ConfigError(
             f"the line-up has {n} slots and {len(set(lineup.names))} names; it needs a slot, and a name for each"
         )
-    seats = lineup.seats
+    seats, cast = lineup.seats, lineup.cast
+    if cast is not None:
+        by_id = {definition.agent_id: definition for definition in definitions}
+
+        def cast_for(index: int, slots: Sequence[int]) -> tuple[AgentDefinition, ...]:
+            by_slot = cast(index, _task_seed(experiment, index))
+            return tuple(by_id[by_slot[slot]] for slot in slots)
+
+        return cast_for
     if seats is not None:
         fixed = tuple(definition for definition in definitions for _ in range(seats.get(definition.agent_id, 0)))
         if len(fixed) != n:
@@ -239,10 +263,10 @@ def _pool(experiment: Experiment, lineup: Lineup) -> Callable[[int], tuple[Agent
                 f"{'.'.join(lineup.key)}: the counts ({counts}) add up to {len(fixed)}; the line-up has {n} seats",
                 key=lineup.key,
             )
-        return lambda _index: fixed
+        return lambda _index, _slots: fixed
     share, rest = divmod(n, len(definitions))
     even = tuple(definition for definition in definitions for _ in range(share))
-    return lambda index: even + tuple(definitions[(index * rest + i) % len(definitions)] for i in range(rest))
+    return lambda index, _slots: even + tuple(definitions[(index * rest + i) % len(definitions)] for i in range(rest))
 
 
 def sampling_of(definition: AgentDefinition) -> Sampling:

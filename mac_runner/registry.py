@@ -7,7 +7,7 @@ an HTTP client or torch, is imported by the functions that it names, when they a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from mac_runner.problems import Problem
-from mac_runner.results import ResultsSpec
-from mac_runner.section import Section
+from mac_runner.results import ResultsSpec, Table
+from mac_runner.section import KeyPath, Section
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
@@ -56,6 +56,27 @@ class Converter(NamedTuple):
     """From the files by name. Raises ConfigError naming every bad line."""
 
 
+class Variant(NamedTuple):
+    """One of several experiments that the section of an environment stands for, such as a pair of a tournament."""
+
+    key: KeyPath
+    """The key of the file that asks for it."""
+    values: Mapping[str, JsonValue]
+    """What it differs in, by column of the grid."""
+    settings: Mapping[KeyPath, JsonValue]
+    """Its values for keys of the file."""
+
+
+class Planned(NamedTuple):
+    """An experiment as a command plays it."""
+
+    experiment: Experiment
+    values: Mapping[str, JsonValue]
+    """What it differs in from the others of its grid."""
+    indexes: Sequence[int]
+    """The tasks that are played."""
+
+
 class Earlier(NamedTuple):
     """How runs that an earlier version recorded are read. They can be replayed and not played."""
 
@@ -67,6 +88,10 @@ class Earlier(NamedTuple):
     """From a transcript, what its replies still lead to; wordings may have changed. Raises ValueError for a bad one."""
     note: str
     """What `verify` says of such transcripts."""
+
+
+WORDINGS: Final = ("reasoning", "reasoning_chars_max", "system")
+"""Keys of an agent definition that an environment honours only where it says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +110,14 @@ class EnvironmentSpec(Generic[S]):
     """The required content of the section; empty where all of it has defaults and it may be left out."""
     check: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
     """The rules between fields that an experiment breaks."""
+    ignored: Callable[[Experiment, S], Iterable[Problem]] = lambda _experiment, _settings: ()
+    """Settings of an experiment that would change nothing here. Files are refused for them, recorded runs are not."""
+    idle: Callable[[Experiment, S], Mapping[str, str]] = lambda _experiment, _settings: {}
+    """The agent definitions that take part in no conversation, with the reason. Of a grid, another may need them."""
+    variants: Callable[[Experiment, S], Iterable[Variant]] = lambda _experiment, _settings: ()
+    """The experiments that this one stands for; none where it is a single one."""
+    design: Callable[[Sequence[Planned]], Iterable[Table | str]] = lambda _planned: ()
+    """Who takes part in what over several experiments, as tables and notes for `--dry-run`."""
     materials: Callable[[S, Path, dict[str, object]], S] = lambda settings, _base, _cache: settings
     """The section with all it reads from files, named relative to a directory. Raises MaterialError and ConfigError.
 
@@ -96,6 +129,8 @@ class EnvironmentSpec(Generic[S]):
     """Whether `material` comes from files that a run directory does not hold."""
     reply_forms: tuple[ReplyForm, ...] = ()
     """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
+    honours: tuple[str, ...] = ()
+    """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
     """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
     earlier: Callable[[S], Earlier | None] = lambda _settings: None

@@ -62,6 +62,8 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     VARIABLE_PATTERN: "the name of an environment variable, never the key itself",
 }
 Name: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+TEMPLATE_CHARS_MAX: Final = 65_536
+"""The longest template of an experiment."""
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 Url: TypeAlias = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_sound)]
 VariableName: TypeAlias = Annotated[str, Field(pattern=VARIABLE_PATTERN)]

@@ -8,7 +8,7 @@ The four together are a TurnRecord, and the list of a conversation's TurnRecords
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
@@ -94,6 +94,8 @@ class Lineup:
     """Public names, at least as many."""
     seats: Mapping[str, int] | None = None
     """How many of the places each agent definition fills; None: equal shares."""
+    cast: Callable[[int, int], tuple[str, ...]] | None = None
+    """In place of `seats`: from a task's index and seed to the agent definition that fills each of the places."""
     key: tuple[str, ...] = ()
     """The key of the experiment file that says so."""
 

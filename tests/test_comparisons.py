@@ -103,6 +103,12 @@ def test_deals_are_matched_whatever_their_order() -> None:
     assert [first[place] for place in here] == [second[place] for place in there] == [7, 2**63]
 
 
+def test_a_table_of_deals_has_a_row_for_each_deal_that_any_pairing_played() -> None:
+    table = deal_table([[3, 2**63], [2, 3]], [[FIRST_WON, SECOND_WON], [FIRST_WON, UNDECIDED]])
+
+    assert table.tolist() == [[UNDECIDED, FIRST_WON], [FIRST_WON, UNDECIDED], [SECOND_WON, UNDECIDED]]
+
+
 def test_ratings_are_those_of_the_greatest_likelihood_on_a_grid() -> None:
     """Two players on the first side and two on the second: three parameters, tried one by one."""
     pairings = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -151,6 +157,18 @@ def test_intervals_of_ratings_are_over_deals_whose_games_share_their_luck() -> N
     ]
 
     assert widths[0] > 1.4 * widths[1]
+
+
+def test_intervals_of_ratings_are_as_wide_as_ratings_of_new_deals_scatter() -> None:
+    rng = numpy.random.default_rng(10)
+    scattered = [rated(games(rng, 150, luck=1.0), fits=2) for _ in range(150)]
+    found = rated(games(rng, 150, luck=1.0), fits=400)
+    for mine, theirs in (
+        (found.advantage_interval, [each.advantage for each in scattered]),
+        (found.first[0].rating_interval, [each.first[0].rating for each in scattered]),
+        (found.second[1].rating_interval, [each.second[1].rating for each in scattered]),
+    ):
+        assert mine.hi - mine.lo == pytest.approx(2 * 1.96 * numpy.std(theirs), rel=0.25)
 
 
 def test_who_won_every_game_has_a_finite_rating_and_who_met_nobody_in_common_has_none() -> None:

@@ -11,7 +11,9 @@ from mac_runner.clock import SystemClock
 from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
 from mac_runner.printable import printable
-from mac_runner.reports import PARQUET_HINT, has_parquet, lacks_stats, write_grid, write_summary
+from mac_runner.registry import Planned, environment_specs
+from mac_runner.reports import PARQUET_HINT, has_parquet, lacks_stats, write_grid, write_summary, write_tables
+from mac_runner.results import Table
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
@@ -84,7 +86,19 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
     with report() as stream:
         stream.write("\n".join(lines) + "\n")
+        if design := [*_design(chosen)]:
+            stream.write("\n")
+            write_tables(design, stream)
     return Exit.OK
+
+
+def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
+    """Who takes part in what, where the environment has something to say of it."""
+    planned = [
+        Planned(setup.experiment, {} if setup.combination is None else setup.combination.values, setup.tasks.indexes)
+        for setup in chosen.setups
+    ]
+    return environment_specs()[chosen.setups[0].environment_name].design(planned)
 
 
 def _of_one(setup: Setup, surveys: Mapping[str, Survey]) -> Iterator[str]:

@@ -59,6 +59,12 @@ class AgentDefinition(Section):
     """By what factor a token that occurred, in the prompt too, is made less likely; null leaves it to the engine."""
     stop: Annotated[Listed[Text], IDENTITY] = ()
     """Texts that end a reply."""
+    reasoning: Annotated[Literal["required", "optional", "off"] | None, IDENTITY] = None
+    """Whether it writes down its reasoning before it answers; null leaves it to the environment, as `optional`."""
+    reasoning_chars_max: Annotated[int | None, IDENTITY, Field(ge=1, le=100_000)] = None
+    """The longest reasoning in characters: said in the prompt, and enforced where decoding is held to a schema."""
+    system: Annotated[Text | None, IDENTITY] = None
+    """Words of yours at the end of its system message."""
     role_specific_config: RoleSpecificConfig = RoleSpecificConfig()
     """What the environment lets this agent differ in."""
 

@@ -123,7 +123,9 @@ class Axis:
 
 
 def section_of(draft: Draft) -> GridSection:
-    """The section of the draft. Raises ConfigError when it has another form."""
+    """The section of the draft; an empty one without it. Raises ConfigError when it has another form."""
+    if draft.value.get(GRID_KEY) is None:
+        return GridSection()
     try:
         return GridSection.model_validate(draft.value[GRID_KEY])
     except ValidationError as failure:
@@ -139,7 +141,7 @@ def axes_of(section: GridSection, draft: Draft) -> tuple[Axis, ...]:
     problems = [*builder.problems]
     if not problems:
         problems += _clashes(axes, section, draft)
-        problems += _too_many(axes)
+        problems += too_many([len(axis.points) for axis in axes])
     if problems:
         raise draft_error(draft, problems)
     return tuple(axes)
@@ -284,11 +286,9 @@ def _clashes(axes: Sequence[Axis], section: GridSection, draft: Draft) -> Iterat
                 yield Problem((GRID_KEY, "derive", key), f"cannot vary: {_FIXED[path]}")
 
 
-def _too_many(axes: Sequence[Axis]) -> Iterator[Problem]:
-    sizes = [len(axis.points) for axis in axes]
-    if not axes:
-        yield Problem((GRID_KEY,), "varies nothing; name a key under sweep, zip or broadcast, or leave the section out")
-    elif (count := prod(sizes)) > GRID_COMBINATIONS_MAX:
+def too_many(sizes: Sequence[int]) -> Iterator[Problem]:
+    """A problem where axes of these sizes have too many combinations."""
+    if (count := prod(sizes)) > GRID_COMBINATIONS_MAX:
         product = " x ".join(map(str, sizes))
         text = f"{product} = {count:,} combinations; at most {GRID_COMBINATIONS_MAX:,}: vary less, or zip keys together"
         yield Problem((GRID_KEY,), text)

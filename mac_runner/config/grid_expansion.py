@@ -15,11 +15,24 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.grid_axes import GRID_KEY, Axis, Combination, Grid, Point, axes_of, section_of
+from mac_runner.config.experiment import Experiment
+from mac_runner.config.grid_axes import (
+    GRID_KEY,
+    Axis,
+    Combination,
+    Grid,
+    Point,
+    Setting,
+    axes_of,
+    section_of,
+    too_many,
+)
 from mac_runner.config.identity import identity_of
+from mac_runner.config.participants import idle_agents, without_agents
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
 from mac_runner.errors import ConfigError
-from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error
+from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
+from mac_runner.registry import Variant, environment_specs
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
@@ -38,24 +51,36 @@ class _Expanded(NamedTuple):
     values: Mapping[str, JsonValue]
     loaded: Loaded
     identity: str
+    idle: Mapping[str, Problem]
+    """The agent definitions that it was made without."""
+
+
+def has_variants(experiment: Experiment) -> bool:
+    """Whether an experiment stands for several, such as the pairs of a tournament."""
+    return next(iter(_variants(experiment)), None) is not None
 
 
 def expanded(draft: Draft, files: Path) -> Grid:
     """The combinations of a draft, with the files they name read, relative to `files`.
 
-    Raises ConfigError with every problem of the first stage that has any.
+    They are those of `_grid`, each with all variants of its environment's section. Raises ConfigError with every
+    problem of the first stage that has any.
     """
     section = section_of(draft)
     axes = axes_of(section, draft)
     base = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
     found = _all(base, axes, section.derive, files)
+    if not any(one.values for one in found):
+        text = "varies nothing; name a key under sweep, zip or broadcast, or leave the section out"
+        raise draft_error(draft, [Problem((GRID_KEY,), text)])
+    _refuse_idle(draft, found)
     _refuse_duplicates(draft, found)
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(
         name=name,
         profile=experiment.profile,
-        columns=tuple(column for axis in axes for column in axis.columns),
+        columns=tuple(dict.fromkeys(column for one in found for column in one.values)),
         combinations=tuple(_named(name, one) for one in found),
         asked=section.model_dump(mode="json"),
     )
@@ -63,7 +88,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
 
 def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
     """`combination` under the slug it already has."""
-    return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity), slug)
+    return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity, {}), slug)
 
 
 def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files: Path) -> list[_Expanded]:
@@ -72,20 +97,56 @@ def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files:
     problems: dict[str, str] = {}
     cache: dict[str, object] = {}
     count = prod(len(axis.points) for axis in axes)
+
+    def resolve(points: Sequence[Point]) -> Loaded:
+        return resolved(derived(_with_points(base, points), templates), files, cache)
+
     for number, points in enumerate(product(*(axis.points for axis in axes)), start=1):
-        values = {column: value for point in points for column, value in point.values.items()}
         try:
-            loaded = resolved(derived(_with_points(base, points), templates), files, cache)
+            loaded = resolve(points)
+            variants = [_variant_point(variant, points, loaded) for variant in _variants(loaded.experiment)]
+            if problem := next(too_many((count, len(variants))), None):
+                raise draft_error(base, [problem])
+            for place in variants:
+                several = (*points, place)
+                found.append(_expanded(base, several, templates, resolve(several)))
+            if not variants:
+                found.append(_expanded(base, points, templates, loaded))
         except ConfigError as error:
+            where = f" (combination {number} of {count})" if axes else ""
             for line in str(error).splitlines():
-                problems.setdefault(line, f"{line} (combination {number} of {count})")
+                problems.setdefault(line, f"{line}{where}")
             if len(problems) > CONFIG_PROBLEMS_MAX:
                 break
-        else:
-            found.append(_Expanded(values, _slim(base, points, templates, loaded), identity_of(loaded.experiment)))
     if problems:
         raise config_error(problems.values())
     return found
+
+
+def _expanded(base: Draft, points: Sequence[Point], templates: Mapping[str, str], loaded: Loaded) -> _Expanded:
+    """A combination, without the agent definitions that it does not need."""
+    values = {column: value for point in points for column, value in point.values.items()}
+    idle = idle_agents(loaded.experiment)
+    needed = without_agents(_slim(base, points, templates, loaded), idle)
+    return _Expanded(values, needed, identity_of(needed.experiment), idle)
+
+
+def _variants(experiment: Experiment) -> Iterable[Variant]:
+    """The experiments that one stands for, as its environment says."""
+    settings = experiment.settings
+    if settings is None:
+        return ()
+    return environment_specs()[experiment.conversation_config.environment].variants(experiment, settings)
+
+
+def _variant_point(variant: Variant, points: Sequence[Point], loaded: Loaded) -> Point:
+    """A variant as a place on an axis of its own. Raises ConfigError when it is named like another axis."""
+    origin = loaded.locate(variant.key)
+    if taken := sorted({column for point in points for column in point.values} & variant.values.keys()):
+        text = f"{dotted(variant.key)} has a column {taken[0]!r}, as has {GRID_KEY}; give that one another name"
+        raise config_error([f"{origin}: {text}"])
+    settings = tuple(Setting(path=path, value=value, origin=origin) for path, value in variant.settings.items())
+    return Point(settings=settings, values=variant.values)
 
 
 def _with_points(draft: Draft, points: Iterable[Point]) -> Draft:
@@ -102,6 +163,12 @@ def _slim(base: Draft, points: Sequence[Point], templates: Mapping[str, str], lo
         return derived(_with_points(base, points), templates).locate(path)
 
     return Loaded(experiment=loaded.experiment, resolved=loaded.resolved, locate=locate)
+
+
+def _refuse_idle(draft: Draft, found: Sequence[_Expanded]) -> None:
+    """An agent definition has to take part in one combination at least."""
+    if idle := [problem for name, problem in found[0].idle.items() if all(name in one.idle for one in found)]:
+        raise draft_error(draft, idle)
 
 
 def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:

@@ -67,7 +67,7 @@ def identity_of(experiment: Experiment) -> str:
         section = dict(written.get(spec.section, {}))
         for key, meant in spec.absent.items():
             section.pop(key, None)
-            if (value := getattr(experiment.settings, key)) != meant:
+            if (value := to_jsonable_python(getattr(experiment.settings, key))) != meant:
                 section[key] = value
         written[spec.section] = section
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]

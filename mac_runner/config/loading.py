@@ -9,7 +9,8 @@ from pathlib import Path
 from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, parse_document
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
-from mac_runner.config.grid_expansion import expanded
+from mac_runner.config.grid_expansion import expanded, has_variants
+from mac_runner.config.participants import idle_agents
 from mac_runner.config.resolution import (
     Draft,
     Loaded,
@@ -45,8 +46,13 @@ def load(
         draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
     if draft.value.get(GRID_KEY) is not None:
         return expanded(draft, path.parent)
-    plain = {key: value for key, value in draft.value.items() if key != GRID_KEY}
-    return resolved(Draft(value=plain, origins=draft.origins), path.parent)
+    draft = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
+    loaded = resolved(draft, path.parent)
+    if has_variants(loaded.experiment):
+        return expanded(draft, path.parent)
+    if idle := idle_agents(loaded.experiment):
+        raise draft_error(draft, idle.values())
+    return loaded
 
 
 def load_experiment(
@@ -56,7 +62,7 @@ def load_experiment(
     found = load(path, profile=profile, overrides=overrides, seed=seed)
     if isinstance(found, Grid):
         count = len(found.combinations)
-        raise ConfigError(f"{path}: {GRID_KEY} defines a grid of {count}; this command takes a single experiment")
+        raise ConfigError(f"{path}: defines a grid of {count} experiments; this command takes a single one")
     return found
 
 

@@ -14,7 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.files import read_regular
 from mac_runner.problems import Problem
 from mac_runner.registry import environment_specs
-from mac_runner.section import KeyPath
+from mac_runner.section import TEMPLATE_CHARS_MAX, KeyPath
 
 MATERIAL_BYTES_MAX: Final = 256 << 20
 """The largest file that an experiment names."""
@@ -45,6 +45,19 @@ def read_named(path: Path, key: KeyPath) -> bytes:
         return read_material(path)
     except ConfigError as fault:
         raise MaterialError(key, str(fault)) from fault
+
+
+def read_template(path: Path, key: KeyPath, given: str | None) -> str:
+    """The text of a prompt template, which `given` beside the file must equal. Raises MaterialError."""
+    try:
+        text = read_named(path, key).decode("utf-8")
+    except UnicodeDecodeError:
+        raise MaterialError(key, f"{path} is not UTF-8; save it as UTF-8") from None
+    if not 1 <= len(text) <= TEMPLATE_CHARS_MAX:
+        raise MaterialError(key, f"{path} has {len(text)} characters, not 1 to {TEMPLATE_CHARS_MAX}")
+    if given not in (None, text):
+        raise MaterialError(key, "the key template has another text; leave it out, it is filled in from the file")
+    return text
 
 
 def with_materials(experiment: Experiment, base: Path, cache: dict[str, object]) -> Experiment:

@@ -168,7 +168,10 @@ def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -
 
 
 def recorded(config: JsonObject, source: str) -> Experiment:
-    """The experiment that was resolved to `config`. Raises ConfigError with every problem, each with its key."""
+    """The experiment that was resolved to `config`. Raises ConfigError with every problem, each with its key.
+
+    Settings that change nothing are let pass, because earlier versions did so.
+    """
     try:
         experiment = Experiment.model_validate(config)
     except ValidationError as failure:

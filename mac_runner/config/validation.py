@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
 from mac_runner.problems import Problem, dotted, found, suggestion
-from mac_runner.registry import Earlier, environment_specs
+from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
     PATTERN_WORDS,
@@ -43,10 +43,13 @@ def earlier_of(experiment: Experiment) -> Earlier | None:
 
 
 def unplayable(experiment: Experiment) -> Iterator[Problem]:
-    """Why an experiment can be read and not played."""
+    """Why an experiment can be read and not played, and its settings that would change nothing."""
     if (earlier := earlier_of(experiment)) is not None:
         section = environment_specs()[experiment.conversation_config.environment].section
         yield Problem((section, earlier.key), earlier.reason)
+    spec = environment_specs().get(experiment.conversation_config.environment)
+    if spec is not None and experiment.settings is not None:
+        yield from spec.ignored(experiment, experiment.settings)
 
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
@@ -114,12 +117,23 @@ def _environment(experiment: Experiment) -> Iterator[Problem]:
     spec = specs.get(environment)
     if spec is not None and settings is not None:
         yield from spec.check(experiment, settings)
+        yield from _wordings(experiment, spec)
     elif spec is not None and spec.needs:
         yield Problem((spec.section,), f"is missing; the environment {environment!r} needs its {spec.needs}")
     for name, other in specs.items():
         if name != environment and getattr(experiment, other.section) is not None:
             text = f"belongs to the environment {name!r}; this experiment has the environment {environment!r}"
             yield Problem((other.section,), text)
+
+
+def _wordings(experiment: Experiment, spec: EnvironmentSpec[Any]) -> Iterator[Problem]:
+    """Keys that would change how an agent is asked, where its environment asks all agents alike."""
+    environment = experiment.conversation_config.environment
+    for index, agent in enumerate(experiment.agent_definitions):
+        for key in WORDINGS:
+            if key not in spec.honours and getattr(agent, key) is not None:
+                text = f"changes nothing in the environment {environment!r}; leave it out"
+                yield Problem(("agent_definitions", index, key), text)
 
 
 _TYPES: Final[Mapping[str, str]] = {

@@ -9,11 +9,12 @@ contract for any environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from mac_runner.errors import ConfigError
+from mac_runner.problems import Problem
 from mac_runner.registry import environment_specs
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, Reply, Task, Turn
 
@@ -110,6 +111,23 @@ def gated(order: Iterable[Key], waits_for: Mapping[Key, Collection[Key]]) -> lis
         waiting.remove(free)
         ready.append(free)
     return ready
+
+
+def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, str]) -> Iterator[Problem]:
+    """Settings of agent definitions that change nothing in the environment of `experiment`.
+
+    Every agent there has the same `role`. `keys` are the ignored ones, dotted, with what to do instead.
+    """
+    where = f"changes nothing in the environment {experiment.conversation_config.environment!r}"
+    for index, agent in enumerate(experiment.agent_definitions):
+        path = ("agent_definitions", index)
+        if agent.role != role:
+            yield Problem((*path, "role"), f"found {agent.role!r}, which {where}; allowed: {role}")
+        written = agent.model_dump(exclude_defaults=True)
+        for key, instead in keys.items():
+            section, _, name = key.rpartition(".")
+            if name in (written.get(section, {}) if section else written):
+                yield Problem((*path, *key.split(".")), f"{where}; {instead}")
 
 
 def build_environment(experiment: Experiment) -> Environment:

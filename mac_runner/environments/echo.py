@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from mac_runner.environments.base import Policy
+from mac_runner.environments.base import Policy, ignored_settings
 from mac_runner.errors import ConfigError
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.section import IDENTITY, Section
@@ -140,10 +140,20 @@ def _echo(view: object, random: Random) -> str:
     return str(view.number)
 
 
+_INSTEAD: Final = "leave it out: an agent sees its number and nothing else"
+_IGNORED: Final = {
+    "persona": _INSTEAD,
+    "demographics": _INSTEAD,
+    "if_as_human": _INSTEAD,
+    "role_specific_config.speak_after_within_round": "leave it out: all agents speak at once",
+    "role_specific_config.visible_to": _INSTEAD,
+}
+
 SPEC = EnvironmentSpec(
     section="echo",
     settings=EchoConfig,
     description="Settings of the environment `echo`.",
     build=EchoEnvironment,
+    ignored=lambda experiment, _settings: ignored_settings(experiment, role="participant", keys=_IGNORED),
     needs="rounds",
 )

@@ -27,7 +27,7 @@ from mac_runner.reports.grid import (
 )
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.summary import summarise
-from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary
+from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text
 from mac_runner.reports.turns import (
     ALL,
@@ -83,4 +83,5 @@ __all__ = [
     "unmet",
     "write_grid",
     "write_summary",
+    "write_tables",
 ]

@@ -181,11 +181,14 @@ def times_of(accounting: JsonObject) -> JsonObject:
 def models_of(models: JsonValue, decoding: Mapping[str, JsonObject] | None = None) -> JsonObject:
     """What each engine did: its capacity, the slots of it that were in effect on the mean, what part of their time was
     used, and the requests it answered; then what its replies were held to, and their form, where that is known.
+
+    A combination of a grid has the latter alone: its engines are the grid's.
     """
-    if not isinstance(models, dict):
-        return {}
-    accounts = {name: account for name, account in sorted(models.items()) if isinstance(account, dict)}
-    return {name: {**_model(account), **(decoding or {}).get(name, {})} for name, account in accounts.items()}
+    accounts = models if isinstance(models, dict) else {}
+    found = {name: _model(account) for name, account in accounts.items() if isinstance(account, dict)}
+    for name, settings in (decoding or {}).items():
+        found[name] = {**found.get(name, {}), **settings}
+    return dict(sorted(found.items()))
 
 
 def _model(account: JsonObject) -> JsonObject:

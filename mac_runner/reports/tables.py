@@ -20,7 +20,7 @@ from rich.text import Text
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, figure_names, figures_of
-from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, percent_text, section
+from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
 from mac_runner.types import JsonObject, JsonValue
 
 NOT_COUNTED: Final = "not counted by the engine"
@@ -42,6 +42,12 @@ def write_grid(
 ) -> None:
     """Print the tables of a grid on `stream`, in colour and to its width where it is a terminal."""
     _write(lambda width, has_style: render_grid(summary, rows, compared, width=width, has_style=has_style), stream)
+
+
+def write_tables(parts: Iterable[Table | str], stream: TextIO) -> None:
+    """Print tables and notes on `stream`, in colour where it is a terminal; a wide table folds."""
+    drawn = [_renderable(part, is_folded=True) for part in parts]
+    _write(lambda width, has_style: _drawn(drawn, width=width or _WIDTH_DEFAULT, has_style=has_style), stream)
 
 
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
@@ -194,15 +200,28 @@ def _unusable(summary: JsonObject) -> Iterator[Table]:
         yield Table("unusable replies", ("agent", "cause"), ("count",), rows)
 
 
-def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table]:
+def _engines(summary: JsonObject, title: str, head: str) -> Iterator[Table | str]:
     """What each engine did. The slots are a mean, and what is used is a part of them, not of the capacity."""
-    if models := section(summary, "models"):
-        engines = {name: section(models, name) for name in models}
+    models = section(summary, "models")
+    # A combination of a grid has no account of the engines.
+    if engines := {name: section(models, name) for name in models if "requests" in section(models, name)}:
         # Where no engine is held to anything, as with scripted players, there is nothing to tell apart.
         has_forms = any(model.get("constrained_decoding", "none") != "none" for model in engines.values())
         heads = (head, "replies") if has_forms else (head,)
         rows = [(name, *([_form(model)] if has_forms else []), *_engine(model)) for name, model in engines.items()]
         yield Table(title, heads, _ENGINE_HEADS, rows)
+        played_s = number(summary.get("played_s"))
+        took = [(name, _request_s(model, played_s)) for name, model in engines.items()]
+        if known := [f"{name} {decimal_text(seconds)}" for name, seconds in took if seconds is not None]:
+            yield f"Seconds that a request took: {', '.join(known)}."
+
+
+def _request_s(model: JsonObject, played_s: float | None) -> float | None:
+    """The time that slots were busy, for each request."""
+    slots, used, requests = (number(model.get(key)) for key in ("slots_mean", "slot_utilisation", "requests"))
+    if slots is None or used is None or played_s is None or not requests:
+        return None
+    return slots * used * played_s / requests
 
 
 def _form(model: JsonObject) -> str:

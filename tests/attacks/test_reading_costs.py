@@ -22,6 +22,7 @@ from mac_runner.environments.discussion.words import words
 from mac_runner.environments.markup import after_thoughts, defuse, disarm, scan
 from mac_runner.environments.town_of_salem.claims import extract
 from mac_runner.environments.town_of_salem.game.acts import ACTS
+from mac_runner.environments.town_of_salem.view.mending import MENDED_CHARS_MAX
 from mac_runner.environments.town_of_salem.view.replies import read
 from mac_runner.environments.town_of_salem.view.tools import observe
 from mac_runner.plan import plan_tasks
@@ -138,6 +139,9 @@ def parsers() -> dict[str, Parser]:
         "after its thoughts": after_thoughts,
         "markup": lambda text: scan(text, ACTS),
         "act": lambda text: read(Reply(text=text), table.state, 0),
+        "act of the longest reply that is mended": lambda text: read(
+            Reply(text=text[: MENDED_CHARS_MAX - 1] + "}"), table.state, 0
+        ),
         "claims": lambda text: extract(text[:SPEECH_CHARS_MAX], ("Abel", "Bob", "Caleb")),
         "tool": lambda text: observe(view, text, text),
         "argument of a tool": lambda text: observe(view, "get_role", text),

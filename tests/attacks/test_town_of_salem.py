@@ -24,7 +24,7 @@ HARMLESS = "hello"
 _STRUCTURE = re.compile(r"[<>|\[\]“”\n\r\v\f\x1c-\x1f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _OURS = "thinking|think|speak|vote|kill|notes|tool_request|observation|correction"
 _CONTROL = re.compile(rf"<(?!/?(?:{_OURS})[\s/>])[^<>]*>|\[/?[A-Z]{{3,}}\]")
-_SAYS = re.compile(r"^\[[^\]]+\] (?:\([a-z]+ chat\) )?(\w+)(?: says| whispers to \w+)?: “(.*)”$")
+_SAYS = re.compile(r"^(?:\([a-z]+ chat\) )?(\w+)(?: says| whispers to \w+)?: “(.*)”$")
 
 
 def view_for(table: Table, seat: int) -> SeatView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -160,3 +161,18 @@ def test_doctor_tries_a_model_whose_turn_comes_after_anothers(at_once: AtOnce, l
     assert "constrained_decoding none, a first prompt that asks for json: obeyed" in process.stdout
     assert [sent(received) for received in server.received] == ["none", "none"]
     assert process.returncode == 0
+
+
+def test_each_combination_of_a_grid_says_what_its_replies_were_held_to(at_once: AtOnce, lab: Lab) -> None:
+    axis: JsonObject = {"model_definitions.m.constrained_decoding": ["schema", "none"]}
+    with answering(lambda _received: WAIT) as server:
+        content = experiment(conversations=1, models={"m": served(server)}, _grid={"sweep": axis})
+        assert at_once(lab.write(content), "--quiet").returncode == 0
+
+    summaries = lab.run_dir().path.glob("constrained-decoding-*/summary.json")
+    found = [json.loads(path.read_bytes())["models"]["m"] for path in summaries]
+    assert sorted(map(str, found)) == sorted(
+        str({"constrained_decoding": held, "reply_form": form})
+        for held, form in (("schema", "json"), ("none", "markup"))
+    )
+    assert at_once("verify", str(lab.run_dir().path)).returncode == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
-from tests.cli.lab import AtOnce, Lab, ended, experiment, scripted, wait_for
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import ROOT, AtOnce, Lab, ended, experiment, scripted, wait_for
 
 
 def test_dry_run_of_a_fresh_experiment_touches_nothing(lab: Lab, at_once: AtOnce) -> None:
@@ -64,3 +66,54 @@ def test_dry_run_counts_the_replies_a_killed_run_recorded(lab: Lab) -> None:
     recorded = int(process.stdout.split("half done (")[1].split(" replies")[0])
     assert recorded > 20
     assert run.hashes() == before
+
+
+def test_dry_run_shows_who_plays_what_on_which_deals_and_whether_that_is_balanced(lab: Lab, at_once: AtOnce) -> None:
+    models: dict[str, JsonValue] = {"a": scripted(), "b": scripted("random")}
+    game: JsonObject = {"lobby": ["sheriff", "doctor", "jester", "godfather"]}
+    pairs = lab.write(
+        experiment("pairs", conversations=6, models=models, game={**game, "pairings": {"round_robin": "all"}})
+    )
+    cast: JsonObject = {"mafia": "with_a", "*": ["with_b", "with_a"]}
+    one = lab.write(experiment("one", conversations=6, models=models, game={**game, "casting": cast}))
+
+    designs = [
+        at_once(file, "--dry-run", *flags).stdout.partition("design: ")[2].splitlines()
+        for file, *flags in ((pairs,), (pairs, "--shard", "1/3"), (one, "--limit", "2"))
+    ]
+
+    lines = [[" ".join(line.split()) for line in design if "─" not in line and line] for design in designs]
+    assert lines[0] == [
+        "who plays what",
+        "mafia town neutral deals (seed: games) games",
+        "with_a with_b with_b 11: 0–5 6",
+        "with_b with_a with_a 11: 0–5 6",
+        "with_a: 6 games as the Mafia, 6 as the Town",
+        "with_b: 6 games as the Mafia, 6 as the Town",
+        "balanced: each pair plays every deal on both sides, so the two of them have each of its seats, names",
+        "and roles equally often",
+    ]
+    assert lines[1][2] == "with_a with_b with_b 11: 0, 3 2"
+    assert lines[2][1:] == [
+        "mafia * deals (seed: games) games",
+        "with_a with_b / with_a 11: 0, 1 2",
+        "balance: not every experiment casts one definition as the Mafia and one as the Town",
+    ]
+    assert sorted(path.name for path in lab.path.iterdir()) == ["one.yaml", "pairs.yaml"]
+
+
+def test_a_tournament_is_played_as_designed_and_verified(lab: Lab, at_once: AtOnce) -> None:
+    file = str(ROOT / "experiments" / "tos_a_vs_b.yaml")
+
+    played = at_once(file, "--limit", "2", "--out", "runs/ab", "--no-live")
+
+    assert played.returncode == 0, played.stderr
+    sides = {}
+    for transcript in (lab.path / "runs" / "ab").glob("*/transcripts/*.json"):
+        record = json.loads(transcript.read_bytes())
+        players = {(seat["faction"], seat["definition"]) for seat in record["outcome"]["players"]}
+        sides[transcript.name[len("tos_a_vs_b-") :][:15] + transcript.name[-7:]] = sorted(players)
+    assert sides == {
+        f"mafia-{m}-town-{t}-0{n}.json": [("mafia", m), ("town", t)] for m, t in ("ab", "ba") for n in (0, 1)
+    }
+    assert at_once("verify", "runs/ab").returncode == 0

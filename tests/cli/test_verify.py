@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -132,6 +133,28 @@ def test_verify_notices_that_this_version_renders_another_prompt(
     assert process.returncode == 1
     assert "damaged 0, mismatched 2" in process.stdout
     assert "- mismatched: small-000000: played again it comes out different in turns" in process.stdout
+
+
+def test_summary_of_an_earlier_format_is_compared_but_for_its_intervals_and_what_it_did_not_count(
+    finished: Lab, at_once: AtOnce
+) -> None:
+    path = finished.run_dir().path / "summary.json"
+    written = json.loads(path.read_text())
+    role = written["wins"]["by_role"]["doctor"]
+    for number in (None, 2):
+        earlier = json.loads(json.dumps(written))
+        del earlier["format"], earlier["wins"]["by_model_and_faction"]
+        earlier |= {} if number is None else {"format": number}
+        earlier["wins"]["by_role"]["doctor"]["interval"] = [0.25, 0.75]
+        path.write_text(json.dumps(earlier))
+        assert at_once("verify", "runs/small").returncode == Exit.OK, number
+
+        earlier["wins"]["by_role"]["doctor"]["wins"] += 1
+        path.write_text(json.dumps(earlier))
+        told = at_once("verify", "runs/small").stdout
+        assert f"wins.by_role.doctor.wins is {role['wins'] + 1}, expected {role['wins']}" in told
+    path.write_text(json.dumps({**written, "format": 99}))
+    assert "format is 99" in at_once("verify", "runs/small").stdout
 
 
 @pytest.mark.parametrize("content", ["seed: [", "seed: many", "[]", ""])

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mac_runner.config import Loaded
+from mac_runner.config import Loaded, recorded
+from mac_runner.config.document import parse_document
 from mac_runner.environments.town_of_salem import GameConfig
 
 Refusal = Callable[..., list[str]]
@@ -19,7 +20,7 @@ def test_an_agent_needs_a_model_that_exists(refusal: Refusal, game_text: str) ->
 
 
 def test_an_agent_id_is_taken_once(refusal: Refusal, game_text: str) -> None:
-    assert refusal(game_text + "  - {agent_id: player, role: twin, model: folk}\n") == [
+    assert refusal(game_text + "  - {agent_id: player, role: player, model: folk}\n") == [
         "trial.yaml:12: agent_definitions.1.agent_id: 'player' is taken by another agent; each needs its own"
     ]
 
@@ -78,3 +79,49 @@ def test_an_environment_needs_its_section_and_no_other(
     talking = load(game_text, overrides=[talk, "discussion.topics=[bridges]", "agent_definitions.0.role=participant"])
     assert talking.resolved["game"] is None
     assert load(game_text + "game:\n").experiment.settings_as(GameConfig) is not None
+
+
+IGNORED = {
+    "town_of_salem": {
+        "role: banana": ".role: found 'banana', which changes nothing in the environment 'town_of_salem'; "
+        "allowed: player",
+        "role: player, demographics: {age: old}": ".demographics: changes nothing in the environment 'town_of_salem'; "
+        "describe the player in `persona`",
+        "role: player, if_as_human: false": ".if_as_human: changes nothing in the environment 'town_of_salem'; leave "
+        "it out, or say so in `persona`",
+        "role: player, role_specific_config: {visible_to: []}": ".role_specific_config.visible_to: changes nothing in "
+        "the environment 'town_of_salem'; leave it out: the rules of the game say who hears what",
+        "role: player, if_as_human: null, demographics: {}": "",
+    },
+    "echo": {
+        "role: caller": ".role: found 'caller', which changes nothing in the environment 'echo'; allowed: participant",
+        "role: participant, role_specific_config: {speak_after_within_round: [first]}": ".role_specific_config."
+        "speak_after_within_round: changes nothing in the environment 'echo'; leave it out: all agents speak at once",
+        **{
+            f"role: participant, {key}: {value}": f".{key}: changes nothing in the environment 'echo'; leave it out: "
+            "an agent sees its number and nothing else"
+            for key, value in (("persona", "nurse"), ("demographics", "{age: 7}"), ("if_as_human", "true"))
+        },
+        "role: participant": "",
+    },
+}
+
+
+def test_settings_that_change_nothing_are_refused_in_files_and_read_in_recorded_runs(
+    load: Callable[..., Loaded], refusal: Refusal, game_text: str
+) -> None:
+    """Earlier versions let them pass, so there are runs that have them."""
+    roles, sections = {"town_of_salem": "player", "echo": "participant"}, {"echo": "echo: {rounds: 1}\n"}
+    for environment, expected in IGNORED.items():
+        text = game_text.replace("town_of_salem", environment).replace("role: player", f"role: {roles[environment]}")
+        text = sections.get(environment, "") + text.replace("agent_id: player", "agent_id: first")
+        line = text.count("\n") + 1
+        for setting, problem in expected.items():
+            whole = f"{text}  - {{agent_id: other, model: folk, {setting}}}\n"
+            if not problem:
+                load(whole)
+                continue
+            assert refusal(whole) == [f"trial.yaml:{line}: agent_definitions.1{problem}"]
+            config = parse_document(whole.encode(), "trial.yaml").value
+            assert isinstance(config, dict)
+            assert len(recorded(config, "experiment.yaml").agent_definitions) == 2

@@ -211,7 +211,7 @@ def test_profile_and_flags_are_laid_over_the_file_before_the_grid(lay: Lay) -> N
 def test_one_experiment_is_not_made_of_a_grid(lay: Lay) -> None:
     lay("_grid: {sweep: {seed: [1, 2]}}\n")
 
-    with pytest.raises(ConfigError, match="defines a grid of 2; this command takes a single experiment"):
+    with pytest.raises(ConfigError, match="defines a grid of 2 experiments; this command takes a single one"):
         load_experiment(Path("trial.yaml"))
 
 

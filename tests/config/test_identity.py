@@ -19,6 +19,7 @@ RUNTIME = {
     "conversation_config.conversations",
     "discussion.questions",
     "discussion.prompt.template_file",
+    "game.template_file",
     "model_definitions.*.scripted_config.capacity",
     "model_definitions.*.scripted_config.latency_ms",
     "model_definitions.*.latency.prefill_ms",

@@ -16,7 +16,7 @@ def event(when: str, day: int, text: str, *audience: str) -> JsonObject:
 
 
 def claim(place: int, player: str, **said: JsonValue) -> JsonObject:
-    return {"event": place, "player": player, "channel": "public", "about": player, "verdict": "false", **said}
+    return {"event": place, "player": player, "channel": "public", "about": player, "verdict": "lie", **said}
 
 
 EVENTS: list[JsonValue] = [
@@ -115,7 +115,7 @@ def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     told = transcript_text(transcript(claim(0, "Ann", kind="role", says="role", roles=["Sheriff"])), has_truth=True)
     lines = told.splitlines()
 
-    assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: false"
+    assert lines[lines.index("  Ann says: “I am the Sheriff.”") + 1] == "    ~ claims to be the Sheriff: lie"
     night = lines.index("Night 1, in truth")
     assert lines.index("Night 1") < night < lines.index("Day 2, discussion")
     assert lines[night + 1 : night + 12] == [
@@ -159,13 +159,44 @@ def test_truth_marks_claims_and_tells_the_night_in_its_place() -> None:
     ],
 )
 def test_claims_are_told_in_words(said: dict[str, JsonValue], told: str) -> None:
-    assert f"    ~ {told}: false\n" in transcript_text(transcript(claim(0, "Ann", **said)), has_truth=True)
+    assert f"    ~ {told}: lie\n" in transcript_text(transcript(claim(0, "Ann", **said)), has_truth=True)
+
+
+def test_verdicts_are_told_with_the_truth_and_those_of_earlier_versions_in_the_words_of_today() -> None:
+    said: dict[str, JsonValue] = {"kind": "result", "says": "not suspicious", "about": "Bob"}
+    for verdict, told in (
+        ({"verdict": "honest"}, "honest"),
+        (
+            {"verdict": "honest", "is_so": False, "truth": "Bob is the Godfather"},
+            "honest, but wrong: Bob is the Godfather",
+        ),
+        ({"verdict": "unclear", "is_so": None}, "unclear"),
+        ({"verdict": "true"}, "honest"),
+        ({"verdict": "false"}, "lie"),
+        ({"verdict": "undecidable"}, "unclear"),
+    ):
+        text = transcript_text(transcript(claim(0, "Ann", **said, **verdict)), has_truth=True)
+        assert f"    ~ claims to know that Bob is not suspicious: {told}\n" in text
+
+
+def test_earlier_verdicts_on_opinions_do_not_call_errors_lies() -> None:
+    said: dict[str, JsonValue] = {"kind": "accusation", "says": "evil"}
+    for about, verdict, told in (
+        ("Bob", "true", "speaks against Bob: unclear"),
+        ("Bob", "false", "speaks against Bob: unclear, but wrong"),
+        ("Bob", "undecidable", "speaks against Bob: unclear"),
+        ("Ann", "false", "speaks against Ann: lie"),
+    ):
+        text = transcript_text(
+            transcript(claim(0, "Ann", **{**said, "about": about, "verdict": verdict})), has_truth=True
+        )
+        assert f"    ~ {told}\n" in text
 
 
 def test_claim_in_a_channel_that_hides_its_speaker_names_them() -> None:
     hidden = claim(2, "Ann", channel="mafia", kind="role", says="role", roles=["Spy"])
 
-    assert "    ~ Ann claims to be the Spy: false\n" in transcript_text(transcript(hidden), has_truth=True)
+    assert "    ~ Ann claims to be the Spy: lie\n" in transcript_text(transcript(hidden), has_truth=True)
 
 
 def test_truth_of_what_a_seat_did_not_see_is_told_to_no_seat() -> None:

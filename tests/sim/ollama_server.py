@@ -295,7 +295,8 @@ def _reply(body: JsonObject) -> str:
     if body.get("format") is None:
         return "Hello."
     seed = cast("dict[str, int]", body["options"]).get("seed", 0)
-    return json.dumps(legal(cast("JsonObject", body["format"]), Random(seed)))
+    schema: JsonValue = {"type": "object"} if body["format"] == "json" else body["format"]
+    return json.dumps(legal(cast("JsonObject", schema), Random(seed)))
 
 
 def _misspelt(body: JsonObject) -> str | None:

@@ -17,7 +17,8 @@ from mac_runner.environments.discussion.questions import Choice, Question, Quest
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
-from mac_runner.environments.discussion.templates import PromptTemplate, Recorder, check_reproduced
+from mac_runner.environments.discussion.templates import KIND
+from mac_runner.environments.templates import PromptTemplate, Recorder, check_reproduced
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError
 from mac_runner.types import Reply, Task
 
@@ -40,7 +41,7 @@ class DiscussionEnvironment:
             try:
                 recorder = Recorder(template)
                 rehearse(replace(self._rules, template=recorder), self._seats)
-                check_reproduced(settings.prompt.template, _source(settings.prompt), recorder.renderings)
+                check_reproduced(KIND, settings.prompt.template, _source(settings.prompt), recorder.renderings)
             except ConversationError as fault:
                 raise _refused(settings.prompt, fault) from fault
 
@@ -98,7 +99,7 @@ def _role(definition: AgentDefinition) -> DiscussionRole:
 def _template(prompt: PromptConfig) -> PromptTemplate:
     """The template of the experiment. Raises ConfigError with the key that names it."""
     try:
-        return PromptTemplate(prompt.template, source=_source(prompt))
+        return PromptTemplate(KIND, prompt.template, source=_source(prompt))
     except ConfigError as fault:
         raise _refused(prompt, fault) from fault
 

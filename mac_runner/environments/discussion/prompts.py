@@ -22,9 +22,9 @@ from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
-from mac_runner.environments.discussion.templates import Blocks
 from mac_runner.environments.discussion.unknowns import unknown_choice
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.templates import Blocks
 from mac_runner.types import JsonObject, Message, Prompt
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")

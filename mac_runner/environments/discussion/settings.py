@@ -13,12 +13,21 @@ from pydantic import Field, PrivateAttr
 from mac_runner.environments.discussion.questions import Question, read_questions, topic_question
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, suggestion
-from mac_runner.section import DIGEST_PATTERN, IDENTITY, RUNTIME, KeyPath, Listed, Name, Section, Text
+from mac_runner.section import (
+    DIGEST_PATTERN,
+    IDENTITY,
+    RUNTIME,
+    TEMPLATE_CHARS_MAX,
+    KeyPath,
+    Listed,
+    Name,
+    Section,
+    Text,
+)
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
 
-TEMPLATE_CHARS_MAX: Final = 65_536
 DiscussionRole: TypeAlias = Literal["participant", "moderator", "devils_advocate", "judge"]
 DISCUSSION_ROLES: Final[tuple[DiscussionRole, ...]] = get_args(DiscussionRole)
 
@@ -237,20 +246,10 @@ def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, o
 
 
 def _with_template(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:
-    from mac_runner.config.materials import MaterialError, read_named
+    from mac_runner.config.materials import read_template
 
     prompt = discussion.prompt
     if prompt.template_file is None:
         return discussion
-    key = ("discussion", "prompt", "template_file")
-    try:
-        text = read_named(base / prompt.template_file, key).decode("utf-8")
-    except UnicodeDecodeError:
-        raise MaterialError(key, f"{base / prompt.template_file} is not UTF-8; save it as UTF-8") from None
-    if not 1 <= len(text) <= TEMPLATE_CHARS_MAX:
-        raise MaterialError(
-            key, f"{base / prompt.template_file} has {len(text)} characters, not 1 to {TEMPLATE_CHARS_MAX}"
-        )
-    if prompt.template not in (None, text):
-        raise MaterialError(key, "the key template has another text; leave it out, it is filled in from the file")
+    text = read_template(base / prompt.template_file, ("discussion", "prompt", "template_file"), prompt.template)
     return discussion.model_copy(update={"prompt": prompt.model_copy(update={"template": text})})

@@ -7,19 +7,30 @@ speech, `record/` is what a finished game leaves behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, get_args
 
-from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig
+from mac_runner.environments.base import ignored_settings
+from mac_runner.environments.town_of_salem.game.state import ToolName
+from mac_runner.environments.town_of_salem.settings import DISCUSSIONS, GameConfig, with_template
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import Earlier, EnvironmentSpec
+from mac_runner.registry import Earlier, EnvironmentSpec, Planned, Variant
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
     from mac_runner.environments.base import Environment
-    from mac_runner.results import ResultsSpec
+    from mac_runner.results import ResultsSpec, Table
 
 __all__ = ["SPEC", "GameConfig"]
+
+ROLE: Final = "player"
+"""The `role` of every agent definition: what it is in a game is dealt, and `game.casting` says who plays it."""
+
+_IGNORED: Final = {
+    "demographics": "describe the player in `persona`",
+    "if_as_human": "leave it out, or say so in `persona`",
+    "role_specific_config.visible_to": "leave it out: the rules of the game say who hears what",
+}
 
 
 def _build(experiment: Experiment) -> Environment:
@@ -33,12 +44,55 @@ def _check(experiment: Experiment, game: GameConfig) -> Iterator[Problem]:
     for agent_id in game.seats or ():
         if agent_id not in ids:
             yield Problem(("game", "seats", agent_id), f"there is no agent {agent_id!r}{suggestion(agent_id, ids)}")
+    if game.casting is not None:
+        from mac_runner.environments.town_of_salem.casting import casting_problems
+
+        yield from casting_problems(game, game.casting, ids)
+    if game.pairings is not None:
+        from mac_runner.environments.town_of_salem.pairings import pairing_problems
+
+        yield from pairing_problems(experiment, game, game.pairings)
+    if "get_notes" in game.tools and not game.notes:
+        text = "shows notes, and no player of this game keeps notes; take it out, or set game.notes to true"
+        yield Problem(("game", "tools", game.tools.index("get_notes")), text)
+    for index, agent in enumerate(experiment.agent_definitions):
+        if agent.reasoning == "off" and agent.reasoning_chars_max is not None:
+            path = ("agent_definitions", index, "reasoning_chars_max")
+            yield Problem(path, "bounds reasoning that is off; leave it out, or set reasoning to optional or required")
     for key, value in DISCUSSIONS.get(game.discussion or "", {}).items():
         if (given := getattr(game.calendar, key)) != value:
             text = (
                 f"found {given!r}, but game.discussion: {game.discussion} sets it to {value!r}; leave one of them out"
             )
             yield Problem(("game", "calendar", key), text)
+
+
+def _ignored(experiment: Experiment, _game: GameConfig) -> Iterator[Problem]:
+    return ignored_settings(experiment, role=ROLE, keys=_IGNORED)
+
+
+def _idle(experiment: Experiment, game: GameConfig) -> Mapping[str, str]:
+    if game.casting is None:
+        return {}
+    from mac_runner.environments.town_of_salem.casting import cast_names
+
+    reason = "never plays: game.casting casts it for no seat; name it there, or leave it out"
+    ids = (agent.agent_id for agent in experiment.agent_definitions)
+    return dict.fromkeys((agent_id for agent_id in ids if agent_id not in cast_names(game.casting)), reason)
+
+
+def _variants(experiment: Experiment, game: GameConfig) -> Iterable[Variant]:
+    if game.pairings is None:
+        return ()
+    from mac_runner.environments.town_of_salem.pairings import variants
+
+    return variants(experiment, game)
+
+
+def _design(planned: Sequence[Planned]) -> Iterator[Table | str]:
+    from mac_runner.environments.town_of_salem.pairings import design
+
+    return design(planned)
 
 
 def _earlier(game: GameConfig) -> Earlier | None:
@@ -59,8 +113,14 @@ SPEC = EnvironmentSpec(
     description="Settings of the environment `town_of_salem`; all of them have defaults.",
     build=_build,
     check=_check,
+    ignored=_ignored,
+    idle=_idle,
+    variants=_variants,
+    design=_design,
     reply_forms=("markup", "json"),
-    absent={"edition": 1},
+    absent={"edition": 1, "tools": list(get_args(ToolName))},
     earlier=_earlier,
+    honours=("reasoning", "reasoning_chars_max", "system"),
+    materials=with_template,
     results=_results,
 )

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Events
 from mac_runner.environments.town_of_salem.game.state import GameState
 from mac_runner.environments.town_of_salem.game_loop import GameLoop, OpenTurn
-from mac_runner.environments.town_of_salem.record.game_record import Refusal, outcome_of, record_of
+from mac_runner.environments.town_of_salem.record.game_record import (
+    Hindsight,
+    Refusal,
+    hindsight_of,
+    outcome_of,
+    record_of,
+)
+from mac_runner.environments.town_of_salem.record.measures import ReplyCounts
 from mac_runner.environments.town_of_salem.settings import GameLatency
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.context import Context, shorter_than
 from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_of
-from mac_runner.environments.town_of_salem.view.prompts import correction_text, observation_text
+from mac_runner.environments.town_of_salem.view.prompts import PLAIN, correction_text, observation_text
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.view.template import GameTemplate
 
 
 @dataclass(slots=True)
@@ -50,13 +63,16 @@ class Game:
         task: Task,
         state: GameState,
         opening: Events,
-        system: str,
         max_retries: int,
         latency: GameLatency | None = None,
         context_tokens_max: int | None = None,
+        asking: Mapping[str, Asking] | None = None,
+        template: GameTemplate | None = None,
     ) -> None:
+        """`asking` says by agent definition how its players are asked; the others are asked as usual."""
         self._task = task
-        self._context = Context(system=system, tokens_max=context_tokens_max)
+        self._context = Context(tokens_max=context_tokens_max, template=template)
+        self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
         self._max_retries = max_retries
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._asked: dict[int, _Asked] = {}
@@ -65,6 +81,9 @@ class Game:
         self._latency = latency or GameLatency()
         self._open: tuple[Turn, ...] | None = None
         self._game = GameLoop(state, opening)
+        self._replies = ReplyCounts(len(state.players))
+        self._outcome: JsonObject | None = None
+        self._seen: Hindsight | None = None
 
     @property
     def state(self) -> GameState:
@@ -79,7 +98,18 @@ class Game:
     @property
     def outcome(self) -> JsonObject | None:
         """None while the game goes on, then its ending and how each player fared."""
-        return None if self._game.state.result is None else outcome_of(self._game.state, self._task)
+        if self._outcome is None and self._game.state.result is not None:
+            seen = self._hindsight()
+            self._outcome = outcome_of(self._game.state, self._task, self._game.log, seen, self._replies.by_seat)
+        return self._outcome
+
+    def _hindsight(self) -> Hindsight:
+        """What is known by now; kept once the game is over."""
+        game = self._game
+        seen = self._seen or hindsight_of(game.state, game.log.events, game.acts, game.dusks)
+        if game.state.result is not None:
+            self._seen = seen
+        return seen
 
     @property
     def rounds_completed(self) -> int:
@@ -114,13 +144,23 @@ class Game:
         asked = self._asked.get(seat)
         view = view_of(self._game.state, self._game.log, seat, asked.observations if asked else ())
         return self._context.prompt(
-            view, asked.thread if asked else (), may_ask=self._may_ask(asked), tokens_max=self._windows.get(seat)
+            view,
+            asked.thread if asked else (),
+            asking=self._asking[seat],
+            may_ask=self._may_ask(asked),
+            tokens_max=self._windows.get(seat),
         )
 
     def _may_ask(self, asked: _Asked | None) -> bool:
         return asked is None or asked.step < TOOL_CALLS_PER_TURN_MAX
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        """Apply a reply, and count what was made of it."""
+        receipt = self._answer(turn, reply)
+        self._replies.add(self._seats[turn.agent], reply, receipt)
+        return receipt
+
+    def _answer(self, turn: Turn, reply: Reply) -> Receipt:
         """Answer a tool request, ask for a correction, or take the act (`wait` when corrections are spent)."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return self._shorten(turn)
@@ -134,13 +174,13 @@ class Game:
             if self._may_ask(asked):
                 return self._observe(seat, asked, reading, reply)
             reading = Problem(
-                Cause.TOO_MANY_TOOLS, f"you have asked {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
+                Cause.TOO_MANY_TOOLS, f"you have asked tools {TOOL_CALLS_PER_TURN_MAX} times in this turn; now act"
             )
         if isinstance(reading, Problem):
             asked.refused.append(self._refusal(turn, seat, reading.reason))
             if asked.attempt - asked.overflows < self._max_retries:
                 asked.attempt += 1
-                self._go_on(asked, reply, correction_text(reading.reason))
+                self._go_on(asked, reply, correction_text(reading.reason, self._asking[seat]))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
             waits = Chosen(act=Act(seat=seat, verb="wait"))
             self._take(waits, is_default=True)
@@ -183,7 +223,7 @@ class Game:
 
     def record(self) -> JsonObject:
         """The cast, every event with its audience, every act, and the truth about them."""
-        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._game.dusks)
+        return record_of(self._game.state, self._game.log, self._task, self._game.acts, self._hindsight())
 
     def fingerprint(self) -> str:
         """SHA-256 of the state, the log, the acts and the turns under way."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Final
+from dataclasses import fields, replace
+from random import Random
+from typing import TYPE_CHECKING, Final
 
-from mac_runner.config import Experiment
+from mac_runner.config import AgentDefinition, Experiment, reply_form_of
 from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.casting import Casting
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES, deal, role_list
 from mac_runner.environments.town_of_salem.game.rules import new_game
 from mac_runner.environments.town_of_salem.game.state import Options
 from mac_runner.environments.town_of_salem.settings import GameCalendar, GameConfig
-from mac_runner.environments.town_of_salem.view.prompts import system_text
-from mac_runner.errors import ConfigError
-from mac_runner.types import Lineup, Task
+from mac_runner.environments.town_of_salem.view.asking import Asking
+from mac_runner.errors import ConfigError, ConversationError
+from mac_runner.types import Agent, Lineup, Reply, Sampling, Task, stable_hash
+
+if TYPE_CHECKING:
+    from mac_runner.environments.town_of_salem.view.template import GameTemplate
 
 _DAYS_MIN: Final = 2
 _TURN_BYTES_MIN: Final = 900
@@ -29,12 +34,16 @@ class TownOfSalem:
         game = experiment.settings_as(GameConfig)
         self._slots = role_list(game.lobby)
         self._seats = game.seats
+        self._cast = None if game.casting is None else Casting(game.casting, self._slots).definitions
         self._options = options_of(game)
-        self._system = system_text(self._slots, self._options)
+        self._asking = {
+            definition.agent_id: asking_of(experiment, definition) for definition in experiment.agent_definitions
+        }
         self._latency = game.latency
         self.transcript_bytes_min = _turns_min(len(self._slots), game.calendar) * _TURN_BYTES_MIN
         self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
+        self._template = None if game.template is None else self._checked_template(experiment, game)
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
             for definition in experiment.agent_definitions
@@ -43,7 +52,7 @@ class TownOfSalem:
     @property
     def lineup(self) -> Lineup:
         """The role list, one slot per role, and the names of the players."""
-        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, key=("game", "seats"))
+        return Lineup(slots=self._slots, names=NAMES, seats=self._seats, cast=self._cast, key=("game", "seats"))
 
     def open(self, task: Task) -> Game:
         """A game in its greeting; a seat has the role of its agent's slot."""
@@ -60,11 +69,47 @@ class TownOfSalem:
             task=task,
             state=state,
             opening=opening,
-            system=self._system,
             max_retries=self._max_retries,
             latency=self._latency,
             context_tokens_max=self._context_tokens_max,
+            asking=self._asking,
+            template=self._template,
         )
+
+    def _checked_template(self, experiment: Experiment, game: GameConfig) -> GameTemplate:
+        """The user's template. Raises ConfigError with the key that names it."""
+        from mac_runner.environments.town_of_salem.view.template import checked
+
+        source = game.template_file or "template"
+        try:
+            return checked(game.template or "", source, self._rehearse)
+        except (ConfigError, ConversationError) as fault:
+            key = ("game", "template_file" if game.template_file else "template")
+            raise ConfigError(f"{'.'.join(key)}: {fault}", key=key) from fault
+
+    def _rehearse(self, template: GameTemplate) -> None:
+        """Render the prompts of a short game, asked in every way of the experiment."""
+        roles = deal(self._slots, 0)
+        options = replace(self._options, max_days=2)
+        for asking in dict.fromkeys(self._asking.values()):
+            names = NAMES[: len(roles)]
+            state, opening = new_game(seed=0, names=names, roles=roles, lobby=self._slots, options=options)
+            agents = tuple(
+                Agent(agent_id=name, definition="all", model="", seat=seat, slot=seat, sampling=Sampling())
+                for seat, name in enumerate(names)
+            )
+            game = Game(
+                task=Task(index=0, task_id="rehearsal", seed=0, agents=agents),
+                state=state,
+                opening=opening,
+                max_retries=0,
+                asking={"all": asking},
+                template=template,
+            )
+            while turns := game.turns():
+                chance = Random(stable_hash(0, turns[0].key))  # noqa: S311 - a rehearsal
+                text = POLICIES["random"](game.prompt(turns[0]).view, chance)
+                game.receive(turns[0], Reply(text=text))
 
     def _gates(self, task: Task) -> dict[int, frozenset[int]]:
         """`speak_after_within_round` of the definitions, as seats of this game."""
@@ -97,6 +142,19 @@ def _turns_min(players: int, calendar: GameCalendar) -> int:
 
 
 def options_of(game: GameConfig) -> Options:
-    """Flags and calendar of the experiment, as the rules take them."""
-    chosen = {**game.flags.model_dump(), **game.calendar.model_dump(), "edition": game.edition}
+    """Flags, calendar and the rest of the experiment, as the rules take them."""
+    own = {name: getattr(game, name) for name in ("edition", "notes", "tools", "shuffle_options")}
+    chosen = {**game.flags.model_dump(), **game.calendar.model_dump(), **own}
     return Options(**{field.name: chosen[field.name] for field in fields(Options)})
+
+
+def asking_of(experiment: Experiment, definition: AgentDefinition) -> Asking:
+    """How the players of one agent definition are asked."""
+    model = experiment.model_definitions[definition.model]
+    return Asking(
+        form=reply_form_of(experiment, model),
+        reasoning=definition.reasoning or "optional",
+        reasoning_chars_max=definition.reasoning_chars_max,
+        persona=(definition.persona or "").strip(),
+        system=(definition.system or "").strip(),
+    )

@@ -29,7 +29,7 @@ from mac_runner.environments.town_of_salem.game.rules import (
 from mac_runner.environments.town_of_salem.game.state import GameState, Phase
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, Refusal
 from mac_runner.environments.town_of_salem.turn_taking import Span, SpeakingQueue
-from mac_runner.environments.town_of_salem.view.knowledge import GameLog
+from mac_runner.environments.town_of_salem.view.knowledge import GameLog, place_of
 from mac_runner.environments.town_of_salem.view.replies import Chosen
 from mac_runner.types import JsonObject
 
@@ -42,6 +42,8 @@ class _Held:
     is_default: bool
     refused: tuple[Refusal, ...] = ()
     """The replies of the seat that could not be used."""
+    place: tuple[int, int] | None = None
+    """Where options are shuffled: the place of the chosen one, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,9 @@ class GameLoop:
     ) -> None:
         """Take the choice of a seat after a turn of `took_ms`, and do all that is certain to happen now."""
         seat = chosen.act.seat
-        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused)
+        # What it was shown: the state changes for a seat only when its turn is over.
+        place = place_of(chosen.act, self.state) if self.state.options.shuffle_options else None
+        self._held[seat] = _Held(chosen=chosen, is_default=is_default, refused=refused, place=place)
         for due in self._due(seat, took_ms):
             self._apply(self._held.pop(due.seat), due)
             self._close_finished_rounds()
@@ -135,20 +139,38 @@ class GameLoop:
         chosen = held.chosen
         for act in (*chosen.side_acts, *([] if chosen.speech is None else [chosen.speech]), chosen.act):
             try:
-                self._perform(act, due, is_default=held.is_default, is_beside=act is chosen.speech)
+                place = held.place if act is chosen.act else None
+                is_beside = act is chosen.speech
+                self._perform(act, due, is_default=held.is_default, place=place, is_beside=is_beside)
             except IllegalActError as problem:
                 # It was legal on its view; what others did at the same time came first.
                 self.acts.append(self._act_record(act, due, is_default=held.is_default, lapsed=str(problem)))
                 if act is chosen.act:
                     self._perform(Act(seat=act.seat, verb="wait"), due, is_default=True)
 
-    def _perform(self, act: Act, due: _Due, *, is_default: bool, is_beside: bool = False) -> None:
+    def _perform(
+        self,
+        act: Act,
+        due: _Due,
+        *,
+        is_default: bool,
+        place: tuple[int, int] | None = None,
+        is_beside: bool = False,
+    ) -> None:
         changed = apply(self.state, Beside(act) if is_beside else act)
-        self.acts.append(self._act_record(act, due, is_default=is_default))
+        self.acts.append(self._act_record(act, due, is_default=is_default, place=place))
         self.state = changed.state
         self.log.append(changed.events)
 
-    def _act_record(self, act: Act, due: _Due, *, is_default: bool, lapsed: str = "") -> ActRecord:
+    def _act_record(
+        self,
+        act: Act,
+        due: _Due,
+        *,
+        is_default: bool,
+        lapsed: str = "",
+        place: tuple[int, int] | None = None,
+    ) -> ActRecord:
         return ActRecord(
             day=self.state.day,
             phase=self.state.phase.value,
@@ -158,6 +180,7 @@ class GameLoop:
             lapsed=lapsed,
             moment=len(self.log.events),
             span=due.span,
+            place=place,
         )
 
     def _close_finished_rounds(self) -> None:

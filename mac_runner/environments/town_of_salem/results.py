@@ -43,7 +43,7 @@ class GameResult(msgspec.Struct, frozen=True):
         """The players by the faction that they were dealt to, whatever became of them."""
         teams: dict[str, list[PlayerResult]] = {}
         for player in self.players:
-            teams.setdefault(_faction_dealt(player), []).append(player)
+            teams.setdefault(faction_dealt(player), []).append(player)
         return teams
 
     def has_won(self, faction: str, players: Iterable[PlayerResult]) -> bool:
@@ -51,7 +51,7 @@ class GameResult(msgspec.Struct, frozen=True):
         return any(player.won for player in players) if faction == Faction.NEUTRAL else faction in self.winners
 
 
-def _faction_dealt(player: PlayerResult) -> str:
+def faction_dealt(player: PlayerResult) -> str:
     """The faction of the role that was dealt; a role that is not registered here kept the one it had at the end."""
     from mac_runner.environments.town_of_salem.roles import ROLES
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
+from mac_runner.environments.town_of_salem.game.state import TOOLS_DEFAULT, ToolName
 from mac_runner.latency import LATENCY_MS_MAX, generation_ms_of
-from mac_runner.section import IDENTITY, Listed, Name, Section, Text
+from mac_runner.section import IDENTITY, RUNTIME, TEMPLATE_CHARS_MAX, Listed, Name, Section, Text
 from mac_runner.types import JsonValue, Reply
 
 
@@ -81,6 +83,30 @@ class GameCalendar(Section):
     """With `information_lag`: how many players prepare their words at the same time."""
 
 
+Cast: TypeAlias = Name | Annotated[Listed[Name], Field(min_length=1)]
+"""Who plays the seats of a key: one agent definition, or several in turn."""
+
+
+class VersusBaseline(Section):
+    """Each of some agent definitions against the same one, on both sides."""
+
+    baseline: Annotated[Name, IDENTITY]
+    """The agent definition that all others meet."""
+    against: Annotated[Listed[Name], Field(min_length=1), IDENTITY]
+    """The agent definitions that meet it."""
+
+
+class GamePairings(Section):
+    """A tournament: which agent definitions meet. Each meeting is played on both sides, over the same deals."""
+
+    round_robin: Annotated[Literal["all"] | Listed[Name] | None, IDENTITY] = None
+    """The agent definitions that all meet each other; `all`: every one of the file."""
+    versus_baseline: VersusBaseline | None = None
+    """One agent definition that meets each of some others; in place of `round_robin`."""
+    neutral: Annotated[Name, IDENTITY] = "town"
+    """Who plays the neutral roles: the definition that plays the `town` or the `mafia`, or always the one named."""
+
+
 DISCUSSIONS: Mapping[str, Mapping[str, JsonValue]] = {
     "thorough": {"discussion_mode": "random", "discussion_rounds": 3, "vote_rounds": 3, "night_chat_rounds": 2},
     "standard": {"discussion_mode": "random", "discussion_rounds": 2, "vote_rounds": 3, "night_chat_rounds": 2},
@@ -104,6 +130,10 @@ class GameConfig(Section):
     """The role list: the name of a known one, or a list of roles, one for each player."""
     seats: Annotated[Mapping[Name, Annotated[int, Field(ge=0, le=100)]] | None, IDENTITY] = None
     """How many of the seats each agent definition fills; null shares them out evenly."""
+    casting: Annotated[Annotated[Mapping[Text, Cast], Field(min_length=1)] | None, IDENTITY] = None
+    """Who plays what: agent definitions by role, slot, alignment, faction or `*`; a list takes turns by game."""
+    pairings: GamePairings | None = None
+    """A tournament, as a grid of castings."""
     flags: GameFlags = GameFlags()
     """Rules on which sources or tastes differ."""
     calendar: GameCalendar = GameCalendar()
@@ -116,8 +146,18 @@ class GameConfig(Section):
     """With `information_lag`: how long a turn takes."""
     edition: Annotated[Literal[1, 2], IDENTITY] = 2
     """What players read, and how their answers are taken. Earlier versions recorded edition 1, which is not played."""
+    notes: Annotated[bool, IDENTITY] = True
+    """Whether players may keep a private notebook."""
+    tools: Annotated[Listed[ToolName], IDENTITY, Field(max_length=len(get_args(ToolName)))] = TOOLS_DEFAULT
+    """The tools that players may ask in a turn; they repeat or sum up what the prompt says, or once said."""
+    shuffle_options: Annotated[bool, IDENTITY] = False
+    """Whether the options of each turn are listed in an order drawn for it; the record has the place of the choice."""
+    template_file: Annotated[Text | None, RUNTIME] = None
+    """A Jinja template of yours for the prompts, relative to the experiment file; null: the built-in prompts."""
+    template: Annotated[str | None, IDENTITY, Field(min_length=1, max_length=TEMPLATE_CHARS_MAX)] = None
+    """The text of that template; filled in from `template_file`."""
     context_tokens_max: Annotated[int | None, IDENTITY, Field(ge=1_000, le=10_000_000)] = None
-    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is told in short."""
+    """The most tokens of a prompt, by a cautious estimate; what no longer fits of past days is shown in short."""
 
     @model_validator(mode="before")
     @classmethod
@@ -128,3 +168,13 @@ class GameConfig(Section):
         given = data.get("calendar") or {}
         preset = DISCUSSIONS.get(data["discussion"], {})
         return {**data, "calendar": {**preset, **given}} if isinstance(given, dict) else data
+
+
+def with_template(game: GameConfig, base: Path, _cache: dict[str, object]) -> GameConfig:
+    """The settings with the text of the template that they name. Raises MaterialError when it cannot be used."""
+    from mac_runner.config.materials import read_template  # The config imports this module.
+
+    if game.template_file is None:
+        return game
+    key = ("game", "template_file")
+    return game.model_copy(update={"template": read_template(base / game.template_file, key, game.template)})

@@ -10,11 +10,14 @@ import msgspec
 from mac_runner.environments.town_of_salem.cast import Cast
 from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS, moments
 from mac_runner.environments.town_of_salem.lies import Lies
+from mac_runner.environments.town_of_salem.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.measure_tables import measure_figures, measure_tables
 from mac_runner.environments.town_of_salem.results import GameResults
 from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
     Figure,
+    JoinedResults,
     PlayedCombination,
     ResultsSpec,
     Table,
@@ -130,8 +133,26 @@ class _Claim(msgspec.Struct, frozen=True):
     kind: str
     says: str
     verdict: str
+    truth: str = ""
+    """What was so, where the speaker was wrong and did not lie."""
     roles: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+
+    @property
+    def judgement(self) -> str:
+        """The verdict, and what was so instead: `honest, but wrong: Abel is the Doctor`."""
+        if self.verdict in _EARLIER_VERDICTS:
+            is_opinion = self.kind in ("accusation", "defence") and self.about != self.player
+            return _EARLIER_VERDICTS[self.verdict][is_opinion]
+        return f"{self.verdict}, but wrong: {self.truth}" if self.truth else self.verdict
+
+
+_EARLIER_VERDICTS: Final = {
+    "true": ("honest", "unclear"),
+    "false": ("lie", "unclear, but wrong"),
+    "undecidable": ("unclear", "unclear"),
+}
+"""What verdicts of earlier versions, on truth alone, say of honesty: of what a speaker knew, and of an opinion."""
 
 
 class _Act(msgspec.Struct, frozen=True):
@@ -217,10 +238,10 @@ class GameTruth:
         return () if night is None else (f"Night {night.day}, in truth", *_night_lines(night))
 
     def after(self, place: int) -> Iterator[str]:
-        """Each claim of the event at `place`: `claims to be the Sheriff: false`."""
+        """Each claim of the event at `place`: `claims to be the Sheriff: lie`."""
         for claim in self._claims.get(place, []):
             who = "" if claim.channel in ("public", "whisper") else f"{claim.player} "
-            yield f"{who}{_claimed(claim)}: {claim.verdict}"
+            yield f"{who}{_claimed(claim)}: {claim.judgement}"
 
 
 def game_truth(record: JsonObject) -> GameTruth | None:
@@ -291,12 +312,12 @@ def _compared(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObjec
 
 
 RESULTS: Final = ResultsSpec(
-    counter=GameResults,
+    counter=lambda: JoinedResults(GameResults(), MeasureResults()),
     comparisons=_compared,
     comparison_tables=comparison_tables,
     lines=game_lines,
-    tables=win_tables,
-    figures=win_figures,
+    tables=lambda summary: (*win_tables(summary), *measure_tables(summary)),
+    figures=lambda summary: {**win_figures(summary), **dict(measure_figures(summary))},
     ending=who_was_what,
     columns=GAME_COLUMNS,
     moments=moments,

@@ -82,7 +82,7 @@ def compare_games(played: Sequence[PlayedCombination], has_stats: bool) -> JsonO
     sections: JsonObject = {"standings": [row for group in groups for row in _standings(group)]}
     if not has_stats:
         return {**sections, "differences": None, "ratings": None}
-    pairs = [*_cast_pairs(groups), *_value_pairs(every)]
+    pairs = [*sorted(_cast_pairs(groups), key=_Pair.order), *_value_pairs(every)]
     sections["differences"] = [row for pair in pairs[:DIFFERENCES_MAX] for row in _differences(pair)]
     if len(pairs) > DIFFERENCES_MAX:
         sections["not_compared"] = len(pairs) - DIFFERENCES_MAX
@@ -212,6 +212,10 @@ class _Pair(NamedTuple):
     given: str
     is_swap: bool = False
 
+    def order(self) -> tuple[object, ...]:
+        """What orders a table: players against each other first, then against others, by name and side."""
+        return (not self.is_swap, self.names, self.sides, self.given)
+
 
 def _cast_pairs(groups: Sequence[Sequence[_Played]]) -> Iterator[_Pair]:
     """Entries of equal settings in which one side is played by another, the two sides are swapped, or all is played
@@ -228,7 +232,7 @@ def _cast_pairs(groups: Sequence[Sequence[_Played]]) -> Iterator[_Pair]:
                 yield from _of_side(first, second, moved[0], kept)
             elif len(changed) == 2 and is_alike and _is_swapped(first, second):
                 names = first.cast[_SIDES[0]], second.cast[_SIDES[0]]
-                yield _Pair(first, second, names, _SIDES, _joined("against each other", first.values), is_swap=True)
+                yield _Pair(first, second, names, _SIDES, _joined("each other", first.values), is_swap=True)
             elif len(changed) == 2 and (one := _only(first)) is not None and (other := _only(second)) is not None:
                 yield _Pair(first, second, (one, other), _SIDES, _joined("on both sides", first.values))
 
@@ -312,8 +316,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
         one, other = (
             [a + b for a, b in zip(*each, strict=True)] for each in ((one_here, one_there), (other_here, other_there))
         )
-        both = " and ".join(pair.sides)
-        yield _row(pair, both, comparisons.paired_difference(one, other, games=2), left_out, games=2)
+        yield _row(pair, "both", comparisons.paired_difference(one, other, games=2), left_out, games=2)
 
 
 def _row(pair: _Pair, side: str, found: comparisons.PairedDifference, left_out: int, games: int = 1) -> JsonObject:

@@ -49,29 +49,31 @@ def _standings(rows: list[JsonObject]) -> Table:
 
 
 def _differences(rows: list[JsonObject]) -> Table:
+    has_gaps = any(row.get("left_out") for row in rows)
     lines = [
         (
             *_texts(row, "side", "first", "second", "given"),
-            *(count_text(row.get(key)) for key in ("deals", "left_out")),
-            *_both(row.get("rates"), percent_text),
-            _points(row.get("difference")),
-            interval_text(row.get("interval"), _points),
-            ":".join(_both(row.get("ahead"), count_text)),
+            *(count_text(row.get(key)) for key in ("deals", *(("left_out",) if has_gaps else ()))),
+            _pair(row.get("rates"), lambda rate: percent_text(rate).rstrip("%")),
+            f"{_points(row.get('difference'))} ({_span(row.get('interval'), _points)})",
+            _pair(row.get("ahead"), count_text),
             _p_text(row.get("p")),
         )
         for row in rows
     ]
     words = ("side", "first", "second", "given")
-    numbers = ("n", "left out", "first won", "second won", "difference", "95% interval", "ahead", "p")
+    numbers = ("n", *(("left out",) if has_gaps else ()), "won %", "difference", "ahead", "p")
     return _without_empty(Table("paired differences (n deals, each played by both)", words, numbers, lines))
 
 
 def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterator[str]:
-    yield "Won: the share of games, in which draws and capped games count as not won. Difference: in percentage points."
-    yield "Interval: bootstrap over deals. Ahead: deals that only the first or only the second won, or won more of."
-    yield f"p: McNemar's exact test of these, for one comparison alone; here are {len(rows)}."
+    yield "Won: by first : second; draws and capped games count as not won. Difference: in points, with its"
+    yield "95% interval by bootstrap over deals. Ahead: deals that only first : second won, or won more of."
+    yield f"p: exact test of these (McNemar; of both sides, sign test), of one comparison alone; here are {len(rows)}."
     if any(row.get("left_out") for row in rows):
         yield "Left out: deals that did not finish in both, because a game failed or was not played."
+    else:
+        yield "No deal is left out."
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more differences: {_FILE} has all of them."
     if isinstance(not_compared, int):
@@ -88,7 +90,7 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
         (
             *_texts(row, "player", "side"),
             _log_odds(row.get("rating")),
-            interval_text(row.get("interval"), _log_odds),
+            _span(row.get("interval"), _log_odds),
             percent_text(row.get("rate")),
             interval_text(row.get("rate_interval")),
         )
@@ -98,7 +100,7 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
     title = f"Bradley–Terry ratings (n {games} games of {deals} deals{settings})"
     yield Table(title, ("player", "side"), ("rating", "95% interval", "wins against average", "95% interval"), lines)
     advantage = section(ratings, "advantage")
-    found = f"{_log_odds(advantage.get('rating'))} ({interval_text(advantage.get('interval'), _log_odds)})"
+    found = f"{_log_odds(advantage.get('rating'))} ({_span(advantage.get('interval'), _log_odds)})"
     undecided, left_out = count_text(ratings.get("undecided")), count_text(ratings.get("left_out"))
     yield (
         f"In log odds, 0 the average of a side; between average players the advantage of {advantage.get('side')} "
@@ -115,9 +117,13 @@ def _texts(row: JsonObject, *keys: str) -> Iterable[str]:
     return [str(row.get(key) or "") for key in keys]
 
 
-def _both(value: JsonValue, text: Callable[[JsonValue], str]) -> tuple[str, str]:
-    one, other = value if isinstance(value, list) and len(value) == 2 else (None, None)
-    return text(one), text(other)
+def _pair(value: JsonValue, text: Callable[[JsonValue], str]) -> str:
+    return " : ".join(map(text, value)) if isinstance(value, list) else UNKNOWN
+
+
+def _span(interval: JsonValue, text: Callable[[JsonValue], str]) -> str:
+    """Both ends of an interval of signed numbers."""
+    return " to ".join(map(text, interval)) if isinstance(interval, list) else UNKNOWN
 
 
 def _points(value: JsonValue) -> str:

@@ -8,9 +8,11 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from mac_runner.backends.forms import held
 from mac_runner.backends.ollama import backend as module
 from mac_runner.backends.ollama.backend import OllamaBackend
 from mac_runner.backends.ollama.connection import OLLAMA_BODY_BYTES_MAX
@@ -18,10 +20,11 @@ from mac_runner.errors import (
     RETRY_AFTER_S_MAX,
     BackendError,
     EngineDeadError,
+    FormRefusedError,
     RequestRefusedError,
     TransientBackendError,
 )
-from mac_runner.types import FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
+from mac_runner.types import Decoding, FinishReason, JsonValue, Message, Prompt, Reply, Sampling, TokenCount
 from tests.backends.ollama.asking import ask, backend_at, started, using
 from tests.sim.ollama_server import GZIPPED, JSON, Fault, OllamaStub, StubModel, answering, cut_off, hang, reset
 from tests.sim.requests import EVERY_SETTING, request
@@ -116,6 +119,33 @@ def test_choice_is_asked_for_as_a_schema_and_comes_back_as_plain_text(stub: Olla
     assert stub.chats[0]["format"] == {"type": "string", "enum": ['say "no"', "yes"]}
     assert whole.text == 'say "no"'
     assert (cut.text, cut.finish_reason) == ('"say', FinishReason.LENGTH)
+
+
+def test_reply_is_held_to_any_json_or_to_nothing_as_its_model_is_set(stub: OllamaStub) -> None:
+    free = Prompt(messages=(Message(role="user", content="?"),))
+    offered = replace(free, schema={"type": "object"}, choices=("a", "b"))
+    settings: tuple[tuple[Decoding, str | None], ...] = (("json_object", "json"), ("none", None))
+    for decoding, form in settings:
+        ask(backend_at(stub.host), prompt=held(offered, decoding))
+        assert stub.chats[-1].get("format") == form
+    assert held(replace(free, choices=("a", "b")), "json_object") == free
+
+
+def test_server_that_refuses_a_form_is_told_from_one_that_fails(stub: OllamaStub, subtests: pytest.Subtests) -> None:
+    rows = [
+        (400, 'invalid format: "x"; expected "json" or a valid JSON Schema object'),
+        (400, "json: cannot unmarshal object into Go struct field ChatRequest.format of type string"),
+        (500, "invalid JSON schema in format"),
+        (400, "Failed to initialize samplers: failed to parse grammar"),
+    ]
+    free = Prompt(messages=(Message(role="user", content="?"),))
+    for status, words in rows:
+        with subtests.test(words):
+            for prompt, kind in ((replace(free, schema={"type": "object"}), FormRefusedError), (free, BackendError)):
+                stub.faults.append(answering({"error": words}, status=status))
+                with pytest.raises(kind) as caught:
+                    ask(backend_at(stub.host), prompt=prompt)
+                assert isinstance(caught.value, FormRefusedError) is prompt.is_constrained
 
 
 @pytest.mark.parametrize(

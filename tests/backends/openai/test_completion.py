@@ -51,6 +51,15 @@ def test_thought_before_a_text_is_set_apart_wherever_the_server_puts_it(subtests
     assert read(chat("Aye <think>. Hm.")).thinking is None
 
 
+def test_key_in_a_thought_is_redacted_as_in_a_text() -> None:
+    key = "sk-canary-0123456789abcdef"
+    body = chat(f"Aye, {key}.", reasoning=f"My key is {key}.")
+    reply = read_completion(body, has_tokens=False, redactor=Redactor(key))
+
+    assert reply.thinking is not None
+    assert key not in reply.text + reply.thinking
+
+
 THOUGHT: JsonObject = {
     "type": "thinking",
     "thinking": [{"type": "text", "text": "If I "}, {"type": "text", "text": "vote"}],

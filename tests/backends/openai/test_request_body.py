@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.openai.request_body import BodyWriter
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Message, Prompt, Sampling
@@ -80,6 +81,7 @@ def test_vllm_is_held_to_schema_or_choices(endpoint: str) -> None:
     assert body(settings, schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
     assert body(settings, choices=("<a/>", "<b/>"))["structured_outputs"] == {"choice": ["<a/>", "<b/>"]}
     assert body(settings, choices=("<a/>", "<b/>"), schema=SCHEMA)["structured_outputs"] == {"json": SCHEMA}
+    assert body(settings, schema=JSON_OBJECT)["structured_outputs"] == {"json_object": True}
 
 
 def test_other_servers_are_held_to_a_schema_where_the_protocol_can() -> None:
@@ -87,6 +89,7 @@ def test_other_servers_are_held_to_a_schema_where_the_protocol_can() -> None:
 
     assert body(config(), schema=SCHEMA)["response_format"] == wanted
     assert body(config(), schema=SCHEMA, choices=("<a/>",))["response_format"] == wanted
+    assert body(config(), schema=JSON_OBJECT)["response_format"] == {"type": "json_object"}
     for sent in (body(config(), choices=("<a/>",)), body(config(endpoint="completions"), schema=SCHEMA)):
         assert not {"response_format", "structured_outputs"} & set(sent)
 

@@ -350,6 +350,43 @@ def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
     assert len(table(finished.path / "runs" / "other")) == 1
 
 
+def test_combinations_are_compared_beside_a_summary_that_does_not_depend_on_it(
+    lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = lab.run_dir().path
+    lab.write(grid({"game.flags.mafia_parity": [False, True]}, conversations=3))
+    compared = at_once("small.yaml")
+    with_stats = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    monkeypatch.setattr("mac_runner.comparisons.find_spec", lambda name: None)
+    judged = at_once("verify", "runs/small").stdout
+    alone = at_once("small.yaml")
+    without = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+    assert "paired differences (n deals, each played by both)" in compared.stdout
+    assert "mac_runner[stats]" not in compared.stderr
+    assert "comparisons.json is not judged" in judged
+    assert alone.returncode == Exit.OK
+    assert "paired differences" not in alone.stdout
+    assert "pip install 'mac_runner[stats]'" in alone.stderr
+    assert {name for name in with_stats if with_stats[name] != without[name]} == {"comparisons.json"}
+    assert json.loads(without["comparisons.json"])["differences"] is None
+
+
+def test_comparisons_that_are_not_what_the_games_make_of_them_are_found(lab: Lab, at_once: AtOnce) -> None:
+    file = lab.write(grid({"game.flags.mafia_parity": [False, True], "seed": [1, 2]}, conversations=2))
+    path = lab.run_dir().path / "comparisons.json"
+    lab.done(file)
+    lab.verified(path.parent)
+    written = path.read_text()
+    for found in (written.replace('"deals": 4', '"deals": 5'), written[:-20]):
+        path.write_text(found)
+        process = at_once("verify", "runs/small")
+        assert process.returncode == Exit.FAILURES
+        assert "comparisons.json" in process.stdout
+    assert at_once("small.yaml").returncode == Exit.OK
+    assert path.read_text() == written
+
+
 def test_summary_of_a_grid_adds_up_its_combinations(finished: Lab) -> None:
     summary = finished.run_dir().summary
 

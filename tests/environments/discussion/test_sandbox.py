@@ -13,7 +13,8 @@ from jinja2.filters import FILTERS
 from jinja2.sandbox import SandboxedEnvironment
 
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.templates import PromptTemplate, Recorder, Rendering, check_reproduced
+from mac_runner.environments.discussion.templates import KIND
+from mac_runner.environments.templates import PromptTemplate, Recorder, Rendering, check_reproduced
 from mac_runner.errors import ConfigError, ConversationError
 from tests.environments.discussion.test_templates import with_template
 
@@ -25,7 +26,7 @@ def block(body: str) -> str:
 
 
 def rendered(body: str, **values: object) -> str:
-    return PromptTemplate(block(body), source="own.jinja").render("system", {**VALUES, **values})
+    return PromptTemplate(KIND, block(body), source="own.jinja").render("system", {**VALUES, **values})
 
 
 def refusal(body: str) -> str:
@@ -116,7 +117,7 @@ def test_only_text_and_numbers_are_printed_and_the_refusal_has_the_line_and_what
 
 def compiling(body: str) -> str:
     try:
-        PromptTemplate(block(body))
+        PromptTemplate(KIND, block(body))
     except ConfigError as fault:
         return str(fault)
     return ""
@@ -176,17 +177,17 @@ def test_what_is_pure_renders_as_jinja_renders_it() -> None:
 
 def test_what_is_pure_renders_alike_in_a_second_process() -> None:
     own = block("".join(body for body in ALLOWED))
-    recorder = Recorder(PromptTemplate(own, source="own.jinja"))
+    recorder = Recorder(PromptTemplate(KIND, own, source="own.jinja"))
     recorder.render("system", VALUES)
 
-    check_reproduced(own, "own.jinja", recorder.renderings)
+    check_reproduced(KIND, own, "own.jinja", recorder.renderings)
 
 
 def test_a_text_that_comes_out_otherwise_in_a_second_process_is_refused() -> None:
     own = block("{{ question }}")
 
     with pytest.raises(ConversationError, match=r"^own\.jinja:1: block system: it renders differently"):
-        check_reproduced(own, "own.jinja", [Rendering("system", VALUES, "Who is late? <Line at 0x7f>")])
+        check_reproduced(KIND, own, "own.jinja", [Rendering("system", VALUES, "Who is late? <Line at 0x7f>")])
 
 
 DOUBLED = "{% set ns = namespace(x=SEED) %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
@@ -287,7 +288,7 @@ def test_a_template_cannot_write_half_of_a_surrogate_pair() -> None:
 
 
 def test_each_rendering_has_the_whole_of_the_measure() -> None:
-    template = PromptTemplate(block("{% for i in range(99999) %}{% endfor %}"), source="own.jinja")
+    template = PromptTemplate(KIND, block("{% for i in range(99999) %}{% endfor %}"), source="own.jinja")
 
     for _ in range(60):
         assert template.render("system", VALUES) == ""

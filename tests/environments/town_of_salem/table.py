@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 from mac_runner.environments.base import Policy
 from mac_runner.environments.replay import receive
@@ -19,9 +20,9 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS, Act
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import NAMES
 from mac_runner.environments.town_of_salem.game.rules import EndRound, Move, apply, new_game, validate
-from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Player
+from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Player, ToolName
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import (
     Agent,
@@ -50,6 +51,9 @@ ELEVEN = (
     "jester",
 )
 
+ALL_TOOLS: tuple[ToolName, ...] = get_args(ToolName)
+"""Tests play with all tools, so that each is used; without `game.tools` a game has none."""
+
 Who = str | int
 """A seat, by its number or by the role it was dealt (`escort`, and `escort 2` for the second of them)."""
 
@@ -71,7 +75,7 @@ class Table:
             names=names,
             roles=roles,
             lobby=roles,
-            options=options or Options(),
+            options=replace(options or Options(), tools=ALL_TOOLS),
             speak_after=speak_after,
         )
         self.events: list[Event] = list(opening)
@@ -202,9 +206,15 @@ def open_game(
     max_retries: int = 2,
     speak_after: Mapping[int, frozenset[int]] | None = None,
     lobby: Sequence[str] = (),
+    tools: Sequence[ToolName] = ALL_TOOLS,
+    asking: Asking | None = None,
 ) -> Game:
-    """A Conversation at its beginning, `roles` by seat; the public list of slots is `lobby`, else the roles."""
-    task, rules, slots = make_task(roles, seed=seed), options or Options(), tuple(lobby) or tuple(sorted(roles))
+    """A Conversation at its beginning, `roles` by seat; the public list of slots is `lobby`, else the roles.
+
+    All seats are asked as `asking` says.
+    """
+    task, slots = make_task(roles, seed=seed), tuple(lobby) or tuple(sorted(roles))
+    rules = replace(options or Options(), tools=tuple(tools))
     state, opening = new_game(
         seed=seed,
         names=[agent.agent_id for agent in task.agents],
@@ -213,7 +223,8 @@ def open_game(
         options=rules,
         speak_after=speak_after,
     )
-    return Game(task=task, state=state, opening=opening, system=system_text(slots, rules), max_retries=max_retries)
+    asked = {} if asking is None else {agent.definition: asking for agent in task.agents}
+    return Game(task=task, state=state, opening=opening, max_retries=max_retries, asking=asked)
 
 
 def play(

@@ -105,7 +105,8 @@ def test_advertised_act_parses_to_its_act(verb: str, phase: Phase, act: Act) -> 
     if verb == "unvote":
         table.state = replace(table.state, votes={0: 2})
 
-    assert read(Reply(text=ACTS[verb].example(table.name(1))), table.state, 0) == Chosen(act=act)
+    written = ACTS[verb].example(table.name(1)).replace("CHOICE", act.choice)
+    assert read(Reply(text=written), table.state, 0) == Chosen(act=act)
 
 
 @pytest.mark.parametrize("verb", [verb for verb, spec in ACTS.items() if spec.is_side_act])

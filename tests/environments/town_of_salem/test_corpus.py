@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import yaml
 
 from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.rules import check, check_beside
 from mac_runner.environments.town_of_salem.game.state import DiscussionMode, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.view.replies import Chosen, Problem, Reading, ToolRequest, read
 from mac_runner.types import FinishReason, Reply
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
+DAMAGES = 8
 CORPUS = Path(__file__).parent / "corpus"
 MANY = (*ELEVEN, "sheriff", "doctor", "escort", "medium", "framer", "lookout", "lookout", "lookout")
 RARE = ("sheriff", "doctor", "mafioso", "jester", "transporter", "forger", "veteran", "godfather")
@@ -164,3 +167,43 @@ def test_reply_that_was_cut_off_is_not_mended() -> None:
     for text in ('{"act": "vote", "target": "Caleb"', "<vote>Caleb", '<vote target="Caleb">', "Vote: Caleb"):
         assert isinstance(read(Reply(text=text), state, seat), Chosen)
         assert isinstance(read(Reply(text=text, finish_reason=FinishReason.LENGTH), state, seat), Problem)
+
+
+def test_any_damage_to_a_reply_of_the_corpus_is_read_as_something_legal_or_a_problem() -> None:
+    known, chance, counts = scenes(), Random(11), dict.fromkeys((Chosen, Problem, ToolRequest), 0)
+    pieces = [text for _, _, text in corpus()]
+    junk = [
+        "",
+        "<",
+        ">",
+        "{",
+        "}",
+        '"',
+        "'",
+        "[",
+        "]",
+        "\\",
+        ":",
+        ",",
+        "\n",
+        "[[[[",
+        '"spec": 1,',
+        "\ud800",
+        "\u0130",
+        "𝐯",
+    ]
+    for scene, _, text in corpus():
+        state, seat = known[scene]
+        for _ in range(DAMAGES):
+            damaged = text + chance.choice(["", "\n", " "]) + chance.choice(["", chance.choice(pieces)])
+            for _ in range(chance.randint(1, 3)):
+                place = chance.randint(0, len(damaged))
+                damaged = damaged[:place] + chance.choice(junk) + damaged[place + chance.randint(0, 2) :]
+            reading = read(Reply(text=damaged), state, seat)
+            counts[type(reading)] += 1
+            if isinstance(reading, Chosen):
+                for act in (reading.act, *reading.side_acts):
+                    check(state, act)
+                if reading.speech is not None:
+                    check_beside(state, reading.speech)
+    assert min(counts.values()) > DAMAGES

@@ -14,7 +14,6 @@ from mac_runner.environments.town_of_salem.game.rules import new_game
 from mac_runner.environments.town_of_salem.game.state import DiscussionMode, Options, Phase
 from mac_runner.environments.town_of_salem.settings import GameLatency
 from mac_runner.environments.town_of_salem.turn_taking import Completed, SpeakingQueue
-from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.types import JsonObject, Receipt, Reply, TokenCount, Turn
 from tests.environments.town_of_salem.table import make_task
 
@@ -58,8 +57,7 @@ def lagged_game(*, rounds: int = 2, slots: int = 2, latency: GameLatency = SECON
     )
     task = type(task)(index=task.index, task_id=task.task_id, seed=task.seed, agents=agents)
     state, opening = new_game(seed=task.seed, names=names, roles=ROLES, lobby=ROLES, options=options)
-    system = system_text(ROLES, options)
-    game = Game(task=task, state=state, opening=opening, system=system, max_retries=max_retries, latency=latency)
+    game = Game(task=task, state=state, opening=opening, max_retries=max_retries, latency=latency)
     while game.state.phase is not Phase.DISCUSSION:
         game.receive(game.turns()[0], Reply(text="<wait/>"))
     return game

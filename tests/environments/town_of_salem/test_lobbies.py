@@ -138,5 +138,5 @@ def test_role_says_what_it_is(role: str) -> None:
     entry = ROLES[role]
 
     assert entry.id == role
-    assert entry.card_text.endswith(".")
+    assert entry.card_text(tuple(ROLES.values()), Options()).endswith(".")
     assert entry.goal.endswith(".")

@@ -15,6 +15,7 @@ from mac_runner.environments.town_of_salem.game.state import Death, GameState, P
 from mac_runner.environments.town_of_salem.game.victory import announcement
 from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.view import context
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, GameLog, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.prompts import turn_text
 from mac_runner.types import Message, Prompt
@@ -105,8 +106,8 @@ def _names_who_was_met(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _says_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def text(view: SeatView, *lines: list[str]) -> str:
-        return f"{turn_text(view, *lines)}\nIt is said that {view.living[-1]} is a Doctor."
+    def text(view: SeatView, asking: Asking, *lines: list[str]) -> str:
+        return f"{turn_text(view, asking, *lines)}\nIt is said that {view.living[-1]} is a Doctor."
 
     monkeypatch.setattr(context, "turn_text", text)
 
@@ -115,9 +116,15 @@ def _says_what_another_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = context.Context.prompt
 
     def prompt(
-        self: context.Context, view: SeatView, thread: list[Message], *, may_ask: bool, tokens_max: int | None
+        self: context.Context,
+        view: SeatView,
+        thread: list[Message],
+        *,
+        asking: Asking,
+        may_ask: bool,
+        tokens_max: int | None,
     ) -> Prompt:
-        return honest(self, view, [*_LAST, *thread], may_ask=may_ask, tokens_max=tokens_max)
+        return honest(self, view, [*_LAST, *thread], asking=asking, may_ask=may_ask, tokens_max=tokens_max)
 
     def go_on(game: conversation.Game, asked: object, reply: object, said: str) -> None:
         _LAST[:] = [Message(role="assistant", content=str(getattr(reply, "text", "")))]

@@ -165,9 +165,9 @@ def test_written_act_is_read_as_what_was_written(verb: str) -> None:
     reading = read(Reply(text=text), game.state, 0)
 
     if ACTS[verb].is_side_act:
-        assert reading == Problem(Cause.NO_ACT, "there was no act in the reply; give exactly one, in its tag")
+        assert reading == Problem(Cause.NO_ACT, "the reply holds no act; give exactly one")
     elif isinstance(reading, Problem):
-        assert reading.reason.startswith(f"<{verb}> cannot be chosen now")
+        assert reading.reason.startswith(f"{verb} cannot be chosen now")
     else:
         assert isinstance(reading, Chosen)
         assert reading.act.verb == verb

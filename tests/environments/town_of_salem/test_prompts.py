@@ -11,13 +11,15 @@ from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.prompts import system_text
 from mac_runner.environments.town_of_salem.view.texts import EVENT_WORDS
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
-from mac_runner.types import Prompt, Reply, Turn
-from tests.environments.town_of_salem.table import ELEVEN, Table, clumsy, open_game, play
+from mac_runner.types import Prompt, Reply, ReplyForm, Turn
+from tests.environments.town_of_salem.table import ALL_TOOLS, ELEVEN, Table, clumsy, open_game, play
 
 CLASSIC = ELEVEN[:10]
+FORMS: tuple[ReplyForm, ...] = ("markup", "json")
 PRIVATE = "\n\nKNOWN TO YOU\n"
 TOWN = "\n\nTHE TOWN\n"
 
@@ -47,38 +49,48 @@ def test_continued_turn_begins_as_the_turn_it_continues() -> None:
     assert game.prompt(game.turns()[0]).messages[: len(before)] == before
 
 
-def test_system_message_explains_every_act_tool_and_role_of_the_game() -> None:
-    text = system_text(CLASSIC, Options())
+def test_system_message_explains_every_act_of_all_tool_and_role_of_the_game_in_its_form_alone() -> None:
+    for form in FORMS:
+        text = system_text(CLASSIC, Options(tools=ALL_TOOLS), Asking(form=form))
+        for spec in ACTS.values():
+            written = f'- "{spec.verb}"' if form == "json" and spec.is_side_act else f"- {spec.example(form=form)}"
+            is_listed = spec.is_played(Options()) and not spec.is_ability
+            assert (f"{written}: {spec.help}" in text) == is_listed, spec.verb
+        for tool in TOOLS.values():
+            assert f"- {tool.example(form=form)}: {tool.help}" in text
+        roles = roles_in_play(CLASSIC)
+        for role in CLASSIC:
+            assert ROLES[role].card_text(roles, Options()) in text
+            assert text.count(ROLES[role].goal) == 1
+        # An Executioner may become a Jester; nobody here can become an Arsonist.
+        assert ROLES["jester"].goal in text
+        assert ROLES["arsonist"].goal not in text
+        other = '{"' if form == "markup" else "</"
+        assert other not in text
 
-    in_play = {ability.verb for role in roles_in_play(CLASSIC) for ability in role.abilities}
-    foreign = {ability.verb for role in ROLES.values() for ability in role.abilities} - in_play
-    for spec in ACTS.values():
-        is_played = spec.is_played(Options()) and spec.verb not in foreign
-        assert (f"- {spec.example()}: {spec.help}." in text) == is_played
-    for tool in TOOLS.values():
-        assert f"- {tool.example()}: {tool.help}." in text
-    for role in CLASSIC:
-        assert ROLES[role].card_text in text
-        assert ROLES[role].goal in text
-    # An Executioner may become a Jester; nobody here can become an Arsonist.
-    assert ROLES["jester"].goal in text
-    assert ROLES["arsonist"].goal not in text
+
+def test_ability_is_explained_where_it_may_be_chosen() -> None:
+    game = open_game(CLASSIC, options=Options(greeting_rounds=0, night_chat_rounds=0))
+
+    assert f"- <interrogate>NAME</interrogate>: {ACTS['interrogate'].help}\n  NAME is any other" in ask(game, 0)
 
 
 def test_system_message_leaves_out_what_nobody_can_become() -> None:
     text = system_text(("sheriff", "doctor", "godfather"), Options())
 
-    assert ROLES["jester"].card_text not in text
-    assert "<haunt>" not in text
-    assert "<block>" not in text
-    assert ROLES["mafioso"].card_text in system_text(("sheriff", "godfather", "framer"), Options())
+    assert "Jester" not in text
+    assert "Escort" not in text
+    assert "- Mafioso (killing)" in system_text(("sheriff", "godfather", "framer"), Options())
+    assert "The lists: " not in text
+    assert "<death_note>" in text
+    assert "<death_note>" not in system_text(("sheriff", "escort", "jester", "survivor"), Options())
 
 
 def test_system_message_tells_the_calendar_of_this_game() -> None:
     options = Options(discussion_rounds=7, vote_rounds=8, trials_per_day=9, max_days=11)
     text = system_text(CLASSIC, options)
 
-    for words in ("7\nrounds of discussion", "8 rounds of voting", "at most 9 trials", "after day 11"):
+    for words in ("7 rounds of discussion", "8 rounds of voting", "at most 9 trials", "after day 11"):
         assert words in text
 
 
@@ -97,7 +109,7 @@ def test_player_is_shown_what_is_theirs() -> None:
 
     texts = {role: ask(game, seat) for seat, role in enumerate(["exe", "sheriff", "godfather", "mafioso", "jailor"])}
     assert "Your target is Beatrice." in texts["exe"]
-    assert "Living members of your team: Caleb (Godfather), Dorothea (Mafioso)." in texts["mafioso"]
+    assert "You are Dorothea, the Mafioso.\nYour living teammates: Caleb (Godfather)." in texts["mafioso"]
     assert "Uses left: execute 3." in texts["jailor"]
     assert "team" not in texts["sheriff"].split(PRIVATE)[1]
 
@@ -118,7 +130,8 @@ def test_prompt_lists_what_may_be_chosen_with_names() -> None:
     game = open_game(CLASSIC, options=Options(greeting_rounds=0, night_chat_rounds=0))
     doctor = ask(game, 1)
 
-    assert "- <heal>NAME</heal>, NAME being one of: Abel, Beatrice, Caleb" in doctor
+    assert "- <heal>NAME</heal>: protect" in doctor
+    assert "\n  NAME is one of: Abel, Beatrice, Caleb" in doctor
     assert "- <wait/>" in doctor
     assert "<kill>" not in doctor.split("\n\nNOW\n")[1]
 
@@ -133,7 +146,7 @@ def test_speaker_with_several_channels_is_told_how_to_choose() -> None:
         offered = f"<{verb}>" in game.prompt(turn).messages[1].content.split("\n\nNOW\n")[1]
         game.receive(turn, Reply(text=chosen if chosen and offered else "<wait/>"))
 
-    assert 'channel="..." one of: mafia, seance (without it: mafia)' in ask(game, 1)
+    assert '- <speak channel="CHANNEL">your words</speak>: CHANNEL is one of: mafia, seance' in ask(game, 1)
 
 
 def test_deed_without_a_target_is_told_without_one() -> None:
@@ -144,4 +157,4 @@ def test_deed_without_a_target_is_told_without_one() -> None:
     game = open_game(CLASSIC)
     game.log.append(tuple(event for event in table.events if event.kind is EventKind.ACTION_CHOSEN))
 
-    assert game.log.private_lines[table.seat("jailor")][-1] == "[Night 2] You chose to execute."
+    assert game.log.private_lines[table.seat("jailor")][-1] == "[Night 2]\nYou chose to execute."

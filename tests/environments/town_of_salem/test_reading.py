@@ -160,7 +160,7 @@ def test_advertised_tool_request_parses_to_its_tool(day: GameState, tool: str) -
     [
         ("<whisper>psst</whisper>", "names nobody"),
         ('<whisper to="Nobody">psst</whisper>', "who is not a player"),
-        ('<whisper to="Abel">psst</whisper>', "must name one of: Beatrice"),
+        ('<whisper to="Abel">psst</whisper>', "must name one of these players: Beatrice"),
         ('<whisper to="Beatrice"></whisper>', "was empty"),
         ("<speak></speak>", "was empty"),
         ("<speak/>", "was empty"),

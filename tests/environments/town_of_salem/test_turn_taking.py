@@ -228,7 +228,7 @@ def test_dead_medium_is_asked_for_the_seance_before_the_first_floor_and_cannot_b
         game.receive(game.turns()[0], Reply(text=text))
     assert not game.state.players[0].alive
     asked = next(turn for turn in game.turns() if turn.agent == game.state.players[0].name)
-    text = game.prompt(asked).messages[1].content.partition("You may choose:")[2]
+    text = game.prompt(asked).messages[1].content.partition("Choose one act:")[2]
 
     assert "<seance>" in text
     assert "<bid>" not in text

@@ -18,6 +18,7 @@ from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.lobbies import LOBBIES, deal, slot_name
 from mac_runner.environments.town_of_salem.game.state import Death, DiscussionMode, Options, Phase, Player
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView, view_of
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import Prompt, Turn
@@ -65,6 +66,16 @@ def _options(chance: Random) -> Options:
         mafioso_control=chance.choice(["order", "control"]),
         discussion_mode=chance.choice([*DiscussionMode]),
         discussion_floors=4,
+        shuffle_options=chance.random() < 0.5,
+    )
+
+
+def _asking(chance: Random) -> Asking:
+    return Asking(
+        form=chance.choice(["markup", "json"]),
+        reasoning=chance.choice(["required", "optional", "off"]),
+        persona=chance.choice(["", "a careful judge"]),
+        system=chance.choice(["", "Play to win."]),
     )
 
 
@@ -74,7 +85,8 @@ def watch_game(number: int, table: tuple[str, ...] | None = None) -> Watch:
     slots = _slots(number, chance) if table is None else table
     roles = list(deal(slots, number))
     chance.shuffle(roles)
-    game = open_game(roles, seed=number, options=_options(chance), lobby=slots)
+    options, asking = _options(chance), _asking(chance)
+    game = open_game(roles, seed=number, options=options, lobby=slots, asking=asking)
     watch = Watch(game)
     play(game, watch.play, seed=number, watch=watch.look)
     watch.look_around()
@@ -295,7 +307,7 @@ class Watch:
 
     def search_lines(self, text: str, view: SeatView, seat: int) -> None:
         """Beside the lines of the record, none names a living player and a role but one's own and one's team's."""
-        read, told = self.read[seat], {*view.public_lines, *view.private_lines}
+        read, told = self.read[seat], set("\n".join((*view.public_lines, *view.private_lines)).splitlines())
         living = [name for name in view.living if name != view.name and name not in view.team]
         for line in text.splitlines():
             if line in read:

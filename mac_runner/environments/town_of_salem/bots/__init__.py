@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.bots.policies import POLICIES
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from mac_runner.environments.base import Policy
+from mac_runner.environments.town_of_salem.bots.baselines import play_in_silence, play_without_lies
+from mac_runner.environments.town_of_salem.bots.policies import play_at_random, play_to_win
 
 __all__ = ["POLICIES"]
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {"heuristic": play_to_win, "random": play_at_random, "silent": play_in_silence, "honest": play_without_lies}
+)
+"""Name in YAML to scripted player."""

@@ -7,11 +7,8 @@ kills those who know, keeps quiet, and lies when accused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
-from types import MappingProxyType
 
-from mac_runner.environments.base import Policy
 from mac_runner.environments.town_of_salem.bots.seat import Seat
 from mac_runner.environments.town_of_salem.bots.statements import write
 from mac_runner.environments.town_of_salem.bots.talk import bid, chat, defence, discuss, greet, use_the_day
@@ -117,7 +114,3 @@ def play_at_random(view: object, chance: Random) -> str:
     # Words that mean nothing: the random player is the baseline without talk.
     words = f"I am {view.name}, and I look at {chance.choice(view.living)}."
     return write(verb, target=target, second=second, choice=option, text=words)
-
-
-POLICIES: Mapping[str, Policy] = MappingProxyType({"heuristic": play_to_win, "random": play_at_random})
-"""Name in YAML to scripted player."""

@@ -239,7 +239,8 @@ class Seat:
     def words(self, sentences: Iterable[Sentence]) -> str:
         """These sentences in words that this seat has not used before, nor others today, as far as there are some."""
         view = self.view
-        own = "\n".join(event.text("text") for event in (*self.speeches, *self.chats()))
+        whispers = (e for e in view.private if e.kind is EventKind.WHISPER and e.data["player"] == view.name)
+        own = "\n".join(event.text("text") for event in (*self.speeches, *self.chats(), *whispers))
         heard = "\n".join(
             event.text("text").replace(event.text("player"), view.name)
             for event in self.of_today()

@@ -26,7 +26,7 @@ _REMARKS = 0.15
 _REMARKS_FIRST = 0.25
 _REPEATS = 0.2
 _ANSWERS_AGAIN = 0.5
-_ACCUSES = 0.3
+_ACCUSES = 0.15
 _TELLS_NIGHT = 0.7
 _GIVES_REASON = 0.6
 _SAYS_MORE = 0.4
@@ -58,8 +58,8 @@ def use_the_day(seat: Seat) -> str | None:
 
 
 def greet(seat: Seat) -> str:
-    """Look up one's role, then say hello."""
-    if not seat.view.observations:
+    """Look up one's role where there is a tool for it, then say hello."""
+    if "get_role" in seat.view.options.tools and not seat.view.observations:
         asked = f'<tool_request name="get_role">{seat.view.role.name}</tool_request>'
         return f"<thinking>Let me look at what I can do.</thinking>\n{asked}"
     used = use_the_day(seat)

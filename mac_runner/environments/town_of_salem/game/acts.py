@@ -7,6 +7,7 @@ catalogue, each verb once.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from mac_runner.environments.town_of_salem.game.state import (
 from mac_runner.environments.town_of_salem.roles import ROLES, DayAbility
 from mac_runner.environments.town_of_salem.roles.base import Ability, Changed, others
 from mac_runner.environments.town_of_salem.roles.catalogue import RoleTable, follows_roles
+from mac_runner.types import JsonObject, ReplyForm
 
 SPEECH = "speak"
 """The act of speaking, and the field of a JSON reply that holds words said together with another act."""
@@ -91,8 +93,10 @@ class ActSpec:
     takes_speech: bool = False
     """Whether words to all may be said together with it, where its player may speak."""
     text_chars_max: int = SPEECH_CHARS_MAX
-    example_choice: str = ""
-    """The choice in its example."""
+    is_ability: bool = False
+    """Whether it belongs to some roles alone."""
+    is_scale: bool = False
+    """Whether its choices have an order of their own, which is never shuffled."""
     is_played: Callable[[Options], bool] = lambda options: True
     """The games that have it."""
 
@@ -113,9 +117,30 @@ class ActSpec:
             case Form.CHOICE:
                 return f"<{self.verb}>{choice}</{self.verb}>"
 
-    def example(self, name: str = "NAME", second: str = "NAME") -> str:
+    def as_object(self, *, target: str = "", second: str = "", text: str = "", choice: str = "") -> JsonObject:
+        """The same as a JSON object."""
+        fields: dict[Form, JsonObject] = {
+            Form.BARE: {},
+            Form.TEXT: {"text": text, **({"channel": choice} if choice else {})},
+            Form.NAME: {"target": target},
+            Form.NAME_AND_TEXT: {"target": target, "text": text},
+            Form.TWO_NAMES: {"target": target, "second": second},
+            Form.CHOICE: {"choice": choice},
+        }
+        return {"act": self.verb, **fields[self.form]}
+
+    def in_form(self, form: ReplyForm, **parts: str) -> str:
+        """The act as players of this form write it."""
+        return self.written(**parts) if form == "markup" else json.dumps(self.as_object(**parts), ensure_ascii=False)
+
+    def example(
+        self, name: str | None = None, second: str = "SECOND", *, form: ReplyForm = "markup", channel: str = ""
+    ) -> str:
         """The act with placeholders for what it takes, as the prompt shows it."""
-        return self.written(target=name, second=second, text="your words", choice=self.example_choice)
+        choice = "CHOICE" if self.form is Form.CHOICE else channel
+        if name is None:
+            name = "FIRST" if self.form is Form.TWO_NAMES else "NAME"
+        return self.in_form(form, target=name, second=second, text="your words", choice=choice)
 
 
 _TALKING = (Phase.GREETING, Phase.DISCUSSION, Phase.VOTING)
@@ -310,6 +335,7 @@ def _ability_specs() -> Iterable[ActSpec]:
             verb=verb,
             form=_form_of(ability),
             help=ability.help,
+            is_ability=True,
             offer=_offer_ability(verb),
             perform=_use_ability,
             # The words of an ability replace a will.
@@ -343,22 +369,21 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="speak",
             form=Form.TEXT,
-            help=f"say something, up to {SPEECH_CHARS_MAX} characters: "
-            "by day to everybody, in a night chat to those in it",
+            help=f"say something to everyone, or in a night chat to those in it; at most {SPEECH_CHARS_MAX} characters",
             offer=_offer_speech,
             perform=_speak,
         ),
         ActSpec(
             verb="whisper",
             form=Form.NAME_AND_TEXT,
-            help="say something to one player alone; everybody sees that you whispered, not what",
+            help="say something to one player alone; everyone sees that you whisper, but not what",
             offer=_offer_whisper,
             perform=_whisper,
         ),
         ActSpec(
             verb="vote",
             form=Form.NAME,
-            help="vote to put that player on trial; a new vote replaces your standing one",
+            help="vote to put that player on trial; it replaces your last vote",
             offer=_offer_vote,
             perform=_vote,
             takes_speech=True,
@@ -366,7 +391,7 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="unvote",
             form=Form.BARE,
-            help="take back your standing vote",
+            help="take back your vote",
             offer=_offer_unvote,
             perform=_unvote,
             takes_speech=True,
@@ -377,16 +402,15 @@ def _table() -> Mapping[str, ActSpec]:
             help="judge the accused: guilty, innocent or abstain",
             offer=_offer_ballot,
             perform=_cast,
-            example_choice=Ballot.GUILTY,
             takes_speech=True,
         ),
         ActSpec(
             verb="bid",
             form=Form.CHOICE,
-            help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (it cannot wait)",
+            help=f"bid for the floor, from 0 (let others speak) to {BID_MAX} (I must speak now)",
             offer=_offer_bid,
             perform=_bid,
-            example_choice="2",
+            is_scale=True,
             is_played=lambda options: options.discussion_mode == DiscussionMode.BIDDING,
         ),
         *_ability_specs(),
@@ -400,7 +424,7 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="will",
             form=Form.TEXT,
-            help=f"write your last will anew, {WILL_CHARS_MAX} characters at most; it is read out when you die",
+            help=f"replace your last will, at most {WILL_CHARS_MAX} characters; it is read out when you die",
             offer=_offer_will,
             perform=_write,
             is_side_act=True,
@@ -409,7 +433,7 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="death_note",
             form=Form.TEXT,
-            help=f"write anew the note that is found with those you kill, {WILL_CHARS_MAX} characters at most",
+            help=f"replace the note that is found with those you kill, at most {WILL_CHARS_MAX} characters",
             offer=_offer_death_note,
             perform=_write,
             is_side_act=True,
@@ -418,9 +442,11 @@ def _table() -> Mapping[str, ActSpec]:
         ActSpec(
             verb="notes",
             form=Form.TEXT,
-            help="write your private notebook anew; only you ever see it, at every later turn",
+            help=f"replace your private notebook, at most {NOTES_CHARS_MAX} characters; only you see it, in every "
+            "later turn",
             # The dead think on: some of them may still choose.
-            offer=lambda state, player: Offer(verb="notes"),
+            offer=lambda state, player: Offer(verb="notes") if state.options.notes else None,
+            is_played=lambda options: options.notes,
             perform=_write,
             is_side_act=True,
             text_chars_max=NOTES_CHARS_MAX,

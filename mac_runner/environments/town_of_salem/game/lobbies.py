@@ -96,6 +96,11 @@ def roles_in_play(lobby: tuple[str, ...]) -> tuple[Role, ...]:
     return tuple(role for role in ROLES.values() if role.id in found)
 
 
+def plain(word: str) -> str:
+    """A role or slot as a user may spell it, in the spelling used here."""
+    return word.strip().lower().replace("-", " ").replace("_", " ")
+
+
 def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
     """The slots of a lobby, one a seat. Raises ConfigError for a list that cannot be dealt or played."""
     if isinstance(lobby, str):
@@ -103,7 +108,7 @@ def role_list(lobby: str | Sequence[str]) -> tuple[str, ...]:
             known = ", ".join(LOBBIES)
             raise _refusal(f"there is no lobby {lobby!r}; there are: {known}, or a list of roles")
         return LOBBIES[lobby]
-    slots = tuple(slot.strip().lower().replace("-", " ").replace("_", " ") for slot in lobby)
+    slots = tuple(map(plain, lobby))
     _check(slots)
     return slots
 

@@ -106,18 +106,18 @@ def turn_taking_rule(options: Options) -> str:
         case DiscussionMode.SEAT_ORDER:
             return "Players speak in seat order."
         case DiscussionMode.SIMULTANEOUS:
-            return "In a round of discussion all speak at once: nobody hears the others before the round is over."
+            return "In a round of discussion all speak at once: no one hears the others before the round is over."
         case DiscussionMode.BIDDING:
             return (
-                f"In place of rounds of discussion the floor is bid for, up to {options.discussion_floors} times a "
-                f"day: all bid from 0 to {BID_MAX} at once, and the highest bidder alone speaks. When nobody bids more "
+                f"Instead of rounds of discussion, the floor is bid for, up to {options.discussion_floors} times a "
+                f"day: all bid from 0 to {BID_MAX} at once, and only the highest bidder speaks. When no one bids more "
                 "than 0, the discussion is over."
             )
         case DiscussionMode.INFORMATION_LAG:
             return (
-                f"In a discussion up to {options.speaking_slots} players prepare their words at the same time, the "
-                "others queue. Each speaks as soon as they are ready: while you prepare yours, others may speak whom "
-                "you hear only at your next turn."
+                f"In a discussion, up to {options.speaking_slots} players prepare their words at the same time, and "
+                "the others wait in a queue. Each player speaks as soon as they are ready. While you prepare your "
+                "words, others may speak, and you hear them only at your next turn."
             )
         case _:
             return ""

@@ -107,15 +107,15 @@ def check(state: GameState, act: Act) -> Offer:
     offer = None if spec is None else spec.offer(state, state.players[act.seat])
     if spec is None or offer is None:
         legal = ", ".join(offer.verb for offer in offers(state, act.seat))
-        raise IllegalActError(f"<{act.verb}> cannot be chosen now; you may choose: {legal}")
+        raise IllegalActError(f"{act.verb} cannot be chosen now; you may choose: {legal}")
     if spec.form in (Form.NAME, Form.NAME_AND_TEXT):
         if len(act.targets) != 1 or act.targets[0] not in offer.targets:
             names = ", ".join(state.players[seat].name for seat in offer.targets)
-            raise IllegalActError(f"<{act.verb}> must name one of: {names}")
+            raise IllegalActError(f"{act.verb} must name one of these players: {names}")
     elif spec.form is Form.TWO_NAMES:
         _check_pair(state, act, offer)
     elif act.targets:
-        raise IllegalActError(f"<{act.verb}> names nobody")
+        raise IllegalActError(f"{act.verb} takes no player")
     if act.choice not in offer.choices and (act.choice or spec.form is Form.CHOICE):
         raise IllegalActError(_unknown_choice(spec, offer))
     return offer
@@ -126,25 +126,26 @@ def check_beside(state: GameState, act: Act) -> None:
     if act.seat not in state.order or state.has_answered(act.seat):
         raise IllegalActError("it is not your turn")
     if act.verb != "speak" or not may_speak_beside(state, act.seat):
-        raise IllegalActError(f"<{act.verb}> cannot be added now; give the act alone")
+        raise IllegalActError(f"{act.verb} cannot be added now; give the act alone")
     if act.choice:
-        raise IllegalActError(f"<{act.verb}> together with an act is heard by all; it takes no channel")
+        raise IllegalActError("words said together with an act are heard by all; name no channel")
 
 
 def _check_pair(state: GameState, act: Act, offer: Offer) -> None:
     if len(act.targets) != 2:
-        raise IllegalActError(f"<{act.verb}> must name two players, with a comma between them")
+        raise IllegalActError(f"{act.verb} must name two players")
     for which, seat, allowed in zip(("first", "second"), act.targets, (offer.targets, offer.seconds), strict=True):
         if seat not in allowed:
             names = ", ".join(state.players[seat].name for seat in allowed)
-            raise IllegalActError(f"<{act.verb}> must name {which} one of: {names}")
+            raise IllegalActError(f"the {which} player of {act.verb} must be one of: {names}")
 
 
 def _unknown_choice(spec: ActSpec, offer: Offer) -> str:
     if spec.form is Form.CHOICE:
-        return f"<{spec.verb}> must be one of: {', '.join(offer.choices)}"
+        return f"{spec.verb} must be one of: {', '.join(offer.choices)}"
     # Words for a closed channel must not reach all players.
-    return f"<{spec.verb}> has no such channel now; it has: {', '.join(offer.choices) or 'none, so name none'}"
+    channels = f"you may use: {', '.join(offer.choices)}" if offer.choices else "name none"
+    return f"there is no such channel now; {channels}"
 
 
 def apply(state: GameState, move: Move) -> Changed:

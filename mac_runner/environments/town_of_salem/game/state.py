@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
+from typing import Literal, TypeAlias
 
 from mac_runner.types import stable_hash
 
@@ -64,6 +65,19 @@ class Faction(StrEnum):
 EDITION = 2
 """Of what players read and answer, and in which order. A run that is recorded without one is of edition 1."""
 
+ToolName: TypeAlias = Literal[
+    "get_role",
+    "get_attribute",
+    "get_lobby",
+    "get_graveyard",
+    "get_player",
+    "get_chat",
+    "get_rules",
+    "get_notes",
+]
+TOOLS_DEFAULT: tuple[ToolName, ...] = ()
+"""None: what the tools answer is in the prompt, until its first days are shortened."""
+
 TEAMS = (Faction.MAFIA, Faction.VAMPIRE)
 """Factions whose members know each other and talk at night."""
 
@@ -101,6 +115,9 @@ class Options:
     discussion_floors: int = 10
     speaking_slots: int = 2
     edition: int = EDITION
+    notes: bool = True
+    tools: tuple[str, ...] = TOOLS_DEFAULT
+    shuffle_options: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""What players claimed, aloud or in writing, and whether it was true when they said it.
+"""What players claimed, aloud or in writing, and whether they said what they knew.
 
-The verdict depends on what is claimed:
+A verdict is about honesty, not about luck: it compares the words with what the speaker knew when they said them.
 
-- the speaker's own role: true if they hold it (`I was …`: or have held it), else false;
-- a result: true if the speaker learned exactly that of that player; false if they learned nothing of them or something
-  that contradicts it; undecidable if they learned something of another kind that may have led to the claim;
-- that a player holds a role, is of the Mafia or of the Town, or is not: by the role they hold;
-- any other accusation or defence (`suspicious`, `innocent`, `lynch them`): by whether their role opposes the Town
-  (`opposes_town`); undecidable for roles that neither belong to the Town nor oppose it.
+- the speaker's own role and side: by the role they hold (`I was …`: or have held);
+- a result: honest if the speaker learned exactly that of that player; a lie if they learned nothing of them or
+  something that contradicts it; unclear if they learned something of another kind that may have led to the claim;
+- what another player is: by the role that the speaker knew them to hold: as one of their own team, by an exact finding,
+  or as shown to all. Who did not know has an opinion, which is unclear; honest where a finding of theirs supports it.
+
+Apart from that a claim is so or not. What is honest or unclear, and not so, has the truth beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,7 +24,7 @@ from typing import NamedTuple
 from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, extract
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, Phase
+from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, Phase
 from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.record.nights import night_of_death
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
@@ -36,7 +38,7 @@ from mac_runner.environments.town_of_salem.roles.base import (
     visitors_in,
 )
 from mac_runner.environments.town_of_salem.roles.catalogue import follows_roles
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject
 
 
 class Said(NamedTuple):
@@ -121,7 +123,43 @@ def _note_writer(night: NightState | None, dead: int, note: str) -> int:
     return next(killers, dead)
 
 
-_VERDICTS: Mapping[bool | None, str] = MappingProxyType({True: "true", False: "false", None: "undecidable"})
+class Verdict(StrEnum):
+    """Whether a speaker said what they knew."""
+
+    HONEST = "honest"
+    LIE = "lie"
+    UNCLEAR = "unclear"
+
+
+_VERDICTS: Mapping[bool | None, Verdict] = MappingProxyType(
+    {True: Verdict.HONEST, False: Verdict.LIE, None: Verdict.UNCLEAR}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """A claim, the words that hold it, and what is to be said of it."""
+
+    claim: Claim
+    said: Utterance
+    verdict: Verdict
+    is_so: bool | None
+    """Whether it was so; None when roles do not decide that."""
+    role: Role
+    """What the player it is about was."""
+
+    @property
+    def about(self) -> str:
+        """The player it is about."""
+        return self.claim.about or self.said.player
+
+    @property
+    def truth(self) -> str:
+        """What was so instead, where the speaker was wrong and did not lie; else empty."""
+        is_error = self.is_so is False and self.verdict is not Verdict.LIE
+        return f"{self.about} is the {self.role.name}" if is_error else ""
+
+
 _BEFELL: Mapping[Says, tuple[EventKind, ...]] = MappingProxyType(
     {
         Says.ATTACKED: (EventKind.ATTACKED,),
@@ -135,13 +173,29 @@ _BEFELL: Mapping[Says, tuple[EventKind, ...]] = MappingProxyType(
 )
 
 
-def claim_rows(utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory) -> list[JsonValue]:
-    """Every claim in order, with its place in the words and its verdict."""
+def judged_claims(utterances: Iterable[Utterance], players: tuple[str, ...], history: RoleHistory) -> list[JudgedClaim]:
+    """Every claim in order, with its verdict."""
     ordered = sorted(utterances, key=lambda utterance: utterance.event)
-    return [_row(claim, said, history) for said in ordered for claim in extract(said.text, players)]
+    return [judged(claim, said, history) for said in ordered for claim in extract(said.text, players)]
 
 
-def _row(claim: Claim, said: Utterance, history: RoleHistory) -> JsonObject:
+def judged(claim: Claim, said: Utterance, history: RoleHistory) -> JudgedClaim:
+    """A claim weighed against what its speaker knew when it was made, and against the truth."""
+    about = claim.about or said.player
+    role = history.role_at(about, said.event)
+    is_so = _is_so(claim, said, role, history)
+    if claim.kind is ClaimKind.RESULT:
+        is_sincere = _is_result(claim, said, history)
+    elif about == said.player:
+        is_sincere = is_so
+    else:
+        is_sincere = _is_as_known(claim, said, history)
+    return JudgedClaim(claim=claim, said=said, verdict=_VERDICTS[is_sincere], is_so=is_so, role=role)
+
+
+def claim_row(judged: JudgedClaim) -> JsonObject:
+    """A claim with its place in the words, its verdict, whether it was so, and the truth where that differs."""
+    claim, said = judged.claim, judged.said
     row: JsonObject = {
         "event": said.event,
         "day": said.day,
@@ -149,33 +203,67 @@ def _row(claim: Claim, said: Utterance, history: RoleHistory) -> JsonObject:
         "player": said.player,
         "channel": said.channel,
         "kind": claim.kind.value,
-        "about": claim.about or said.player,
+        "about": judged.about,
         "says": claim.says.value,
     }
     if claim.roles:
         row["roles"] = list(claim.roles)
     if claim.says is Says.VISITED_BY:
         row["names"] = list(claim.names)
-    return {**row, "start": claim.start, "end": claim.end, "verdict": _VERDICTS[verdict(claim, said, history)]}
+    row |= {"start": claim.start, "end": claim.end, "verdict": judged.verdict.value, "is_so": judged.is_so}
+    return {**row, "truth": judged.truth} if judged.truth else row
 
 
-def verdict(claim: Claim, said: Utterance, history: RoleHistory) -> bool | None:
-    """Whether a claim was true when it was made; None when that cannot be decided."""
-    if claim.kind is ClaimKind.RESULT:
-        return _is_result(claim, said, history)
-    role = history.role_at(claim.about or said.player, said.event)
+def _is_so(claim: Claim, said: Utterance, role: Role, history: RoleHistory) -> bool | None:
+    """Whether the player it is about was what is said; None when roles do not decide that."""
+    if claim.says is Says.WAS_ROLE:
+        return claim.roles[0] in history.roles_until(said.player, said.event)
+    if claim.says is Says.ROLES:
+        # The result may be older than a change of role.
+        return not history.roles_until(claim.about, said.event).isdisjoint(claim.roles)
+    return fits(claim, role)
+
+
+def fits(claim: Claim, role: Role) -> bool | None:
+    """Whether what a claim says of a player, or makes of them, is so for a role; None when roles do not decide that."""
     match claim.says:
-        case Says.WAS_ROLE:
-            return claim.roles[0] in history.roles_until(said.player, said.event)
-        case Says.ROLE:
+        case Says.ROLE | Says.WAS_ROLE | Says.ROLES:
             return role.name in claim.roles
         case Says.MAFIA | Says.NOT_MAFIA:
             return (role.faction is Faction.MAFIA) == (claim.says is Says.MAFIA)
         case Says.TOWN | Says.NOT_TOWN:
             return (role.faction is Faction.TOWN) == (claim.says is Says.TOWN)
-        case _:
+        case Says.VAMPIRE | Says.NOT_VAMPIRE:
+            return (role.faction is Faction.VAMPIRE) == (claim.says is Says.VAMPIRE)
+        case Says.EVIL | Says.SUSPICIOUS | Says.NOT_EVIL | Says.NOT_SUSPICIOUS:
             opposes = opposes_town(role)
-            return None if opposes is None else opposes == (claim.kind is ClaimKind.ACCUSATION)
+            return None if opposes is None else opposes == claim.is_against
+        case _:
+            return None
+
+
+def _is_as_known(claim: Claim, said: Utterance, history: RoleHistory) -> bool | None:
+    """Whether words about another player say what the speaker knew; None when they did not know."""
+    known = history.known_role(said.player, claim.about, said.event)
+    if known is not None:
+        return fits(claim, known)
+    own = history.role_at(said.player, said.event).faction
+    if own in TEAMS and _sides_named(claim) == {own}:
+        # A team knows who is not of it.
+        return claim.says is Says.NOT_MAFIA
+    supports = [
+        finding in _suspicions()
+        for event in history.learned(said.player, said.event)
+        if event.kind is EventKind.RESULT and event.data["about"] == claim.about
+        if (finding := event.text("finding")) in _suspicions() or finding == NOT_SUSPICIOUS
+    ]
+    return True if supports and supports[-1] == claim.is_against else None
+
+
+def _sides_named(claim: Claim) -> set[Faction]:
+    if claim.says in (Says.MAFIA, Says.NOT_MAFIA):
+        return {Faction.MAFIA}
+    return {ROLES[role.lower()].faction for role in claim.roles}
 
 
 def opposes_town(role: Role) -> bool | None:

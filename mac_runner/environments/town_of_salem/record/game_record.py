@@ -6,7 +6,7 @@ or plays imports this folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mac_runner.environments.town_of_salem.game.acts import Act
@@ -14,7 +14,17 @@ from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import GameState, Player
 from mac_runner.environments.town_of_salem.game.victory import has_won
 from mac_runner.environments.town_of_salem.night.resolution import play_out
-from mac_runner.environments.town_of_salem.record.claim_verdicts import Said, claim_rows, spoken, written
+from mac_runner.environments.town_of_salem.night.state import NightState
+from mac_runner.environments.town_of_salem.record.claim_verdicts import (
+    JudgedClaim,
+    Said,
+    Utterance,
+    claim_row,
+    judged_claims,
+    spoken,
+    written,
+)
+from mac_runner.environments.town_of_salem.record.measures import measure
 from mac_runner.environments.town_of_salem.record.nights import death_rows, night_row
 from mac_runner.environments.town_of_salem.record.role_history import RoleHistory
 from mac_runner.environments.town_of_salem.turn_taking import Span
@@ -38,6 +48,8 @@ class ActRecord:
     """Why an act that was legal when chosen could not happen any more; its player waited instead."""
     span: Span | None = None
     """Under information lag, from when to when its turn ran."""
+    place: tuple[int, int] | None = None
+    """Where options are shuffled: the place of the chosen one, and of how many."""
 
     @property
     def legality(self) -> str:
@@ -57,19 +69,60 @@ class Refusal:
     reason: str
 
 
-def outcome_of(state: GameState, task: Task) -> JsonObject:
-    """How the game ended, and each player's roles, success and fate."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hindsight:
+    """What is known of a game once it is over: its nights, who held which role when, and what was said of it."""
+
+    names: tuple[str, ...]
+    nights: tuple[tuple[GameState, NightState], ...]
+    """Each state in which a night was about to be resolved, and the night as it was at dawn."""
+    history: RoleHistory
+    words: tuple[Utterance, ...]
+    claims: tuple[JudgedClaim, ...]
+
+
+def hindsight_of(
+    state: GameState, events: Sequence[Event], acts: Sequence[ActRecord | Refusal], dusks: Iterable[GameState]
+) -> Hindsight:
+    """Look back on a game; each night that `dusks` led into is resolved once more, to see how it went."""
+    names = tuple(player.name for player in state.players)
+    nights = tuple((dusk, play_out(dusk)) for dusk in dusks)
+    by_day = {dusk.day: night for dusk, night in nights}
+    history = RoleHistory(events, state.players)
+    said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
+    words = (*spoken(said, events, names), *written(events, by_day, names))
+    claims = tuple(judged_claims(words, names, history))
+    return Hindsight(names=names, nights=nights, history=history, words=words, claims=claims)
+
+
+def outcome_of(
+    state: GameState, task: Task, log: GameLog, seen: Hindsight, replies: Sequence[Mapping[str, int]]
+) -> JsonObject:
+    """How the game ended, and each player's roles, success, fate and measures.
+
+    `replies` counts by seat what was made of the replies.
+    """
     result = state.result
     if result is None:
         raise ValueError("the game is not over")
+    counted = measure(state, log.events, seen.nights, seen.words, seen.claims)
     return {
         "kind": "game",
         "ending": result.ending,
         "reason": result.reason,
         "winners": list(result.winners),
         "days": state.day,
-        "players": [_player(state, player, task) for player in state.players],
+        "players": [
+            {**_player(state, player, task), "measures": _measures(counted[player.seat], replies[player.seat])}
+            for player in state.players
+        ],
     }
+
+
+def _measures(*counted: Mapping[str, int]) -> JsonObject:
+    """The counts of a seat that are not 0, in one order."""
+    counts = {str(key): count for row in counted for key, count in row.items() if count}
+    return dict(sorted(counts.items()))
 
 
 def _player(state: GameState, player: Player, task: Task) -> JsonObject:
@@ -90,33 +143,22 @@ def _player(state: GameState, player: Player, task: Task) -> JsonObject:
 
 
 def record_of(
-    state: GameState,
-    log: GameLog,
-    task: Task,
-    acts: Sequence[ActRecord | Refusal],
-    dusks: Iterable[GameState],
+    state: GameState, log: GameLog, task: Task, acts: Sequence[ActRecord | Refusal], seen: Hindsight
 ) -> JsonObject:
-    """The game for a reader: the cast, all events and acts, and the truth about them.
-
-    `dusks` are the states in which a night was about to be resolved; each is resolved once more, to record how.
-    """
-    names = [player.name for player in state.players]
-    nights = [(dusk, play_out(dusk)) for dusk in dusks]
-    by_day = {dusk.day: night for dusk, night in nights}
-    history = RoleHistory(log.events, state.players)
-    said = (Said(act.act, act.moment) for act in acts if isinstance(act, ActRecord) and not act.lapsed)
-    utterances = (*spoken(said, log.events, names), *written(log.events, by_day, names))
+    """The game for a reader: the cast, all events and acts, and the truth about them."""
+    names = list(seen.names)
+    by_day = {dusk.day: night for dusk, night in seen.nights}
     return {
         "kind": "town_of_salem",
         "lobby": list(state.lobby),
         "cast": [_cast(state, player, log, task) for player in state.players],
         "events": [_event(event, names) for event in log.events],
         "acts": [_act(act, names) if isinstance(act, ActRecord) else _refused(act, names) for act in acts],
-        "nights": [night_row(dusk, night) for dusk, night in nights],
+        "nights": [night_row(dusk, night) for dusk, night in seen.nights],
         "trials": trial_rows(log.events),
-        "deaths": death_rows(log.events, by_day, history, names),
-        "role_changes": history.changes(),
-        "claims": claim_rows(utterances, tuple(names), history),
+        "deaths": death_rows(log.events, by_day, seen.history, names),
+        "role_changes": seen.history.changes(),
+        "claims": [claim_row(claim) for claim in seen.claims],
     }
 
 
@@ -164,6 +206,8 @@ def _act(record: ActRecord, names: list[str]) -> JsonObject:
         row["text"] = act.text
     if act.choice:
         row["choice"] = act.choice
+    if record.place is not None:
+        row["option"] = {"place": record.place[0], "of": record.place[1]}
     if record.lapsed:
         row["is_lapsed"] = True
         row["reason"] = record.lapsed

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mac_runner.environments.town_of_salem.game.events import BEFALLS, FINDINGS, Event, EventKind
-from mac_runner.environments.town_of_salem.game.state import Player
+from mac_runner.environments.town_of_salem.game.events import BEFALLS, FINDINGS, UNKNOWN_ROLE, Event, EventKind
+from mac_runner.environments.town_of_salem.game.state import TEAMS, Player
 from mac_runner.environments.town_of_salem.roles import ROLES, NightAbility, Role
+from mac_runner.environments.town_of_salem.roles.base import with_article
 from mac_runner.types import JsonObject, JsonValue
 
 LEARNED = BEFALLS | FINDINGS | {EventKind.JAILED, EventKind.JAILING}
@@ -30,9 +31,13 @@ class RoleHistory:
         self._dealt = {player.name: player.dealt for player in players}
         self._held: dict[str, list[_Held]] = {player.name: [] for player in players}
         self._learned: dict[str, list[tuple[int, Event]]] = {player.name: [] for player in players}
+        self._shown: dict[str, list[tuple[int, str]]] = {player.name: [] for player in players}
+        """What all players were shown of a player's role, at a death or by the player."""
         self._actions: dict[tuple[str, int], str] = {}
         names = [player.name for player in players]
         for moment, event in enumerate(events):
+            if event.kind in (EventKind.DEATH, EventKind.REVEALED) and event.data["role"] != UNKNOWN_ROLE:
+                self._shown[event.text("player")].append((moment, event.text("role").lower()))
             for seat in event.audience or ():
                 self._enter(moment, event, names[seat])
 
@@ -56,6 +61,19 @@ class RoleHistory:
     def learned(self, name: str, moment: int) -> list[Event]:
         """What a player had learned by a moment."""
         return [event for since, event in self._learned[name] if since < moment]
+
+    def known_role(self, name: str, about: str, moment: int) -> Role | None:
+        """The role that a player knew another to hold, right or wrong; None when they did not know.
+
+        They know their own team, what they learned exactly, and what all were shown.
+        """
+        own, other = self.role_at(name, moment), self.role_at(about, moment)
+        if own.faction in TEAMS and own.faction is other.faction:
+            return other
+        learned = [role for event in self.learned(name, moment) if (role := _exact_role(event, about)) is not None]
+        shown = [ROLES[role] for since, role in self._shown[about] if since < moment]
+        known = learned or shown
+        return known[-1] if known else None
 
     def changes(self) -> list[JsonValue]:
         """Every change of role in order: the player, both roles, when and why."""
@@ -87,3 +105,14 @@ class RoleHistory:
             ability.becomes for ability in old.abilities if isinstance(ability, NightAbility) and ability.verb == verb
         )
         return next(chosen, "") or new.turns_others or old.may_become.get(new.id, "unknown")
+
+
+def _exact_role(event: Event, about: str) -> Role | None:
+    """The one role that a finding says a player holds."""
+    if event.kind is EventKind.CLEANED and event.data["target"] == about:
+        return ROLES[event.text("role").lower()]
+    if event.kind is not EventKind.RESULT or event.data["about"] != about:
+        return None
+    name = event.text("finding").partition(" ")[2]
+    role = ROLES.get(name.lower())
+    return role if role is not None and event.text("finding") == with_article(role.name) else None

@@ -6,7 +6,7 @@ they know of it from that value, so a new role changes no other file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from mac_runner.environments.town_of_salem.game.state import (
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
 from mac_runner.environments.town_of_salem.roles.tactics import Tactic, anybody, never
 
-TOWN_GOAL = "Win with the Town: see dead every member of the Mafia and whoever else kills for themselves."
+TOWN_GOAL = "You win with the Town when the Mafia and all who kill for themselves are dead."
 
 DOUSED = "doused"
 LASTING_MARKS = frozenset({DOUSED})
@@ -202,15 +202,19 @@ class Role:
     name: str
     faction: Faction
     alignment: Alignment
-    card: str | Callable[[], str]
-    """What players read about it; a function where the text depends on the other roles."""
+    card: str | Callable[[Collection[Role], Options], str]
+    """What players read about it, what it does in the first sentence; a function where the text depends on the roles
+    in play or the rules of the game."""
     goal: str
+    """When its players win, in one sentence to them."""
     group: str | None
     """What wins together; None: it has only a goal of its own."""
     investigator_group: int
     """The number of the Investigator's list that names it; a new number makes a new list."""
     investigator_place: int = 99
     """Its place in that list; roles with the same place follow by name."""
+    in_common: str = ""
+    """What players read once about all roles of its faction."""
     short_names: tuple[str, ...] = ()
     """Words of players for it besides its name: `doc`; those all in capitals, such as `GF`, count as such only."""
     is_classic: bool = True
@@ -263,6 +267,10 @@ class Role:
     yields_to: Callable[[Player, Role], bool] = lambda player, other: False
     """Whether its player loses when a player of such a role is the only other one alive."""
 
+    # For the statistics.
+    is_key: bool = False
+    """Whether it is measured how often its players live to the end."""
+
     # What scripted players make of it.
     worth: float = 1.0
     """How much the Town would miss it, and killers want it dead, against 1 for most."""
@@ -307,10 +315,9 @@ class Role:
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.name.lower())
 
-    @property
-    def card_text(self) -> str:
-        """What players read about it."""
-        return self.card() if callable(self.card) else self.card
+    def card_text(self, roles: Collection[Role], options: Options) -> str:
+        """What players read about it in a game with these roles and rules."""
+        return self.card(roles, options) if callable(self.card) else self.card
 
     def night_ability(self, verb: str) -> NightAbility:
         """The night ability of that verb. Raises LookupError when the role has none."""

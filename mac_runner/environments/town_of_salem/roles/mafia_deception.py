@@ -10,10 +10,16 @@ from mac_runner.environments.town_of_salem.game.state import Faction, GameState,
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role
-from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
+from mac_runner.environments.town_of_salem.roles.mafia_killing import IN_COMMON, MAFIA_GOAL, RANKS, outsiders
 
 _role = partial(
-    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_DECEPTION, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+    Role,
+    faction=Faction.MAFIA,
+    alignment=Alignment.MAFIA_DECEPTION,
+    goal=MAFIA_GOAL,
+    in_common=IN_COMMON,
+    group="mafia",
+    may_become=RANKS,
 )
 
 # The Disguiser makes one of the Mafia pass for another player.
@@ -34,17 +40,16 @@ def _disguise(night: NightState, action: NightAction) -> None:
 
 DISGUISER = _role(
     name="Disguiser",
-    card="Each night name a member of the Mafia, yourself if you like, and somebody else to be copied: that night the "
-    "member shows the other's list to an Investigator and the other's name to a Lookout, and if the member dies that "
-    "night, the other's role is shown. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up "
-    "the killing.",
+    card="Each night choose a member of the Mafia, yourself if you like, who passes for a second player of your "
+    "choice. That night an Investigator gets the second player's list, a Lookout sees the second player's name, and "
+    "if the member dies, the second player's role is shown.",
     investigator_group=9,
     investigator_place=2,
     abilities=(
         NightAbility(
             verb=DISGUISE,
             tactic=tactics.disguise,
-            help="have the first player, who is of the Mafia, pass for the second one tonight",
+            help="have the first player, a member of the Mafia, pass for the second player tonight",
             step=Step.PROTECT,
             effect=_disguise,
             aims=_own,
@@ -68,9 +73,10 @@ def _forge(night: NightState, action: NightAction) -> None:
 
 FORGER = _role(
     name="Forger",
-    card="Each night write a will for one player: if they die that night, yours is read out in place of theirs. You "
-    "can forge a few wills only; a night without a body costs nothing. If the Godfather and the Mafioso are both dead, "
-    "a member of the Mafia takes up the killing.",
+    card=lambda roles, options: (
+        "Each night write a will for one player: if they die that night, it is read out in place of theirs. You can "
+        f"forge {options.forger_uses} wills; a night in which the player lives costs nothing."
+    ),
     investigator_group=7,
     investigator_place=2,
     abilities=(
@@ -94,8 +100,8 @@ FRAMED = "framed"
 
 FRAMER = _role(
     name="Framer",
-    card="Each night frame one player: for that night they look suspicious to a Sheriff and like a Framer to an "
-    "Investigator. If the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    card="Each night frame one player: that night they look suspicious to a Sheriff and like a Framer to an "
+    "Investigator.",
     investigator_group=6,
     investigator_place=1,
     abilities=(
@@ -125,9 +131,10 @@ def _clean(night: NightState, action: NightAction) -> None:
 
 JANITOR = _role(
     name="Janitor",
-    card="Each night choose one player: if they die that night, nobody is shown their role or their will, and you "
-    "learn both. You can clean a few bodies only; a night without a body costs nothing. If the Godfather and the "
-    "Mafioso are both dead, a member of the Mafia takes up the killing.",
+    card=lambda roles, options: (
+        "Each night choose one player to clean: if they die that night, only you learn their role and their will. You "
+        f"can clean {options.janitor_uses} bodies; a night in which the player lives costs nothing."
+    ),
     investigator_group=2,
     investigator_place=2,
     abilities=(

@@ -20,8 +20,19 @@ KILL = "kill"
 _PROMOTED = "promoted by the Mafia"
 RANKS = MappingProxyType({"mafioso": _PROMOTED, "godfather": _PROMOTED})
 """The roles that any member may rise to, and why."""
-MAFIA_GOAL = "Win with the Mafia: see everybody dead who could stop you, the whole Town first."
-_role = partial(Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_KILLING, goal=MAFIA_GOAL, group="mafia")
+MAFIA_GOAL = "You win with the Mafia when the Town and all others who could stop you are dead."
+IN_COMMON = (
+    "Its members talk at night, and it kills one player a night. If the Godfather and the Mafioso are both dead, "
+    "another member becomes the Mafioso."
+)
+_role = partial(
+    Role,
+    faction=Faction.MAFIA,
+    alignment=Alignment.MAFIA_KILLING,
+    goal=MAFIA_GOAL,
+    in_common=IN_COMMON,
+    group="mafia",
+)
 
 
 def members(state: GameState) -> tuple[Player, ...]:
@@ -58,7 +69,7 @@ KILL_ABILITY = NightAbility(
     verb=KILL,
     tactic=tactics.kill,
     is_kill=True,
-    help="have that player killed tonight; the Mafia makes one kill a night, and the Godfather's choice goes first",
+    help="have the Mafia kill that player tonight; the Godfather's choice goes before all others",
     step=Step.ATTACK,
     effect=_kill,
     aims=outsiders,
@@ -89,9 +100,10 @@ def promote(state: GameState, fallen: Sequence[Player]) -> Changed:
 # The Godfather leads the Mafia and looks innocent.
 GODFATHER = _role(
     name="Godfather",
+    is_key=True,
     short_names=("GF",),
-    card="Each night choose whom the Mafia kills; a Mafioso who is able goes in your place. A Sheriff does not find "
-    "you suspicious, and basic attacks at night do not kill you.",
+    card="Each night choose whom the Mafia kills. A Mafioso who can act carries out the kill for you. A Sheriff "
+    "does not find you suspicious. You survive basic attacks at night.",
     investigator_group=11,
     investigator_place=2,
     attack=Level.BASIC,
@@ -110,8 +122,8 @@ GODFATHER = _role(
 MAFIOSO = _role(
     name="Mafioso",
     team_rank=1,
-    card="You carry out the Mafia's kill: the Godfather's choice if he makes one, else your own. When the Godfather "
-    "dies you take his place.",
+    card="Each night carry out the Mafia's kill, on the Godfather's choice or, if he makes none, on your own. When the "
+    "Godfather dies, you take his place.",
     investigator_group=1,
     investigator_place=3,
     attack=Level.BASIC,

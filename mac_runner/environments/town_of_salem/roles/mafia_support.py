@@ -10,11 +10,17 @@ from mac_runner.environments.town_of_salem.game.state import Faction, NightActio
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import Alignment, NightAbility, Role, with_article
-from mac_runner.environments.town_of_salem.roles.mafia_killing import MAFIA_GOAL, RANKS, outsiders
+from mac_runner.environments.town_of_salem.roles.mafia_killing import IN_COMMON, MAFIA_GOAL, RANKS, outsiders
 from mac_runner.environments.town_of_salem.roles.town_support import BLOCK_ABILITY
 
 _role = partial(
-    Role, faction=Faction.MAFIA, alignment=Alignment.MAFIA_SUPPORT, goal=MAFIA_GOAL, group="mafia", may_become=RANKS
+    Role,
+    faction=Faction.MAFIA,
+    alignment=Alignment.MAFIA_SUPPORT,
+    goal=MAFIA_GOAL,
+    in_common=IN_COMMON,
+    group="mafia",
+    may_become=RANKS,
 )
 
 
@@ -28,9 +34,8 @@ def _blackmail(night: NightState, action: NightAction) -> None:
 BLACKMAILER = _role(
     name="Blackmailer",
     short_names=("BM",),
-    card="Each night silence one player: on the next day they can neither speak nor whisper, not even on the stand, "
-    "but they can vote and judge. You read all whispers. If the Godfather and the Mafioso are both dead, a member of "
-    "the Mafia takes up the killing.",
+    card="Each night silence one player: on the next day they cannot speak or whisper, not even in their own "
+    "defence. They can still vote and judge. You read all whispers.",
     investigator_group=4,
     investigator_place=2,
     reads_whispers=lambda options: True,
@@ -56,8 +61,7 @@ CONSIGLIERE = _role(
     name="Consigliere",
     shares_roles=True,
     short_names=("consig",),
-    card="Each night learn the exact role of one player. Frames and petrol do not mislead you. If the Godfather and "
-    "the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    card="Each night learn the exact role of one player. Frames and petrol do not mislead you.",
     investigator_group=10,
     investigator_place=2,
     abilities=(
@@ -76,8 +80,7 @@ CONSIGLIERE = _role(
 # The Consort is the Escort of the Mafia.
 CONSORT = _role(
     name="Consort",
-    card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked. If "
-    "the Godfather and the Mafioso are both dead, a member of the Mafia takes up the killing.",
+    card="Each night block one player: what they chose to do that night does not happen. You cannot be blocked.",
     investigator_group=8,
     investigator_place=3,
     is_block_immune=True,

@@ -73,10 +73,9 @@ def _remember(night: NightState, action: NightAction) -> None:
 AMNESIAC = _role(
     name="Amnesiac",
     short_names=("amne",),
-    card="You have forgotten who you are. From night 2 you may choose one of the dead whose role was shown, and at "
-    "dawn you are what they were, with all they could do at the start. Everybody learns what was remembered, but not "
-    "by whom.",
-    goal="Remember a role, and win as that role wins.",
+    card="From night 2 on you may choose a dead player whose role was shown; at dawn you take over that role, with "
+    "all its uses. Everyone learns which role was remembered, but not by whom.",
+    goal="Remember a role; then you win as that role wins.",
     investigator_place=3,
     abilities=(
         NightAbility(
@@ -105,8 +104,8 @@ def _is_there_at_the_end(state: GameState, player: Player) -> bool:
 
 SURVIVOR = _role(
     name="Survivor",
-    card=f"You have {VESTS} vests, each of which saves you from basic attacks for one night.",
-    goal="Be alive when the game ends, whoever else wins.",
+    card=f"You have {VESTS} vests, and each of them lets you survive basic attacks for one night.",
+    goal="You win if you are alive when the game ends, whoever else wins.",
     investigator_place=1,
     has_won=_is_there_at_the_end,
     abilities=(replace(VEST_ABILITY, uses=VESTS),),

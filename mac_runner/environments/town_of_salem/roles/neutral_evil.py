@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from mac_runner.environments.town_of_salem.game.state import (
     GameState,
     Haunting,
     NightAction,
+    Options,
     Player,
 )
 from mac_runner.environments.town_of_salem.night.state import Level, NightState, Step
@@ -88,12 +90,19 @@ def _haunt_by_lot(night: NightState, seat: int) -> None:
         night.actions.append(drawn)
 
 
+def _jesters_card(roles: Collection[Role], options: Options) -> str:
+    whom = "judged you guilty" if options.haunt_pool == "guilty" else "did not judge you innocent"
+    return (
+        f"You want the Town to lynch you. In the night after, you kill a player of your choice who {whom}, and nothing "
+        "can stop it."
+    )
+
+
 JESTER = _role(
     name="Jester",
     bait="Sheriff",
-    card="You want the Town to lynch you. In the night after, you kill one of those who did not vote you innocent, and "
-    "nothing can stop it.",
-    goal="Get yourself lynched. You win even though you are dead, whoever else wins.",
+    card=_jesters_card,
+    goal="You win if you are lynched, whoever else wins.",
     investigator_group=6,
     investigator_place=3,
     attack=Level.UNSTOPPABLE,
@@ -103,7 +112,7 @@ JESTER = _role(
         NightAbility(
             verb=HAUNT,
             tactic=tactics.anybody,
-            help="kill that player, who did not vote you innocent",
+            help="kill that player",
             step=Step.PREPARE,
             effect=_haunt,
             aims=_candidates,
@@ -142,9 +151,9 @@ def _look_at_quarry(state: GameState, player: Player) -> Changed:
 EXECUTIONER = _role(
     name="Executioner",
     short_names=("exe",),
-    card="You have a target, a member of the Town. Basic attacks at night do not kill you. If your target dies in any "
-    "way but a lynch, you become a Jester.",
-    goal="See your target lynched while you live. You win even if you die afterwards, whoever else wins.",
+    card="You have a target, a member of the Town, whom you want lynched. You survive basic attacks at night. If your "
+    "target dies in any other way, you become a Jester.",
+    goal="You win if your target is lynched while you are alive, whoever else wins.",
     investigator_group=5,
     investigator_place=2,
     defence=Level.BASIC,
@@ -198,10 +207,10 @@ def _has_outlived_the_town(state: GameState, player: Player) -> bool:
 
 WITCH = _role(
     name="Witch",
-    card="Each night choose a player and somebody for them to act upon: they use their ability as you like. You learn "
-    "their role and what they find. Until you are first attacked, basic attacks do not kill you. You cannot be blocked "
-    "or controlled.",
-    goal="Be alive when the game ends, and see the Town lose it.",
+    card="Each night choose a player, and a second player on whom they must use their ability. You learn their role "
+    "and what they find. Until you are first attacked, you survive basic attacks. You cannot be blocked or "
+    "controlled.",
+    goal="You win if you are alive when the game ends and the Town has lost.",
     investigator_group=7,
     investigator_place=3,
     defence=Level.BASIC,
@@ -216,7 +225,7 @@ WITCH = _role(
         NightAbility(
             verb="control",
             tactic=tactics.control,
-            help="make the first player use their ability on the second one",
+            help="make the first player use their ability on the second player",
             step=Step.CONTROL,
             effect=_control,
             aims=others,

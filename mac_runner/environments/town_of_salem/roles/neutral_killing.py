@@ -23,7 +23,7 @@ _role = partial(
     Role,
     faction=Faction.NEUTRAL,
     alignment=Alignment.NEUTRAL_KILLING,
-    goal="See dead everybody who could stop you: Town, Mafia and all other killers.",
+    goal="You win with your own kind when the Town, the Mafia and all other killers are dead.",
     defence=Level.BASIC,
     leaves_notes=True,
     investigator_place=3,
@@ -72,9 +72,9 @@ def _wash(night: NightState, action: NightAction) -> None:
 ARSONIST = _role(
     name="Arsonist",
     short_names=("arso",),
-    card="Each night do one of three things: douse one player, who does not learn of it; set fire to all who are "
-    "doused, which nothing can stop; or wash off what another Arsonist poured over you. Whoever visits you is doused "
-    "too, and you learn who it was. Basic attacks at night do not kill you.",
+    card="Each night douse one player, who does not notice, or set fire to everyone who is doused, which nothing "
+    "can stop. You may instead wash off what another Arsonist poured over you. Everyone who visits you is doused "
+    "too, and you learn who came. You survive basic attacks at night.",
     group="arsonist",
     investigator_group=11,
     attack=Level.UNSTOPPABLE,
@@ -89,7 +89,7 @@ ARSONIST = _role(
         NightAbility(
             verb=IGNITE,
             tactic=tactics.ignite,
-            help="set fire to everybody who is doused",
+            help="set fire to everyone who is doused",
             step=Step.ATTACK,
             effect=_ignite,
             is_visit=False,
@@ -97,7 +97,7 @@ ARSONIST = _role(
         NightAbility(
             verb="wash",
             tactic=tactics.at_once,
-            help="wash off the petrol another Arsonist poured over you",
+            help="wash off the petrol that another Arsonist poured over you",
             step=Step.PROTECT,
             effect=_wash,
             is_visit=False,
@@ -106,7 +106,7 @@ ARSONIST = _role(
         NightAbility(
             verb=DOUSE,
             tactic=tactics.douse,
-            help="pour petrol over that player, who does not learn of it",
+            help="pour petrol over that player, who does not notice",
             step=Step.PROTECT,
             effect=lambda night, action: _pour_over(night, night.house(action)),
             aims=others,
@@ -159,8 +159,8 @@ SERIAL_KILLER = _role(
     name="Serial Killer",
     short_names=("SK",),
     card="Each night kill one player. Whoever blocks you is killed too, and so is a Jailor who jails you and does not "
-    "execute you; their wills cannot be read. By day you may decide to be cautious and leave them alone. Basic attacks "
-    "at night do not kill you.",
+    "execute you; their wills cannot be read. By day you may choose to be cautious and spare them. You survive basic "
+    "attacks at night.",
     group="serial killer",
     investigator_group=9,
     kills_jailors=True,
@@ -183,7 +183,7 @@ SERIAL_KILLER = _role(
         ),
         DayAbility(
             verb="caution",
-            help="from now on leave alone those who block or jail you; again, to kill them as before",
+            help="from now on spare those who block or jail you; choose it again to kill them as before",
             effect=_change_mind,
         ),
     ),
@@ -225,10 +225,10 @@ def _maul(night: NightState, seat: int, victim: int) -> None:
 WEREWOLF = _role(
     name="Werewolf",
     short_names=("WW",),
-    card="On every full moon, in every second night, you rage with powerful attacks through one house: its owner and "
-    "everybody else who visits it. If you choose no house, your own, or are blocked, you rage at home and attack who "
-    "visits you; in jail you attack the Jailor unless you are executed. A Sheriff finds you suspicious on a full moon "
-    "only. Basic attacks at night do not kill you.",
+    card="On every full moon, that is every second night, you attack the owner of one house and all its other "
+    "visitors. Your attack is powerful. If you choose no house or your own, or are blocked, you stay at home and "
+    "attack whoever visits you. In jail you attack the Jailor unless you are executed. A Sheriff finds you "
+    "suspicious on a full moon only. You survive basic attacks at night.",
     group="werewolf",
     investigator_group=5,
     kills_jailors=True,
@@ -243,7 +243,7 @@ WEREWOLF = _role(
         NightAbility(
             verb="rampage",
             tactic=tactics.strike,
-            help="rage at that player's house, attacking its owner and all visitors",
+            help="attack the owner of that house and everyone who visits it",
             step=Step.ATTACK,
             # It rages without a choice too (`by_night`); the choice is only where.
             effect=lambda night, action: None,

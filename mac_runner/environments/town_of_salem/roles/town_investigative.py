@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, partial
 
 from mac_runner.environments.town_of_salem.game.events import BEFALLS, EventKind
-from mac_runner.environments.town_of_salem.game.state import Faction, NightAction
+from mac_runner.environments.town_of_salem.game.state import Faction, NightAction, Options
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
@@ -56,18 +56,26 @@ def _group(night: NightState, house: int) -> int:
     return night.role_of(night.looks_like(house)).investigator_group
 
 
-def _card() -> str:
-    lists = "; ".join(", ".join(names) for names in groups().values())
+def _investigators_card(roles: Collection[Role], options: Options) -> str:
+    """With the lists that can be found where these roles are in play."""
+    played = {role.investigator_group for role in roles}
+    lists = "; ".join(", ".join(names) for number, names in groups().items() if number in played)
+    misled = [
+        f"A {how} player shows the {role.name}'s list. "
+        for how, role in (("framed", FRAMER), ("doused", ARSONIST))
+        if role in roles
+    ]
     return (
-        "Each night investigate one player and learn three roles, one of which is theirs. A framed player shows the "
-        f"Framer's list, a doused one the Arsonist's. The lists: {lists}."
+        "Each night investigate one player and learn a short list of roles, one of which is theirs. "
+        f"{''.join(misled)}The lists: {lists}."
     )
 
 
 INVESTIGATOR = _role(
     name="Investigator",
+    is_key=True,
     short_names=("invest",),
-    card=_card,
+    card=_investigators_card,
     is_raisable=True,
     investigator_group=10,
     investigator_place=1,
@@ -78,7 +86,7 @@ INVESTIGATOR = _role(
             verb="investigate",
             tactic=tactics.ask,
             account="I went through the papers of {target}",
-            help="learn a list of three roles, one of which is that player's",
+            help="learn a short list of roles, one of which is that player's",
             step=Step.INVESTIGATE,
             effect=_investigate,
             aims=others,
@@ -146,12 +154,33 @@ def _is_suspicious(night: NightState, role: Role) -> bool:
     return role.faction is Faction.MAFIA and not role.is_detection_immune
 
 
+def _sheriffs_card(roles: Collection[Role], options: Options) -> str:
+    kind = "" if options.sheriff == "binary" else ", and of which kind"
+    looks_innocent = next((f", except the {role.name}" for role in roles if _leads_unseen(role)), "")
+    exceptions = ["A framed player is suspicious too."] if FRAMER in roles else []
+    exceptions += [f"A {role.name} is suspicious{_when(role)}." for role in roles if role.suspicious_when is not None]
+    return " ".join(
+        (
+            f"Each night interrogate one player and learn whether they are suspicious{kind}.",
+            f"Every member of the Mafia is suspicious{looks_innocent}.",
+            *exceptions,
+        )
+    )
+
+
+def _leads_unseen(role: Role) -> bool:
+    return role.faction is Faction.MAFIA and role.is_detection_immune
+
+
+def _when(role: Role) -> str:
+    return " on a full moon" if role.minds_the_moon else " too"
+
+
 SHERIFF = _role(
     name="Sheriff",
+    is_key=True,
     finds_suspicion=True,
-    card="Each night interrogate one player and learn whether they are suspicious. Members of the Mafia are "
-    "suspicious, but the Godfather is not, and a framed player is. So are a Serial Killer, and a "
-    "Werewolf on a full moon.",
+    card=_sheriffs_card,
     is_raisable=True,
     investigator_group=5,
     investigator_place=1,
@@ -201,11 +230,19 @@ def _report_visits(night: NightState, seat: int) -> None:
         night.notify(seat, EventKind.MAFIA_VISITS, visited=list(visited))
 
 
+def _spys_card(roles: Collection[Role], options: Options) -> str:
+    visits = "You also learn each night whom the Mafia visited, but not who went."
+    if options.spy == "ears":
+        return f"You hear what the Mafia says at night, but not who says it, and you read all whispers. {visits}"
+    return (
+        "Each night put a bug on one player and learn what happens to them: attacks, blocks, moves and the like. "
+        f"{visits}"
+    )
+
+
 SPY = _role(
     name="Spy",
-    card="Each night you learn whom the Mafia visited, not who went. You may put a bug on one player a night and learn "
-    "what befell them: attacks, blocks, moves and the like. In a game with spies of the old kind you hear the Mafia's "
-    "chat and all whispers instead of using a bug.",
+    card=_spys_card,
     investigator_group=4,
     investigator_place=1,
     worth=3.0,
@@ -219,7 +256,7 @@ SPY = _role(
             verb="bug",
             tactic=tactics.protect,
             account="I listened at the wall of {target}",
-            help="learn what befalls that player tonight",
+            help="learn what happens to that player tonight",
             step=Step.REPORT,
             effect=_listen_in,
             aims=others,

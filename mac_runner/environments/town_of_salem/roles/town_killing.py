@@ -54,12 +54,13 @@ def _execute(night: NightState, action: NightAction) -> None:
 
 JAILOR = _role(
     name="Jailor",
+    is_key=True,
     is_risky_claim=True,
     hides=True,
-    card="By day choose one player to jail for the coming night; nobody is told. The prisoner can do nothing and "
-    "nothing can be done to them, and the two of you can talk; they do not learn who you are. From night 2 you may "
-    f"execute your prisoner, {EXECUTIONS} times in the game, and nothing can stop that; after executing a member of "
-    "the Town you may execute no more.",
+    card="Each day you may choose one player to jail for the coming night, and from night 2 on you may execute your "
+    f"prisoner. You have {EXECUTIONS} executions, and nothing can stop one. The prisoner cannot act or be reached by "
+    "others. You two can talk, and they do not learn who you are. After you execute a member of the Town, you may "
+    "execute no one else.",
     investigator_group=4,
     investigator_place=3,
     worth=5.0,
@@ -111,8 +112,8 @@ def _shoot_visitors(night: NightState, seat: int) -> None:
 
 VETERAN = _role(
     name="Veteran",
-    card=f"On {ALERTS} nights of the game you may go on alert: you shoot everybody who visits you that night, friend "
-    "or foe, and basic attacks do not kill you. You cannot be blocked or controlled.",
+    card=f"On up to {ALERTS} nights you may go on alert and shoot everyone who visits you, friend or foe. On alert you "
+    "survive basic attacks. You cannot be blocked or controlled.",
     investigator_group=1,
     investigator_place=2,
     worth=0.2,
@@ -127,7 +128,7 @@ VETERAN = _role(
         NightAbility(
             verb="alert",
             tactic=tactics.alert,
-            help="shoot whoever visits you tonight",
+            help="shoot everyone who visits you tonight",
             step=Step.PREPARE,
             effect=_go_on_alert,
             uses=ALERTS,
@@ -169,8 +170,8 @@ def _regret(night: NightState, seat: int) -> None:
 VIGILANTE = _role(
     name="Vigilante",
     short_names=("vig", "vigi"),
-    card=f"You have {BULLETS} bullets. From night 2 you may shoot one player a night. If you kill a member of the "
-    "Town, you lose the gun and die of guilt the night after, and nothing can prevent it.",
+    card=f"From night 2 on you may shoot one player a night; you have {BULLETS} bullets. If you kill a member of the "
+    "Town, you lose your gun and die of guilt the next night, and nothing can prevent it.",
     investigator_group=1,
     investigator_place=1,
     attack=Level.BASIC,
@@ -219,8 +220,9 @@ def _look_for_work(state: GameState, player: Player) -> Changed:
 VAMPIRE_HUNTER = _role(
     name="Vampire Hunter",
     short_names=("VH",),
-    card="Each night check one player: a Vampire is staked. A Vampire who bites you is staked too. You hear what the "
-    "Vampires say at night, not who says it. When no Vampire lives, you become a Vigilante with one bullet.",
+    card="Each night check one player, and stake them if they are a Vampire. A Vampire who bites you is staked too. "
+    "You hear what the Vampires say at night, but not who says it. When no Vampire is alive, you become a Vigilante "
+    "with one bullet.",
     investigator_group=3,
     investigator_place=2,
     attack=Level.BASIC,

@@ -46,9 +46,9 @@ def _put_on(night: NightState, action: NightAction) -> None:
 BODYGUARD = _role(
     name="Bodyguard",
     short_names=("BG",),
-    card="Each night guard one player: whoever attacks them in person meets you instead, and you strike back with a "
-    "powerful attack; you will hardly survive it. Once in the game you may put on a vest instead and be safe from "
-    "basic attacks yourself.",
+    card="Each night guard one player: anyone who attacks them in person meets you instead, and you strike back with a "
+    "powerful attack. You will probably die doing so. Once in the game you may wear a vest instead, and survive basic "
+    "attacks that night.",
     investigator_group=11,
     investigator_place=1,
     attack=Level.POWERFUL,
@@ -99,9 +99,10 @@ def _heal_for_a_witch(seat: int, victim: int) -> NightAction | None:
 
 DOCTOR = _role(
     name="Doctor",
+    is_key=True,
     short_names=("doc",),
-    card="Each night heal one player: they survive every basic and powerful attack of that night. You learn whether "
-    "your patient was attacked. You may heal yourself once in the game.",
+    card="Each night heal one player: they survive basic and powerful attacks that night. You learn whether your "
+    "patient was attacked. You may heal yourself once in the game.",
     is_raisable=True,
     investigator_group=9,
     investigator_place=1,

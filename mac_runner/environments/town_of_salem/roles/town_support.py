@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
 from mac_runner.environments.town_of_salem.game.events import EventKind, private, public
-from mac_runner.environments.town_of_salem.game.state import Faction, GameState, NightAction, Player, Seance
+from mac_runner.environments.town_of_salem.game.state import (
+    Faction,
+    GameState,
+    NightAction,
+    Options,
+    Player,
+    Seance,
+)
 from mac_runner.environments.town_of_salem.night.state import NightState, Step
 from mac_runner.environments.town_of_salem.roles import tactics
 from mac_runner.environments.town_of_salem.roles.base import (
@@ -37,7 +45,7 @@ BLOCK_ABILITY = NightAbility(
 
 ESCORT = _role(
     name="Escort",
-    card="Each night block one player: whatever they chose to do that night does not happen. You cannot be blocked.",
+    card="Each night block one player: what they chose to do that night does not happen. You cannot be blocked.",
     is_raisable=True,
     investigator_group=8,
     investigator_place=1,
@@ -63,9 +71,10 @@ def _reveal(state: GameState, player: Player, targets: tuple[int, ...]) -> Chang
 
 MAYOR = _role(
     name="Mayor",
+    is_key=True,
     is_risky_claim=True,
-    card=f"Once in the game you may reveal yourself by day. From then on your vote and your ballot weigh {WEIGHT}, you "
-    "cannot whisper or be whispered to, and a Doctor cannot heal you.",
+    card=f"Once in the game you may reveal yourself by day; from then on your vote and your ballot count {WEIGHT} "
+    "times. After that you cannot whisper or be whispered to, and a Doctor cannot heal you.",
     investigator_group=10,
     investigator_place=3,
     worth=5.0,
@@ -76,7 +85,7 @@ MAYOR = _role(
     abilities=(
         DayAbility(
             verb=REVEAL,
-            help=f"show everybody that you are the Mayor; from then on your vote weighs {WEIGHT}",
+            help=f"show everyone that you are the Mayor; from then on your vote counts {WEIGHT} times",
             effect=_reveal,
             tactic=tactics.reveal,
             uses=1,
@@ -96,8 +105,8 @@ def _seance(state: GameState, player: Player, targets: tuple[int, ...]) -> Chang
 
 MEDIUM = _role(
     name="Medium",
-    card="While you live, you talk with all the dead every night; to them you are only `Medium`. Once you are dead, "
-    "you may choose one living player by day, once in the game, and talk with them in the coming night.",
+    card="Each night you talk with the dead, who know you only as `Medium`. Once dead, you may choose one living "
+    "player, once in the game, and talk with them in the coming night.",
     investigator_group=2,
     investigator_place=1,
     worth=2.0,
@@ -178,13 +187,23 @@ def _revive(night: NightState, action: NightAction) -> None:
     night.announce(public(night.state, EventKind.REVIVED, player=night.name_of(seat)))
 
 
+def _retribution(roles: Collection[Role], options: Options) -> str:
+    if options.retri == "revive":
+        return (
+            "Once in the game you may bring back to life a dead member of the Town whose role was shown. You cannot be "
+            "blocked or controlled."
+        )
+    return (
+        "Each night choose a dead member of the Town, whose role was shown, to use their ability once more on a living "
+        "player. You learn what they find. Each of the dead can do so once, but a Jailor, Mayor, Medium, Veteran, "
+        "Transporter or Retributionist cannot. You cannot be blocked or controlled."
+    )
+
+
 RETRIBUTIONIST = _role(
     name="Retributionist",
     short_names=("retri",),
-    card="Each night have one dead member of the Town, whose role was shown, use their ability once more on a living "
-    "player; you learn what they find. Each of the dead can do so once, and not all can: a Jailor, Mayor, Medium, "
-    "Veteran, Transporter or Retributionist cannot. In a game with retribution of the old kind you bring back one dead "
-    "member of the Town for good instead, once. You cannot be blocked or controlled.",
+    card=_retribution,
     investigator_group=2,
     investigator_place=3,
     worth=3.0,
@@ -236,7 +255,7 @@ def _swap(night: NightState, action: NightAction) -> None:
 TRANSPORTER = _role(
     name="Transporter",
     short_names=("TP",),
-    card="Each night swap two players, yourself among them if you like: whoever aims at one reaches the other. Both "
+    card="Each night swap two players, yourself included if you like: whoever aims at one reaches the other. Both "
     "learn that they were moved. You cannot be blocked or controlled.",
     investigator_group=8,
     investigator_place=2,

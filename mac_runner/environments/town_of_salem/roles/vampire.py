@@ -76,11 +76,11 @@ VAMPIRE = Role(
     turns_others="bitten by a Vampire",
     faction=Faction.VAMPIRE,
     alignment=Alignment.NEUTRAL_CHAOS,
-    card="Vampires know each other and talk at night. Together they bite one player, whom most of them name; the one "
-    "who was turned last goes. Whoever has no defence and is of the Town or a harmless neutral becomes a Vampire at "
-    "dawn, and in the night after nobody bites. All others are attacked, and everybody is once there are "
-    f"{VAMPIRES_MAX} Vampires. Who bites a Vampire Hunter dies.",
-    goal="Win with the Vampires: see dead or turned everybody who could stop you.",
+    card="Each night the Vampires bite one player, the one whom most of them name. Vampires know each other and "
+    "talk at night. The Vampire who was turned last goes. A member of the Town or a harmless neutral who has no "
+    "defence becomes a Vampire at dawn, and in the next night no one bites. Anyone else is attacked, and everyone "
+    f"is once there are {VAMPIRES_MAX} Vampires. A Vampire who bites a Vampire Hunter dies.",
+    goal="You win with the Vampires when everyone who could stop you is dead or a Vampire.",
     group="vampire",
     investigator_group=6,
     investigator_place=2,
@@ -92,7 +92,7 @@ VAMPIRE = Role(
             verb=BITE,
             tactic=tactics.kill,
             is_kill=True,
-            help="name that player as the one to be bitten; one bite a night, at whom most Vampires name",
+            help="name the player to bite; there is one bite a night, on the player whom most Vampires name",
             step=Step.ATTACK,
             effect=_bite,
             aims=_mortals,

@@ -17,17 +17,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mac_runner.environments.markup import disarm
 from mac_runner.environments.town_of_salem.game.acts import ACTS
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
-from mac_runner.environments.town_of_salem.view.prompts import turn_text
+from mac_runner.environments.town_of_salem.view.narration import without_heading
+from mac_runner.environments.town_of_salem.view.prompts import system_text, turn_text
 from mac_runner.environments.town_of_salem.view.public_record import conduct_of
 from mac_runner.environments.town_of_salem.view.reply_schema import ReplySchema, enumerated
 from mac_runner.errors import ConversationError
 from mac_runner.types import Message, Prompt
+
+if TYPE_CHECKING:
+    # Jinja is needed where a user's template is.
+    from mac_runner.environments.town_of_salem.view.template import GameTemplate
 
 BYTES_PER_TOKEN = 3
 """In every language's usual text a token holds more bytes."""
@@ -38,8 +44,8 @@ SHRINK = 0.9
 
 Lines: TypeAlias = "Sequence[tuple[Event, str]]"
 """Events, each with its line of the record."""
-Digest: TypeAlias = "Callable[[Lines, tuple[str, ...]], list[str]]"
-"""Shortens one finished day, given the names of all players."""
+Digest: TypeAlias = "Callable[[Lines, SeatView], list[str]]"
+"""Shortens one finished day; of the view it takes what is the same for all seats and never changes."""
 
 _TALK = frozenset(
     {
@@ -55,12 +61,12 @@ _TALK = frozenset(
 _CHATS = frozenset({EventKind.CHAT, EventKind.WHISPER})
 
 
-def public_digest(lines: Lines, players: tuple[str, ...]) -> list[str]:
+def public_digest(lines: Lines, view: SeatView) -> list[str]:
     """One finished day and its night of the public record."""
     if not lines:
         return []
-    kept = [line for event, line in lines if event.kind not in _TALK]
-    stamp = f"[Day {lines[0][0].day}, in short]"
+    players = view.players
+    kept = [without_heading(line) for event, line in lines if event.kind not in _TALK]
     conduct = conduct_of((event for event, _ in lines), players)
     talk = {
         "Claims": [f"{name} to be the {role}" for name in players for _, role in conduct[name].claims],
@@ -68,21 +74,31 @@ def public_digest(lines: Lines, players: tuple[str, ...]) -> list[str]:
         "Votes": [f"{name} for {target}" for name in players for _, target in conduct[name].votes],
         "Whispers": [f"{name} {to}" for name in players for _, to in conduct[name].whispers if to.startswith("to ")],
     }
-    facts = (f"{stamp} {what}: {_counted(items)}." for what, items in talk.items() if items)
-    return [f"{stamp} What was said is left out here; get_chat shows it.", *facts, *kept]
+    facts = (f"{what}: {_counted(items)}." for what, items in talk.items() if items)
+    return [_in_short(lines), f"What was said is left out here{_shown_by(view)}.", *facts, *kept]
 
 
-def private_digest(lines: Lines, players: tuple[str, ...]) -> list[str]:
+def private_digest(lines: Lines, view: SeatView) -> list[str]:
     """One finished day and its night as a seat alone knew it."""
-    kept = [line for event, line in lines if event.kind not in _CHATS]
+    if not lines:
+        return []
+    kept = [without_heading(line) for event, line in lines if event.kind not in _CHATS]
     chats = [
         f"{event.data['channel']} chat" if event.kind is EventKind.CHAT else "whispers"
         for event, _ in lines
         if event.kind in _CHATS
     ]
-    if not chats:
-        return kept
-    return [*kept, f"[Day {lines[0][0].day}, in short] Lines not shown here: {_counted(chats)}. get_chat shows them."]
+    left_out = [f"Left out here: {_counted(chats)}{_shown_by(view)}."] if chats else []
+    return [_in_short(lines), *kept, *left_out]
+
+
+def _in_short(lines: Lines) -> str:
+    return f"[Day {lines[0][0].day}, in short]"
+
+
+def _shown_by(view: SeatView) -> str:
+    """How a player reads what is left out, where it can."""
+    return "; get_chat shows it" if "get_chat" in view.options.tools else ""
 
 
 def _counted(items: Sequence[str]) -> str:
@@ -98,14 +114,21 @@ def tokens_of(text: str) -> int:
 class Context:
     """Renders the prompts of one game within `tokens_max` tokens, reply not counted; None: without a limit."""
 
-    def __init__(self, *, system: str, tokens_max: int | None = None) -> None:
-        self._system = Message(role="system", content=system)
+    def __init__(self, *, tokens_max: int | None = None, template: GameTemplate | None = None) -> None:
         self._tokens_max = tokens_max
+        self._template = template
+        self._systems: dict[Asking, Message] = {}
         # A finished day never changes, so it is shortened once per record.
         self._shortened: dict[tuple[str, int], list[str]] = {}
 
     def prompt(
-        self, view: SeatView, thread: Sequence[Message], *, may_ask: bool, tokens_max: int | None = None
+        self,
+        view: SeatView,
+        thread: Sequence[Message],
+        *,
+        asking: Asking,
+        may_ask: bool,
+        tokens_max: int | None = None,
     ) -> Prompt:
         """The prompt of this view and this turn so far. Raises ConversationError when it cannot be made to fit.
 
@@ -113,24 +136,43 @@ class Context:
         """
         said = tuple(_sent_back(message) for message in thread)
         limit = self._tokens_max if tokens_max is None else tokens_max
-        text = turn_text(view) if limit is None else self._fitting(view, said, limit)
+        text = self._turn(view, asking) if limit is None else self._fitting(view, asking, said, limit)
+        # Nothing holds an engine to markup.
+        is_json = asking.form == "json"
         return Prompt(
-            messages=(self._system, Message(role="user", content=text), *said),
+            messages=(self._system(view, asking), Message(role="user", content=text), *said),
             view=view,
-            choices=enumerated(view),
-            schema=ReplySchema(view, may_ask=may_ask),
+            choices=enumerated(view, asking) if is_json else None,
+            schema=ReplySchema(view, asking, may_ask=may_ask) if is_json else None,
         )
 
-    def _fitting(self, view: SeatView, said: Sequence[Message], tokens_max: int) -> str:
+    def _system(self, view: SeatView, asking: Asking) -> Message:
+        if asking not in self._systems:
+            own = self._template
+            text = (system_text if own is None else own.system)(view.lobby, view.options, asking)
+            self._systems[asking] = Message(role="system", content=text)
+        return self._systems[asking]
+
+    def _turn(
+        self,
+        view: SeatView,
+        asking: Asking,
+        public: Sequence[str] | None = None,
+        private: Sequence[str] | None = None,
+    ) -> str:
+        return (turn_text if self._template is None else self._template.turn)(view, asking, public, private)
+
+    def _fitting(self, view: SeatView, asking: Asking, said: Sequence[Message], tokens_max: int) -> str:
         public = self._days("", view.public, view.public_lines, view, public_digest)
         private = self._days(view.name, view.private, view.private_lines, view, private_digest)
-        system = tokens_of(self._system.content)
-        around = system + sum(tokens_of(message.content) for message in said) + tokens_of(turn_text(view, (), ()))
+        system = tokens_of(self._system(view, asking).content)
+        asked = tokens_of(self._turn(view, asking, (), ()))
+        around = system + sum(tokens_of(message.content) for message in said) + asked
         short = public.short_days_for(int((tokens_max - system) * PUBLIC_SHARE_MAX))
         for days in range(short, view.day):
             own = private.short_days_for(tokens_max - around - public.tokens(days))
             if around + public.tokens(days) + private.tokens(own) <= tokens_max:
-                return turn_text(view, public.lines(days), private.lines(own))
+                return self._turn(view, asking, public.lines(days), private.lines(own))
         least = around + public.tokens(view.day - 1) + private.tokens(view.day - 1)
         raise ConversationError(
             f"the prompt of {view.name} on day {view.day} needs about {least} tokens even with all past days in short, "
@@ -145,7 +187,7 @@ class Context:
         short: list[list[str]] = []
         for number, day in enumerate(days[:-1]):
             if (whose, number) not in self._shortened:
-                self._shortened[whose, number] = digest(day, view.players)
+                self._shortened[whose, number] = digest(day, view)
             short.append(self._shortened[whose, number])
         whole = [[line for _, line in day] for day in days]
         return _Days(whole, short, [_tokens(day) for day in whole], [_tokens(day) for day in short])

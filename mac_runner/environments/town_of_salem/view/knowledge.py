@@ -8,14 +8,14 @@ view itself, and tools answer from it; what is not in the view cannot reach a pl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from mac_runner.environments.town_of_salem.game.acts import offers
+from mac_runner.environments.town_of_salem.game.acts import ACTS, Act, Offer, offers
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind, Events
-from mac_runner.environments.town_of_salem.game.state import TEAMS, GameState, Phase
+from mac_runner.environments.town_of_salem.game.state import TEAMS, GameState, Options, Phase
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
-from mac_runner.environments.town_of_salem.view.narration import line
+from mac_runner.environments.town_of_salem.view.narration import line, stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +44,19 @@ class GameLog:
         self.private: list[list[Event]] = [[] for _ in range(seats)]
         self.private_lines: list[list[str]] = [[] for _ in range(seats)]
         self.graveyard: dict[str, str] = {}
+        # The last stamps of the public lines and of each seat's, which are headings.
+        self._public_stamp = ""
+        self._private_stamps = [""] * seats
 
     def append(self, events: Events) -> None:
         """Add what happened."""
         for event in events:
             self.events.append(event)
-            text = line(event)
+            when = stamp(event)
             if event.audience is None:
                 self.public.append(event)
-                self.public_lines.append(text)
+                self.public_lines.append(line(event, self._public_stamp))
+                self._public_stamp = when
                 if event.kind is EventKind.DEATH:
                     self.graveyard[event.text("player")] = event.text("role")
                 elif event.kind is EventKind.REVIVED:
@@ -60,7 +64,8 @@ class GameLog:
                 continue
             for seat in sorted(event.audience):
                 self.private[seat].append(event)
-                self.private_lines[seat].append(text)
+                self.private_lines[seat].append(line(event, self._private_stamps[seat]))
+                self._private_stamps[seat] = when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,8 @@ class SeatView:
     graveyard: Mapping[str, str]
     """The dead, with the roles shown for them."""
     lobby: tuple[str, ...]
+    options: Options
+    """The rules of the game."""
     accused: str | None
     votes: Mapping[str, str]
     votes_needed: int
@@ -121,6 +128,7 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
         living=tuple(other.name for other in state.living),
         graveyard=log.graveyard,
         lobby=state.lobby,
+        options=state.options,
         accused=None if state.accused is None else names[state.accused],
         votes={names[voter]: names[target] for voter, target in state.votes.items()},
         votes_needed=state.votes_needed,
@@ -128,15 +136,50 @@ def view_of(state: GameState, log: GameLog, seat: int, observations: tuple[str, 
         private=log.private[seat],
         public_lines=log.public_lines,
         private_lines=log.private_lines[seat],
-        choices=tuple(
+        choices=choices_of(state, seat),
+        observations=observations,
+    )
+
+
+def choices_of(state: GameState, seat: int) -> tuple[Choice, ...]:
+    """What `seat` may choose now, in the order in which it is listed."""
+    names = [player.name for player in state.players]
+    listed = offers(state, seat)
+    if state.options.shuffle_options:
+        listed = tuple(_shuffled(offer, state, seat) for offer in listed)
+    return tuple(
+        [
             Choice(
                 verb=offer.verb,
-                targets=tuple(names[target] for target in offer.targets),
-                seconds=tuple(names[target] for target in offer.seconds),
+                targets=tuple([names[target] for target in offer.targets]),
+                seconds=tuple([names[target] for target in offer.seconds]),
                 choices=offer.choices,
                 takes_speech=offer.takes_speech,
             )
-            for offer in offers(state, seat)
-        ),
-        observations=observations,
+            for offer in listed
+        ]
     )
+
+
+def _shuffled(offer: Offer, state: GameState, seat: int) -> Offer:
+    """Drawn for the turn, not for its attempts, so that a correction shows the same order again."""
+    chance = state.chance("options", state.round, seat, offer.verb)
+    targets, seconds, choices = list(offer.targets), list(offer.seconds), list(offer.choices)
+    chance.shuffle(targets)
+    chance.shuffle(seconds)
+    if not ACTS[offer.verb].is_scale:
+        chance.shuffle(choices)
+    return replace(offer, targets=tuple(targets), seconds=tuple(seconds), choices=tuple(choices))
+
+
+def place_of(act: Act, state: GameState) -> tuple[int, int] | None:
+    """Where the chosen option was in the list its seat was shown, from 1 on, and of how many; None without a list.
+
+    Of two players the first one counts.
+    """
+    shown = next((choice for choice in choices_of(state, act.seat) if choice.verb == act.verb), None)
+    if shown is None:
+        return None
+    options = shown.targets or shown.choices
+    picked = state.players[act.targets[0]].name if act.targets else act.choice
+    return (options.index(picked) + 1, len(options)) if picked in options else None

@@ -26,6 +26,7 @@ from mac_runner.types import JsonObject, JsonValue
 MENDED_CHARS_MAX: Final = 8_192
 """A reply that is longer without its thoughts is not mended: no act with all that may be added takes as much."""
 _TAGS_MAX: Final = 40
+_OBJECTS_MAX: Final = 8
 REMARK: Final = "remark"
 """The attribute of a mended tag that holds what stood beside a name."""
 
@@ -43,6 +44,11 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     SPEECH: (SPEECH, "speech", "say"),
 }
 _WORDS: Final = frozenset({*_ALIASES["text"], *_ALIASES[SPEECH], "will", "death_note", "notes"})
+_FIELDS: Final = frozenset(
+    {*(alias for aliases in _ALIASES.values() for alias in aliases), "will", "death_note", "notes", *_PRIVATE}
+    | {"confidence", "comment", "tone", "emotion", "day", "phase", "round", "type", "id"}
+)
+"""The keys beside words that say nothing about who hears them."""
 _WRAPPERS: Final = ("response", "answer", "reply", "output", "result", "final_answer", "function", "act", "action")
 _CALLED: Final = ("name", "function", "type")
 _ARGUMENTS: Final = ("arguments", "parameters", "args", "params", "input", "kwargs")
@@ -58,12 +64,18 @@ _BRACKET_TAG: Final = re.compile(r"\[(/?)([A-Za-z_]{3,30})\]")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|quot|amp|#39|#34);")
 _PAIR: Final = re.compile(r"<([A-Za-z_]{2,20})>([^<>]{0,2000})</\1>")
 _BROKEN: Final = re.compile(r"(?<![A-Za-z])\{\s*(?:[\"'“]|[A-Za-z_]{1,30}[\"'”]?\s{0,3}:)")
-_SAID: Final = re.compile(r"\b(?:said|says|say|wrote|writes|told|tells|asked|claims?|claimed|quote[sd]?)\b", re.I)
+_SAID: Final = re.compile(
+    r"\b(?:said|says|say|wrote|writes|told|tells|asked|asks|claims?|claimed|quote[sd]?|wants?|wanted"
+    r"|suggest(?:s|ed)?|propose[sd]?|demand(?:s|ed)?|order(?:s|ed)|instruct(?:s|ed))\b",
+    re.I,
+)
+_REFUSED: Final = re.compile(r"\bI (?:refuse|won['’]t|will not|shall not|am not going to)\b", re.I)
+_ANY_TAG: Final = re.compile(r"<\s{0,3}(/?)\s{0,3}([A-Za-z_-]{1,30})[^<>]{0,200}?(/?)>")
 _SET_OFF: Final = re.compile(r"(?:^|[\n:=>`\]])[\s*_]*\[?\s*$")
 _QUOTED: Final = "\"'“”‘’"
-_AROUND_LINE: Final = re.compile(r"^[\s*_`#\-•\d.)]*(.*?)[\s*_`]*$", re.DOTALL)
+_BULLET: Final = re.compile(r"^[\s*_`#\-•\d.)]+")
 _BOXED: Final = re.compile(r"\\boxed\{\s*(?:\\text\{)?([^{}\\]{1,200})\}\}?")
-_FENCE_LINE: Final = re.compile(r"^\s*(?:```|~~~)[\w-]*\s*$", re.MULTILINE)
+_FENCE_LINE: Final = re.compile(r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE)
 _LABEL: Final = r"(?:(?:my|the|final)\s+)*(?:act|action|answer|move|choice|decision|response)\s*(?:is\s*)?[:：=]\s*"
 _CALL: Final = re.compile(r"^/?([A-Za-z_]{3,20})\s*\(([^()]{0,200})\)\s*;?$")
 
@@ -235,6 +247,10 @@ def _main_tag(spec: ActSpec, fields: JsonObject, inside: str = "") -> Tag:
             to = _one(fields, "target")
             if to.casefold().removeprefix("the ") not in EVERYBODY:
                 raise NotPlainError(f"<{spec.verb}> takes no target ({defuse(to)[:40]!r}): all who are there hear it")
+            unknown = [key for key, value in fields.items() if value and key not in _FIELDS]
+            if unknown and not inside:
+                # It may say who is meant to hear the words, and all would.
+                raise NotPlainError(f"the act {spec.verb} takes no {', '.join(defuse(key)[:40] for key in unknown)}")
             if spec.verb == SPEECH and (other := _one(fields, SPEECH)) and other != text:
                 raise NotPlainError("it gives several texts; give one")
             channel = _one(fields, "channel")
@@ -280,12 +296,12 @@ def _plain(value: JsonValue) -> str:
             return ""
         case str():
             return value.strip()
-        case [only]:
-            return _plain(only)
-        case list() if value:
-            raise NotPlainError("a field of the JSON object has several values; give one")
-        case list():
+        case []:
             return ""
+        case [str() | int() | float() as only]:
+            return str(only).strip()
+        case list():
+            raise NotPlainError("a field of the JSON object has several values; give one")
         case dict():
             raise NotPlainError("a field of the JSON object holds an object; give a text")
         case _:
@@ -305,6 +321,8 @@ def _pairs(text: str) -> list[JsonObject]:
 def _placed(text: str) -> list[Placed] | None:
     """The well-formed objects that hold an act; None where one stands in the midst of a sentence."""
     placed = [one for one in whole_objects(text) if _holds_act(one.value)]
+    if len(placed) > _OBJECTS_MAX or any(_REFUSED.search(text, one.end) for one in placed):
+        return None
     return placed if all(_is_set_off(text[: one.start]) for one in placed) else None
 
 
@@ -317,9 +335,23 @@ def _without(text: str, placed: Iterable[Placed]) -> str:
 
 
 def _is_set_off(before: str) -> bool:
-    """Whether what follows stands by itself: at the beginning of a line, or behind a colon, but not of a quotation."""
-    before = before[-200:]
-    return _SET_OFF.search(before) is not None and not _SAID.search(before.rpartition("\n")[2])
+    """Whether what follows stands by itself: at the beginning of a line or behind a colon, in no tag, not quoted."""
+    if _SET_OFF.search(before[-200:]) is None or _is_quoting(before):
+        return False
+    last = None
+    for tag in _ANY_TAG.finditer(before):
+        if _key(tag[2]) in ACTS and not tag[3]:
+            last = tag
+    return last is None or bool(last[1]) or ACTS[_key(last[2])].form is Form.BARE
+
+
+def _is_quoting(before: str) -> bool:
+    """Whether the line that leads up to something says that these are words of another."""
+    above, _, line = before.rpartition("\n")
+    if line.lstrip().startswith(">"):
+        return True
+    leading = above.rstrip().rpartition("\n")[2] if not line.strip(" \t*_`") else line
+    return _SAID.search(leading) is not None and (leading is line or leading.rstrip(" *_").endswith(":"))
 
 
 def _repaired(text: str, before: str) -> list[JsonObject]:
@@ -431,7 +463,7 @@ def _lines(text: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
         return
     body = re.sub(r"</?(?:answer|act|action|final_answer|response|output|reply|tool_call)>", "\n", text)
     body = _FENCE_LINE.sub("", body)
-    lines = [_AROUND_LINE.sub(r"\1", line) for line in body.splitlines() if line.strip(" \t*_`~")]
+    lines = [_BULLET.sub("", line).rstrip(" \t*_`") for line in body.splitlines() if line.strip(" \t*_`~")]
     if not lines:
         return
     keyed = dict(_keyed(lines))
@@ -442,7 +474,7 @@ def _lines(text: str, verbs: frozenset[str]) -> Iterator[tuple[Tag, ...]]:
         yield from _said(lines[0], verbs)
         return
     labelled = [line for line in lines if re.match(rf"(?:{_LABEL}.|{_verb_names()}[*_\s]*[:：=])", line, re.I)]
-    if labelled == lines[-1:]:
+    if labelled == lines[-1:] and not _is_quoting(body[: body.rstrip().rfind("\n") + 1]):
         yield from _said(lines[-1], verbs)
 
 

@@ -83,7 +83,7 @@ class Names:
         """The two players that a value names, in its order."""
         parts = [part for part in _BETWEEN.split(_INNER_TAG.sub(" ", value).strip(_AROUND)) if part.strip(_AROUND)]
         if len(parts) != 2:
-            raise IllegalActError(f"<{spec.verb}> must name two players, with a comma between them")
+            raise IllegalActError(f"<{spec.verb}> must name two players")
         return self.seat(parts[0], spec), self.seat(parts[1], spec)
 
     def choice(self, value: str, spec: ActSpec) -> str:

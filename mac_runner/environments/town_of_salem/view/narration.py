@@ -31,9 +31,15 @@ def stamp(event: Event) -> str:
     return f"Day {event.day}" if event.phase is Phase.OVER else f"Day {event.day}, {event.phase}"
 
 
-def line(event: Event) -> str:
-    """The event as one line of the record."""
-    return f"[{stamp(event)}] {sentence(event)}"
+def line(event: Event, before: str = "") -> str:
+    """The event as a line of the record, under a heading of its own where `before`, the last stamp, is another."""
+    now = stamp(event)
+    return sentence(event) if now == before else f"[{now}]\n{sentence(event)}"
+
+
+def without_heading(line: str) -> str:
+    """The sentence of a line of the record."""
+    return line.rpartition("\n")[2]
 
 
 def sentence(event: Event) -> str:
@@ -56,7 +62,7 @@ class _Fields(dict[str, str]):
         if "legacy" in data:
             self["legacy"] = f"The will read: “{self['legacy']}”" if data["legacy"] else "There was no will."
         if "target" in data:
-            self["attacked"] = self["target"] or "Somebody you met"
+            self["attacked"] = self["target"] or "Someone you met"
         if "happened" in data:
             self["heard"] = BEFALLEN[EventKind(str(data["happened"]))]
         if "is_cautious" in data:
@@ -74,7 +80,7 @@ class _Fields(dict[str, str]):
 
 def _words(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "nobody"
+        return ", ".join(str(item) for item in value) or "no one"
     if isinstance(value, dict):
         return ", ".join(f"{name} ({role})" for name, role in value.items())
     return defuse(str(value))

@@ -145,7 +145,7 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
         named = [tag.name for tag in main[:_ACTS_NAMED_MAX]] + ["…"] * (len(main) > _ACTS_NAMED_MAX)
         found = "no act" if not main else f"{len(main)} acts ({', '.join(named)})"
         cause = Cause.SEVERAL_ACTS if main else Cause.NO_ACT
-        return Problem(cause, f"there was {found} in the reply; give exactly one, in its tag")
+        return Problem(cause, f"the reply holds {found}; give exactly one")
     seats = {player.name.casefold(): player.seat for player in state.players}
     acts: list[Act] = []
     said: Act | None = None
@@ -220,9 +220,9 @@ def _text(tag: Tag, chars_max: int) -> str:
     if not tag.text:
         raise IllegalActError(f"<{tag.name}> was empty")
     if holds_thought(tag.text):
-        raise IllegalActError(f"there were thoughts inside <{tag.name}>; think before the act, outside its tag")
+        raise IllegalActError(f"there were thoughts inside <{tag.name}>; keep them out of it, before the act")
     if len(tag.text) > chars_max:
-        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; {chars_max} are allowed")
+        raise IllegalActError(f"<{tag.name}> holds {len(tag.text)} characters; at most {chars_max} are allowed")
     return tag.text
 
 

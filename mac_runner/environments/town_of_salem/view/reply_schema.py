@@ -1,7 +1,7 @@
 """The JSON schema of the replies that are legal now, and the list of them where they can be listed.
 
-An engine that constrains decoding follows the schema, and then a reply cannot be malformed. The objects say what the
-markup says: `{"thinking": …, "act": "vote", "target": "Abel", "notes": …}`, or `{"tool": …, "argument": …}`.
+An engine that constrains decoding follows the schema, and then a reply cannot be malformed. The objects are those that
+the prompt teaches: `{"thinking": …, "act": "vote", "target": "Abel", "notes": …}`, or `{"tool": …, "argument": …}`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
 from mac_runner.environments.town_of_salem.view.tools import TOOLS
 from mac_runner.types import JsonObject, JsonValue
-
-_THINKING: JsonObject = {"thinking": {"type": "string"}}
 
 
 class ReplySchema(Mapping[str, JsonValue]):
@@ -23,13 +22,14 @@ class ReplySchema(Mapping[str, JsonValue]):
     It uses only those parts of the view that do not change while the game goes on.
     """
 
-    def __init__(self, view: SeatView, *, may_ask: bool) -> None:
+    def __init__(self, view: SeatView, asking: Asking, *, may_ask: bool) -> None:
         self._view = view
+        self._asking = asking
         self._may_ask = may_ask
 
     @cached_property
     def _schema(self) -> JsonObject:
-        return reply_schema(self._view, may_ask=self._may_ask)
+        return reply_schema(self._view, self._asking, may_ask=self._may_ask)
 
     def __getitem__(self, key: str) -> JsonValue:
         return self._schema[key]
@@ -41,30 +41,41 @@ class ReplySchema(Mapping[str, JsonValue]):
         return len(self._schema)
 
 
-def reply_schema(view: SeatView, *, may_ask: bool) -> JsonObject:
+def reply_schema(view: SeatView, asking: Asking, *, may_ask: bool) -> JsonObject:
     """The JSON schema of every legal reply, keys in the order in which they are best written."""
     sides: JsonObject = {
         choice.verb: _words(ACTS[choice.verb]) for choice in view.choices if ACTS[choice.verb].is_side_act
     }
     variants: list[JsonValue] = [
-        _variant({"act": {"const": choice.verb}, **_fields(choice)}, {**_channel(choice), **_speech(choice), **sides})
+        _variant(
+            asking,
+            {"act": {"const": choice.verb}, **_fields(choice)},
+            {**_channel(choice), **_speech(choice), **sides},
+        )
         for choice in view.choices
         if not ACTS[choice.verb].is_side_act
     ]
-    for tool in TOOLS.values() if may_ask else ():
+    for tool in [TOOLS[name] for name in view.options.tools] if may_ask else ():
         argument = tool.schema(view)
         asked: JsonObject = {} if argument is None else {"argument": argument}
-        variants.append(_variant({"tool": {"const": tool.name}, **asked}, {}))
+        variants.append(_variant(asking, {"tool": {"const": tool.name}, **asked}, {}))
     return {"type": "object", "anyOf": variants}
 
 
-def _variant(required: JsonObject, optional: JsonObject) -> JsonObject:
+def _variant(asking: Asking, required: JsonObject, optional: JsonObject) -> JsonObject:
+    thought = {} if asking.reasoning == "off" else {"thinking": _thought(asking)}
+    needed = [*thought, *required] if asking.reasoning == "required" else list(required)
     return {
         "type": "object",
-        "properties": {**_THINKING, **required, **optional},
-        "required": list(required),
+        "properties": {**thought, **required, **optional},
+        "required": list[JsonValue](needed),
         "additionalProperties": False,
     }
+
+
+def _thought(asking: Asking) -> JsonObject:
+    bounds: JsonObject = {} if asking.reasoning_chars_max is None else {"maxLength": asking.reasoning_chars_max}
+    return {"type": "string", **({"minLength": 1} if asking.reasoning == "required" else {}), **bounds}
 
 
 def _words(spec: ActSpec) -> JsonObject:
@@ -97,13 +108,15 @@ def _speech(choice: Choice) -> JsonObject:
     return {SPEECH: _words(ACTS[SPEECH])} if choice.takes_speech else {}
 
 
-def enumerated(view: SeatView) -> tuple[str, ...] | None:
-    """Every legal reply without thought and side acts; None when some acts take free text."""
+def enumerated(view: SeatView, asking: Asking) -> tuple[str, ...] | None:
+    """Every legal reply without thought and side acts; None when some acts take free text or a thought is required."""
+    if asking.reasoning == "required":
+        return None
     main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
     if any(ACTS[choice.verb].form in (Form.TEXT, Form.NAME_AND_TEXT) for choice in main):
         return None
     return tuple(
-        ACTS[choice.verb].written(target=target, second=second, choice=option)
+        ACTS[choice.verb].in_form(asking.form, target=target, second=second, choice=option)
         for choice in main
         for target, second, option in choice.combinations()
     )

@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
-from mac_runner.environments.town_of_salem.game.lobbies import slot_name
+from mac_runner.environments.town_of_salem.game.lobbies import roles_in_play, slot_name
 from mac_runner.environments.town_of_salem.game.state import Phase
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 from mac_runner.environments.town_of_salem.view.public_record import conduct_of
 from mac_runner.environments.town_of_salem.view.texts import ATTRIBUTES, PHASE_RULES
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, ReplyForm
 
 TOOL_CALLS_PER_TURN_MAX = 3
 OBSERVATION_CHARS_MAX = 8_000
@@ -47,9 +47,12 @@ class Tool:
     answer: Callable[[SeatView, str], JsonObject]
     argument: Argument | None = None
 
-    def example(self, argument: str | None = None) -> str:
-        """The request as a player writes it."""
+    def example(self, argument: str | None = None, *, form: ReplyForm = "markup") -> str:
+        """The request as a player of this form writes it."""
         about = self.argument.word if self.argument and argument is None else argument or ""
+        if form == "json":
+            asked = {"tool": self.name, "argument": about} if self.argument else {"tool": self.name}
+            return json.dumps(asked, ensure_ascii=False)
         return f'<tool_request name="{self.name}">{about}</tool_request>'
 
     def schema(self, view: SeatView) -> JsonObject | None:
@@ -70,7 +73,7 @@ def _get_role(view: SeatView, argument: str) -> JsonObject:
         "role": role.name,
         "faction": role.faction.value,
         "alignment": role.alignment.value,
-        "card": role.card_text,
+        "card": role.card_text(roles_in_play(view.lobby), view.options),
         "goal": role.goal,
         "attack": role.attack.name.lower(),
         "defence": role.defence.name.lower(),
@@ -119,14 +122,20 @@ def _get_player(view: SeatView, argument: str) -> JsonObject:
 
 def _get_chat(view: SeatView, argument: str) -> JsonObject:
     day = int(argument)
-    heard = [line for event, line in zip(view.public, view.public_lines, strict=True) if event.day == day]
-    own = [line for event, line in zip(view.private, view.private_lines, strict=True) if event.day == day]
+    heard = _of_day(day, view.public, view.public_lines)
+    own = _of_day(day, view.private, view.private_lines)
     kept_own, left = _newest(own, OBSERVATION_CHARS_MAX // 3)
     kept, more_left = _newest(heard, OBSERVATION_CHARS_MAX - sum(map(len, kept_own)))
     answer: JsonObject = {"day": day, "known_to_all": list[JsonValue](kept), "known_to_you": list[JsonValue](kept_own)}
     if left + more_left:
         answer["earlier_lines_left_out"] = left + more_left
     return answer
+
+
+def _of_day(day: int, events: Sequence[Event], lines: Sequence[str]) -> list[str]:
+    """What was heard on a day, headings apart."""
+    heard = (line for event, line in zip(events, lines, strict=True) if event.day == day)
+    return [part for line in heard for part in line.split("\n")]
 
 
 def _newest(lines: Sequence[str], chars_max: int) -> tuple[list[str], int]:
@@ -141,7 +150,7 @@ def _newest(lines: Sequence[str], chars_max: int) -> tuple[list[str], int]:
 
 
 _TOOLS = (
-    Tool(name="get_role", argument=_ROLE, help="what a role can do, its goal and attributes", answer=_get_role),
+    Tool(name="get_role", argument=_ROLE, help="what a role can do, its goal and its attributes", answer=_get_role),
     Tool(
         name="get_attribute",
         argument=_ATTRIBUTE,
@@ -153,14 +162,16 @@ _TOOLS = (
         help="the roles in this game and the players",
         answer=lambda view, _: {"roles": [slot_name(slot) for slot in view.lobby], "seats": list(view.players)},
     ),
-    Tool(name="get_graveyard", help="who is dead, what they were and what they left written", answer=_get_graveyard),
+    Tool(
+        name="get_graveyard", help="who is dead, their roles, and the wills and notes they left", answer=_get_graveyard
+    ),
     Tool(
         name="get_player",
         argument=_PLAYER,
-        help="what a player publicly claimed, whom they accused, their votes, ballots, whispers and trials",
+        help="a player's public role claims, accusations, votes, ballots, whispers and trials",
         answer=_get_player,
     ),
-    Tool(name="get_chat", argument=_DAY, help="all you heard on a day and in its night", answer=_get_chat),
+    Tool(name="get_chat", argument=_DAY, help="all you heard on that day and in its night", answer=_get_chat),
     Tool(
         name="get_rules",
         argument=_PHASE,
@@ -181,9 +192,10 @@ def observe(view: SeatView, name: str, argument: str) -> str:
     """The observation a request is answered with: one line of JSON, of the answer or of the error."""
     answer: JsonObject
     try:
-        tool = TOOLS.get(name.strip().lower())
+        tool = next((TOOLS[known] for known in view.options.tools if known == name.strip().lower()), None)
         if tool is None:
-            raise ToolError(f"there is no tool {_shown(name)}; the tools are: {', '.join(TOOLS)}")
+            known = f"the tools are: {', '.join(view.options.tools)}" if view.options.tools else "this game has none"
+            raise ToolError(f"there is no tool {_shown(name)}; {known}")
         answer = tool.answer(view, _argument(tool, view, argument))
     except ToolError as error:
         answer = {"error": str(error)}

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.tests import TESTS
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from mac_runner.environments.discussion.sandbox.values import (
+from mac_runner.environments.sandbox.values import (
     NUMBER_BITS_MAX,
     PLAIN,
     Formatting,

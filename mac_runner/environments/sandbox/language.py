@@ -15,8 +15,8 @@ from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 
-from mac_runner.environments.discussion.sandbox.environment import COUNTED, SHOWN, SPENT, WEIGHED, Sandbox
-from mac_runner.environments.discussion.sandbox.values import NESTING_MAX, PRINTABLE, is_too_large
+from mac_runner.environments.sandbox.environment import COUNTED, SHOWN, SPENT, WEIGHED, Sandbox
+from mac_runner.environments.sandbox.values import NESTING_MAX, PRINTABLE, is_too_large
 from mac_runner.problems import suggestion
 
 _CHARS_PER_STEP: Final = 4

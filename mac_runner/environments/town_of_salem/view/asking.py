@@ -1,0 +1,118 @@
+"""How the players of one agent definition are asked: the form of their replies, their reasoning, their own words."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mac_runner.environments.town_of_salem.game.acts import ACTS, SPEECH, ActSpec, Form
+from mac_runner.environments.town_of_salem.view.knowledge import Choice, SeatView
+from mac_runner.types import ReplyForm
+
+Reasoning: TypeAlias = Literal["required", "optional", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What prompts teach and ask for, and what the schema allows."""
+
+    form: ReplyForm = "markup"
+    reasoning: Reasoning = "optional"
+    reasoning_chars_max: int | None = None
+    persona: str = ""
+    """Who the player is besides a name and a role, said where it is asked."""
+    system: str = ""
+    """Words of the experiment's own, at the end of the system message."""
+
+    @property
+    def _bound(self) -> str:
+        return "" if self.reasoning_chars_max is None else f" in at most {self.reasoning_chars_max} characters"
+
+    def reasoning_rule(self) -> str:
+        """How the system message puts it."""
+        if self.reasoning == "off":
+            return "Do not write down any reasoning."
+        if self.form == "json":
+            begin = "Begin" if self.reasoning == "required" else "You may begin"
+            return f'{begin} the object with "thinking": your reasoning{self._bound}. No one else ever sees it.'
+        first = "First think" if self.reasoning == "required" else "You may first think"
+        return f"{first} inside <thinking>...</thinking>{self._bound}. No one else ever sees it."
+
+    def reminder(self) -> str:
+        """The last line of a prompt: what the reply has to be, where the acts listed do not show it."""
+        match self.form, self.reasoning:
+            case "json", "required":
+                return 'Answer with one JSON object that begins with "thinking".'
+            case "json", "off":
+                return "Answer with one JSON object, without any reasoning."
+            case "json", _:
+                return "Answer with one JSON object."
+            case _, "required":
+                return "Think inside <thinking>...</thinking>, then write one act in its tag."
+            case _, "off":
+                return "Write one act in its tag, without any reasoning."
+            case _:
+                return ""
+
+    def correction(self, reason: str) -> str:
+        """What is said of a reply that cannot be used; our reasons write an act as `<vote>`."""
+        if self.form == "json":
+            return f"{_ACT_NAMED.sub(_quoted, reason)}. Answer again, as one JSON object."
+        return f"{reason}. Answer again, with one act in its tag."
+
+
+_ACT_NAMED = re.compile(r"<(/?)([a-z_]+)>")
+
+
+def _quoted(tag: re.Match[str]) -> str:
+    return f'end of "{tag[2]}"' if tag[1] else f'"{tag[2]}"'
+
+
+def menu(view: SeatView, form: ReplyForm) -> str:
+    """Every act that may be chosen now, as it is written, with what it takes."""
+    others = tuple(name for name in view.living if name != view.name)
+    lines = ["Choose one act:"]
+    lines += [_option(choice, others, form) for choice in view.choices if not ACTS[choice.verb].is_side_act]
+    if spoken := [choice.verb for choice in view.choices if choice.takes_speech]:
+        if form == "json":
+            also = f'add the key "{SPEECH}"'
+        else:
+            also, spoken = f"also <{SPEECH}>", [f"<{verb}>" for verb in spoken]
+        lines.append(f"Together with {' or '.join(spoken)} you may {also}: everyone hears it.")
+    sides = [choice.verb for choice in view.choices if ACTS[choice.verb].is_side_act]
+    if sides and form == "json":
+        lines.append(f"You may add the keys {', '.join(map(json.dumps, sides))}.")
+    elif sides:
+        lines.append(f"You may add {', '.join(f'<{verb}>' for verb in sides)}.")
+    return "\n".join(lines)
+
+
+def _option(choice: Choice, others: tuple[str, ...], form: ReplyForm) -> str:
+    spec = ACTS[choice.verb]
+    takes = _takes(choice, spec, others)
+    several = choice.choices if spec.form is Form.TEXT and len(choice.choices) > 1 else ()
+    written = f"- {spec.example(form=form, channel='CHANNEL' if several else '')}"
+    if spec.is_ability:
+        return f"{written}: {spec.help}" + (f"\n  {takes}" if takes else "")
+    return f"{written}: {takes}" if takes else written
+
+
+def _takes(choice: Choice, spec: ActSpec, others: tuple[str, ...]) -> str:
+    """The names and words that the placeholders of an act may be."""
+    if choice.seconds:
+        return f"FIRST is one of: {', '.join(choice.targets)}. SECOND is one of: {', '.join(choice.seconds)}"
+    if choice.targets == others and len(others) > 1:
+        return "NAME is any other living player"
+    if choice.targets:
+        return f"NAME is {_one_of(choice.targets)}"
+    if spec.form is Form.CHOICE:
+        return f"CHOICE is {_one_of(choice.choices)}"
+    if len(choice.choices) > 1:
+        return f"CHANNEL is {_one_of(choice.choices)}"
+    return f"heard in the {choice.choices[0]} chat" if choice.choices else ""
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return f"one of: {', '.join(names)}" if len(names) > 1 else names[0]

@@ -1,0 +1,317 @@
+"""What is measured of each seat: small games counted by hand, and played games counted anew from their transcripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from mac_runner.environments.town_of_salem.bots import POLICIES
+from mac_runner.environments.town_of_salem.claims.estimates import estimates
+from mac_runner.environments.town_of_salem.game.acts import Act
+from mac_runner.environments.town_of_salem.game.events import Event
+from mac_runner.environments.town_of_salem.game.rules import EndRound, Move
+from mac_runner.environments.town_of_salem.game.state import GameState, Phase
+from mac_runner.environments.town_of_salem.measure_declarations import COUNTED, MEASURES, Count
+from mac_runner.environments.town_of_salem.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of
+from mac_runner.environments.town_of_salem.record.measures import measure
+from mac_runner.types import JsonObject, TurnRecord
+from tests.environments.town_of_salem.record.naive_measures import counted_anew
+from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play
+
+SIX = ("sheriff", "doctor", "investigator", "escort", "godfather", "mafioso")
+
+
+class Recorded(Table):
+    """A table that keeps what a record is made of."""
+
+    def __init__(self, *roles: str) -> None:
+        self.acts: list[ActRecord] = []
+        self.dusks: list[GameState] = []
+        super().__init__(roles)
+
+    def make(self, move: Move) -> tuple[Event, ...]:
+        if isinstance(move, Act):
+            state = self.state
+            self.acts.append(
+                ActRecord(
+                    day=state.day,
+                    phase=state.phase.value,
+                    round=state.round,
+                    act=move,
+                    is_default=False,
+                    moment=len(self.events),
+                )
+            )
+        elif isinstance(move, EndRound) and self.state.phase is Phase.NIGHT:
+            self.dusks.append(self.state)
+        return super().make(move)
+
+    def say(self, who: Who, text: str) -> None:
+        self.act(who, "speak", text=text)
+
+    def counts(self, who: Who) -> dict[str, int]:
+        """What is counted for a player, without what is 0."""
+        seen = hindsight_of(self.state, self.events, self.acts, self.dusks)
+        rows = measure(self.state, self.events, seen.nights, seen.words, seen.claims)
+        return {str(key): count for key, count in rows[self.seat(who)].items() if count}
+
+
+def test_votes_ballots_and_a_trial_are_counted_as_by_hand() -> None:
+    """Four of six vote for the Godfather, who claims to be the Doctor and is acquitted by two ballots against two."""
+    table = Recorded(*SIX)
+    boss = table.name("godfather")
+    table.go_to(Phase.VOTING, day=2)
+    table.act("sheriff", "vote", "godfather")
+    table.act("doctor", "vote", "escort")
+    table.act("investigator", "vote", "godfather")
+    table.act("escort", "vote", "godfather")
+    table.act("godfather", "vote", "sheriff")
+    table.end_round()
+    table.act("doctor", "vote", "godfather")
+    assert table.is_in(Phase.DEFENCE)
+    table.say("godfather", "I am the Doctor.")
+    table.end_round()
+    for who, choice in (
+        ("sheriff", "guilty"),
+        ("doctor", "innocent"),
+        ("investigator", "guilty"),
+        ("escort", "abstain"),
+        ("mafioso", "innocent"),
+    ):
+        table.act(who, "ballot", choice=choice)
+    table.end_round()
+    table.say("doctor", f"{boss} is mafia.")
+
+    key = {"kr": 1, "ka": 1}
+    # Two of the five others oppose the Town, to those of the Mafia one.
+    assert table.counts("sheriff") == {
+        "vn.2": 1,
+        "vr.2": 1,
+        "vc.2": 400,
+        "nm": 1,
+        "nt": 1,
+        "bn.2": 1,
+        "br.2": 1,
+        "bc.2": 400,
+        **key,
+    }
+    assert table.counts("doctor") == {
+        "vn.2": 2,
+        "vr.2": 1,
+        "vc.2": 800,
+        "nm": 1,
+        "vd": 1,
+        "ve": 1,
+        "bn.2": 1,
+        "bc.2": 600,
+        "bd": 1,
+        "cu": 1,
+        "ar": 1,
+        **key,
+    }
+    assert table.counts("investigator") == {"vn.2": 1, "vr.2": 1, "vc.2": 400, "bn.2": 1, "br.2": 1, "bc.2": 400, **key}
+    assert table.counts("escort") == {"vn.2": 1, "vr.2": 1, "vc.2": 400}
+    assert table.counts("mafioso") == {"bn.2": 1, "bc.2": 800, "bd": 1}
+    # One of those who acquitted is of another side. The Doctor contradicts the lie.
+    assert table.counts("godfather") == {
+        "vn.2": 1,
+        "vc.2": 200,
+        "nm": 1,
+        "tr": 1,
+        "aq": 1,
+        "td": 1,
+        "ta": 1,
+        "sv": 4,
+        "sw": 2,
+        "cl": 1,
+        "li": 1,
+        "ld": 2,
+        "lh": 1,
+        "lv": 1,
+        "lf": 1,
+        "lc": 1,
+        **key,
+    }
+
+
+def test_lynch_of_one_of_the_town_is_a_mislynch_of_who_judged_guilty() -> None:
+    table = Recorded(*SIX)
+    table.go_to(Phase.DISCUSSION, day=2)
+    table.say("escort", f"{table.name('doctor')} is innocent.")
+    table.say("mafioso", f"{table.name('doctor')} is mafia.")
+    table.lynch("doctor", {"escort": "innocent"})
+    sheriff, mafioso, escort = (table.counts(who) for who in ("sheriff", "mafioso", "escort"))
+
+    assert (sheriff["ly"], sheriff["lm"], sheriff["bn.2"], "br.2" in sheriff) == (1, 1, 1, False)
+    assert (escort["br.2"], escort["bc.2"], escort["fo"], "fa" in escort) == (1, 600, 1, False)
+    # Nobody had accused the Mafioso; votes and ballots against the Doctor follow, but those of the Mafia.
+    voters = sum("vn.2" in table.counts(who) for who in ("sheriff", "investigator", "escort"))
+    assert {key: count for key, count in mafioso.items() if key in ("aw", "cl", "lb", "lh", "lv", "lf", "lc")} == {
+        "aw": 1,
+        "cl": 1,
+        "lb": 1,
+        "lh": 1,
+        "lv": 1,
+        "lf": voters + 2,
+        "lc": 1,
+    }
+    assert {"tr": 1, "kr": 1}.items() <= table.counts("doctor").items()
+    assert not {"aq", "td", "ka"} & table.counts("doctor").keys()
+    spared = Recorded(*SIX)
+    spared.go_to(Phase.DISCUSSION, day=2)
+    spared.say("escort", f"{spared.name('doctor')} is innocent.")
+    spared.judge("doctor")
+    assert (spared.counts("escort")["fo"], spared.counts("escort")["fa"]) == (1, 1)
+
+
+def test_ballot_of_a_mayor_decides_with_its_weight_from_the_day_it_shows_itself() -> None:
+    """Two guilty against four innocent; with the weight of three it is four against four."""
+    for is_revealed in (False, True):
+        table = Recorded("mayor", "doctor", "lookout", "escort", "godfather", "mafioso", "sheriff")
+        table.go_to(Phase.DISCUSSION, day=2)
+        if is_revealed:
+            table.act("mayor", "reveal")
+        others: dict[Who, str] = {
+            "doctor": "innocent",
+            "lookout": "innocent",
+            "escort": "innocent",
+            "mafioso": "innocent",
+        }
+        table.judge("godfather", {"mayor": "guilty", **others, "sheriff": "guilty"})
+        table.go_to(Phase.DISCUSSION, day=3)
+        if not is_revealed:
+            table.act("mayor", "reveal")
+        # At four against four the verdict hangs on each innocent ballot.
+        assert ("bd" in table.counts("doctor")) == is_revealed
+        assert "bd" not in table.counts("mayor")
+
+
+def test_lies_are_contradicted_by_who_holds_the_role_and_by_the_grave_each_once() -> None:
+    table = Recorded("jailor", "doctor", "escort", "godfather", "mafioso", "sheriff")
+    table.go_to(Phase.DISCUSSION, day=2)
+    table.say("godfather", "I am the Jailor.")
+    table.say("mafioso", f"{table.name('escort')} is the Framer.")
+    assert "lc" not in table.counts("godfather")
+    table.say("jailor", "I am the Jailor.")
+    table.end_round()
+    table.say("sheriff", f"{table.name('godfather')} is evil.")
+    assert (table.counts("godfather")["lc"], "lc" in table.counts("mafioso")) == (1, False)
+    table.lynch("escort")
+    table.go_to(Phase.DISCUSSION, day=3)
+    table.say("mafioso", "I am the Doctor.")
+
+    mafioso = table.counts("mafioso")
+    assert {key: mafioso[key] for key in ("cl", "lc", "li", "ld", "lb", "lh")} == {
+        "cl": 2,
+        "lc": 1,
+        "li": 1,
+        "ld": 2,
+        "lb": 2,
+        "lh": 1,
+    }
+    # The true Jailor lies not, and is contradicted by a liar.
+    assert "cl" not in table.counts("jailor")
+
+
+def test_actions_at_night_count_as_effective_by_what_came_of_them() -> None:
+    crowd = ("sheriff", "doctor", "escort", "godfather", "mafioso", "framer", "janitor", "investigator", "jester")
+    for deeds, effective in (
+        ({"mafioso": ("kill", "sheriff")}, {"mafioso"}),
+        ({"mafioso": ("kill", "sheriff"), "doctor": ("heal", "sheriff")}, {"doctor"}),
+        ({"mafioso": ("kill", "sheriff"), "doctor": ("heal", "escort")}, {"mafioso"}),
+        ({"godfather": ("kill", "sheriff"), "mafioso": ("kill", "escort")}, {"godfather", "mafioso"}),
+        ({"sheriff": ("interrogate", "jester"), "framer": ("frame", "doctor")}, {"sheriff", "framer"}),
+        ({"escort": ("block", "framer"), "framer": ("frame", "doctor")}, {"escort"}),
+        ({"escort": ("block", "jester")}, set()),
+        ({"escort": ("block", "mafioso"), "mafioso": ("kill", "sheriff")}, {"escort"}),
+        ({"janitor": ("clean", "sheriff")}, set()),
+        ({"janitor": ("clean", "sheriff"), "mafioso": ("kill", "sheriff")}, {"janitor", "mafioso"}),
+    ):
+        table = Recorded(*crowd)
+        table.night(deeds)
+        assert {who for who in crowd if "ne" in table.counts(who)} == effective, deeds
+        assert {who for who in crowd if "na" in table.counts(who)} == set(deeds), deeds
+    table = Recorded("jailor", *crowd)
+    table.act("jailor", "jail", "sheriff")
+    table.night({"doctor": ("heal", "sheriff"), "mafioso": ("kill", "sheriff")})
+    assert [table.counts(who).get("ne", 0) for who in ("doctor", "mafioso")] == [0, 0]
+
+
+def test_probabilities_are_read_from_what_players_state_in_earnest() -> None:
+    for text, found in (
+        ("I am 70% sure that Abel is Mafia.", ("mafia", 70)),
+        ("I'm about 70 % sure Abel is mafia.", ("mafia", 70)),
+        ("70 percent certain Abel is not Mafia!", ("mafia", 30)),
+        ("There is an 85% chance that Abel is evil.", ("evil", 85)),
+        ("A 20% probability of Abel being a member of the Mafia.", ("mafia", 20)),
+        ("Abel is 40% likely to be the Godfather.", ("role", 40)),
+        ("Abel: 60% mafia.", ("mafia", 60)),
+        ("Abel is town (90%).", ("town", 90)),
+        ("Abel is innocent, I'm 55% sure.", ("not evil", 55)),
+        ("I am 99.5% sure Abel isn't guilty.", ("evil", 1)),
+        ("100% sure Abel is mafia.", ("mafia", 100)),
+        ("Are you 70% sure that Abel is Mafia?", None),
+        ("Bob says he is 70% sure that Abel is Mafia.", None),
+        ("If it is 70% that Abel is Mafia, vote.", None),
+        ("I am 170% sure that Abel is Mafia.", None),
+        ("I am 70% done.", None),
+        ("Abel is Mafia.", None),
+    ):
+        read = estimates(text, ("Abel", "Bob"))
+        assert [(claim.says.value, percent) for claim, percent in read] == ([found] if found else []), text
+        assert all(claim.about == "Abel" for claim, _ in read)
+
+
+def test_stated_probabilities_are_scored_by_what_was_so() -> None:
+    table = Recorded(*SIX, "jester")
+    boss, jester = table.name("godfather"), table.name("jester")
+    table.go_to(Phase.DISCUSSION, day=2)
+    table.say("sheriff", f"I am 70% sure that {boss} is Mafia. {boss} is 20% likely to be town.")
+    # Of a neutral it is not so, and not otherwise, that they are evil.
+    table.say("doctor", f"I am 90% sure that {jester} is evil.")
+    sheriff = table.counts("sheriff")
+
+    assert {key: sheriff[key] for key in ("pn", "pt", "pp", "pe")} == {"pn": 2, "pt": 1, "pp": 90, "pe": 900 + 400}
+    assert "pn" not in table.counts("doctor")
+
+
+def _games() -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord]]]:
+    for seed in range(50):
+        game = open_game(ELEVEN, seed=seed)
+        turns = play(game, POLICIES["heuristic"] if seed % 10 else clumsy, seed=seed)
+        assert game.outcome is not None
+        yield game.outcome, game.record(), turns
+
+
+def test_measures_of_played_games_are_those_counted_anew_from_their_transcripts_and_add_up_in_the_summary() -> None:
+    results, sums = MeasureResults(), Counter[str]()
+    for outcome, record, turns in _games():
+        results.add(outcome, "here")
+        expected = counted_anew(outcome, record, turns)
+        players = outcome["players"]
+        assert isinstance(players, list)
+        for player in players:
+            assert isinstance(player, dict)
+            measured = player["measures"]
+            assert measured == expected[str(player["agent"])], player
+            assert isinstance(measured, dict)
+            sums.update({key.partition(".")[0]: 0 for key in measured})
+            for key, count in measured.items():
+                assert isinstance(count, int)
+                sums[key.partition(".")[0]] += count
+            sums[Count.SEAT] += 1
+    report: Any = results.report()["measures"]
+    for group in ("by_definition", "by_model", "by_role"):
+        cells = [cell for name in report[group].values() for cell in name.values()]
+        for declared in MEASURES:
+            found = [cell[declared.key] for cell in cells if declared.key in cell]
+            hits = sum(cell["wins" if declared.unit == "rate" else "total"] for cell in found)
+            assert sum(cell["n"] for cell in found) == sum(sums[count] for count in declared.of), declared
+            assert hits == sum(sums[count] * weight for count, weight in declared.hits.items()), declared
+    # Most kinds of counts occurred; the others are in the games above, or are counts of tokens.
+    by_hand = {Count.STATED, Count.STATED_TRUE, Count.STATED_PERCENT, Count.STATED_ERROR, Count.SPOKE_FOR_ACQUITTED}
+    by_hand |= {Count.BALLOT_DECISIVE, Count.BALLOT_DECISIVE_RIGHT}
+    tokens = {Count.COUNTED_REPLY, Count.PROMPT_TOKENS, Count.COMPLETION_TOKENS}
+    assert COUNTED.keys() - sums.keys() <= by_hand | tokens
