@@ -76,7 +76,9 @@ def without_roles(lines: list[str], names: str, roles: str) -> list[str]:
 def test_show_truth_only_adds_to_the_text(finished: Lab, at_once: AtOnce) -> None:
     cast = objects(record(finished)["cast"])
     names = "|".join(str(member["name"]) for member in cast)
-    roles = "|".join({str(member["role"]).title() for member in cast} | {"Jester", "Godfather"})
+    changes = objects(record(finished)["role_changes"])
+    held = {str(member["role"]).title() for member in cast} | {str(change["to"]) for change in changes}
+    roles = "|".join(held)
     plain = without_roles(at_once("show", RUN, "0").stdout.splitlines(), names, roles)
     shown = at_once("show", RUN, "0", "--truth").stdout.splitlines()
     rest = iter(without_roles(shown, names, roles))
@@ -117,7 +119,7 @@ def test_truth_begins_with_the_cast_and_ends_with_who_lied(finished: Lab, at_onc
 
 def test_show_seat_shows_no_secret_of_others(finished: Lab, at_once: AtOnce) -> None:
     everything = at_once("show", RUN, "0").stdout
-    name = everything.split("Players, in seat order: ")[1].split(",")[0]
+    name = everything.split("layers, in seat order: ")[1].split(",")[0]
     seen = at_once("show", RUN, "0", "--seat", name).stdout
 
     assert f"as {name} saw it" in seen
@@ -328,7 +330,7 @@ def messages(stdout: str) -> tuple[Message, ...]:
 
 
 def test_prompt_printed_is_the_one_that_was_sent(finished: Lab, at_once: AtOnce) -> None:
-    """Also for turns of one round, and for those after a tool's answer."""
+    """Also for turns of one round, which are answered on the same view."""
     turns = objects(transcript(finished.run_dir())["turns"])
     for turn in (turns[0], turns[1], *turns[5::40], turns[-1]):
         shown = at_once("show", RUN, "0", "--prompt", str(turn["turn"]))
@@ -340,14 +342,14 @@ def test_turn_may_be_shortened_where_it_is_clear(finished: Lab, at_once: AtOnce)
     keys = [str(turn["turn"]) for turn in objects(transcript(finished.run_dir())["turns"])]
     steps = Counter(key.rsplit("/", 2)[0] for key in keys)
     single = next(name for name, count in steps.items() if count == 1)
-    double = next(name for name, count in steps.items() if count > 1)
+    first_round = [key for key in keys if key.startswith("0/")]
     for flag in ("--prompt", "--raw"):
         short, whole = at_once("show", RUN, "0", flag, single), at_once("show", RUN, "0", flag, f"{single}/0/0")
         assert short.returncode == Exit.OK
         assert short.stdout == whole.stdout
-        unclear = at_once("show", RUN, "0", flag, double)
+        unclear = at_once("show", RUN, "0", flag, "0")
         assert unclear.returncode == Exit.BAD_INPUT
-        assert f"{double}/0/0, {double}/1/0" in unclear.stderr
+        assert f"'0' is the beginning of several turns: {first_round[0]}, {first_round[1]}" in unclear.stderr
         for unknown in (f"{single}x", "999/Zoe/0/0", "", "/", "\x1b[2J"):
             refused = at_once("show", RUN, "0", flag, unknown)
             assert refused.returncode == Exit.BAD_INPUT, unknown
