@@ -105,7 +105,10 @@ def _events(text: str) -> Iterator[Event]:
 def _syntax(fault: yaml.YAMLError, source: str) -> str:
     mark = getattr(fault, "problem_mark", None)
     where = source if mark is None else f"{source}:{mark.line + 1}"
-    return f"{where}: not valid YAML: {getattr(fault, 'problem', None) or 'it cannot be read'}"
+    problem = getattr(fault, "problem", None) or "it cannot be read"
+    # An unquoted `*` names an anchor; as a key of its own it means all that is left.
+    hint = "; quote a text that begins with * or &" if "alphabetic or numeric character" in problem else ""
+    return f"{where}: not valid YAML: {problem}{hint}"
 
 
 def _build(node: _Node, path: KeyPath, lines: dict[KeyPath, int]) -> JsonValue:

@@ -12,8 +12,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 from mac_runner.config import AgentDefinition, Experiment, identity_of
-from mac_runner.environments.town_of_salem.casting import keys_of, possible_seats
-from mac_runner.environments.town_of_salem.game.lobbies import role_list
+from mac_runner.environments.town_of_salem.casting import EVERYBODY, keys_of, possible_seats
+from mac_runner.environments.town_of_salem.game.lobbies import plain, role_list
 from mac_runner.environments.town_of_salem.game.state import Faction
 from mac_runner.environments.town_of_salem.settings import Cast, GameConfig, GamePairings
 from mac_runner.errors import ConfigError
@@ -24,6 +24,7 @@ from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
 MAFIA, TOWN, NEUTRAL = Faction.MAFIA.value, Faction.TOWN.value, Faction.NEUTRAL.value
+_SIDES = (MAFIA, TOWN, NEUTRAL)
 _KEY: KeyPath = ("game", "pairings")
 
 
@@ -150,15 +151,16 @@ def _player(experiment: Experiment, agent: AgentDefinition) -> str:
 
 def design(planned: Sequence[Planned]) -> Iterator[Table | str]:
     """Who plays what in which games, as far as castings say so, and whether that is balanced."""
-    castings = [one.experiment.settings_as(GameConfig).casting for one in planned]
+    given = (one.experiment.settings_as(GameConfig).casting or {} for one in planned)
+    castings = [{plain(key): value for key, value in casting.items()} for casting in given]
     if not any(castings):
         return
-    keys = sorted({key for casting in castings for key in casting or ()}, key=_place)
+    keys = sorted({key for casting in castings for key in casting}, key=_place)
     others = [name for name in dict.fromkeys(name for one in planned for name in one.values) if name not in keys]
     rows = [
         (
             *(_words(one.values.get(name)) for name in others),
-            *(_words((casting or {}).get(key)) for key in keys),
+            *(_words(casting.get(key)) for key in keys),
             _deals(one),
             f"{len(one.indexes):,}",
         )
@@ -170,8 +172,7 @@ def design(planned: Sequence[Planned]) -> Iterator[Table | str]:
 
 def _place(key: str) -> tuple[int, str]:
     """Factions first, as in `mafia plays town`."""
-    order = (MAFIA, TOWN, NEUTRAL)
-    return (order.index(key) if key in order else len(order), key)
+    return (_SIDES.index(key) if key in _SIDES else len(_SIDES), key)
 
 
 def _words(value: JsonValue | Cast) -> str:
@@ -193,13 +194,13 @@ def _deals(one: Planned) -> str:
     return f"{one.experiment.seed}: {numbers or 'none'}"
 
 
-def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast] | None]) -> Iterator[str]:
+def _balance(planned: Sequence[Planned], castings: Sequence[Mapping[str, Cast]]) -> Iterator[str]:
     """Whether each definition has what its opponents have, counted over the experiments themselves."""
     games: dict[str, Counter[str]] = {}
     legs: dict[str, Counter[Pair]] = {}
     for one, casting in zip(planned, castings, strict=True):
-        mafia, town = ((casting or {}).get(side) for side in (MAFIA, TOWN))
-        if not isinstance(mafia, str) or not isinstance(town, str):
+        mafia, town = (casting.get(side, casting.get(EVERYBODY)) for side in (MAFIA, TOWN))
+        if not isinstance(mafia, str) or not isinstance(town, str) or casting.keys() - {*_SIDES, EVERYBODY}:
             yield "balance: not every experiment casts one definition as the Mafia and one as the Town"
             return
         for name, side in ((mafia, MAFIA), (town, TOWN)):

@@ -141,7 +141,7 @@ def test_what_is_documented_is_what_is_declared() -> None:
     page = PAGE.read_text(encoding="utf-8")
     rows = [f"| `{each.key}` | {each.unit} | `{each.formula}` | {each.meaning} |" for each in MEASURES]
     rows += [f"| `{count}` | {meaning} |" for count, meaning in COUNTED.items()]
-    section = page[page.index("## What is measured\n") : page.index("## What a model reads and writes\n")]
+    section = page.partition("\n## What is measured\n")[2].partition("\n## ")[0]
     documented = [line for line in section.splitlines() if line.startswith("| `")]
 
     assert documented == rows

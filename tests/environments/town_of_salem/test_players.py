@@ -217,3 +217,24 @@ def test_own_finding_outweighs_the_word_of_a_stranger() -> None:
 
     assert beliefs.most_suspicious() == ("Elias", beliefs.suspicion["Elias"])
     assert beliefs.suspicion["Elias"] > beliefs.suspicion["Beatrice"] > beliefs.suspicion["Felicity"]
+
+
+def test_silent_players_say_nothing_and_honest_ones_outside_the_town_nothing_but_to_their_team() -> None:
+    heard = {EventKind.SPEECH, EventKind.WHISPER, EventKind.CHAT}
+    said: dict[str, Counter[tuple[str, str]]] = {"silent": Counter(), "honest": Counter()}
+    for name, counts in said.items():
+        for seed in range(6):
+            game = open_game([*LOBBIES["classic-12"]], seed=seed)
+            for record in play(game, dict.fromkeys(range(12), POLICIES[name]), seed=seed):
+                assert record.receipt.kind in (ReceiptKind.ACT, ReceiptKind.OBSERVATION), (name, record)
+            # In jail and with the dead, the Town's Jailor and Medium talk under the name of their role.
+            sides = {player.name: player.faction.value for player in game.state.players}
+            sides |= {"Jailor": "town", "Medium": "town"}
+            for event in game.log.events:
+                if event.kind in heard:
+                    counts[sides[event.text("player")], str(event.data.get("channel") or event.kind.value)] += 1
+            assert name == "honest" or not any(player.will or player.death_note for player in game.state.players)
+
+    assert not said["silent"]
+    assert {words for (side, words) in said["honest"] if side == "mafia"} == {"mafia"}, said["honest"]
+    assert {side for (side, words) in said["honest"] if words == "speech"} == {"town"}, said["honest"]

@@ -195,6 +195,7 @@ def test_lies_are_contradicted_by_who_holds_the_role_and_by_the_grave_each_once(
     table.say("mafioso", f"{table.name('escort')} is the Framer.")
     assert "lc" not in table.counts("godfather")
     table.say("jailor", "I am the Jailor.")
+    assert table.counts("godfather")["lc"] == 1
     table.end_round()
     table.say("sheriff", f"{table.name('godfather')} is evil.")
     assert (table.counts("godfather")["lc"], "lc" in table.counts("mafioso")) == (1, False)
@@ -278,9 +279,10 @@ def test_stated_probabilities_are_scored_by_what_was_so() -> None:
 
 
 def _games() -> Iterator[tuple[JsonObject, JsonObject, list[TurnRecord]]]:
-    for seed in range(50):
+    for seed in range(60):
         game = open_game(ELEVEN, seed=seed)
-        turns = play(game, POLICIES["heuristic"] if seed % 10 else clumsy, seed=seed)
+        others = {0: clumsy, 5: POLICIES["random"]}
+        turns = play(game, others.get(seed % 10, POLICIES["heuristic"]), seed=seed)
         assert game.outcome is not None
         yield game.outcome, game.record(), turns
 
@@ -313,5 +315,6 @@ def test_measures_of_played_games_are_those_counted_anew_from_their_transcripts_
     # Most kinds of counts occurred; the others are in the games above, or are counts of tokens.
     by_hand = {Count.STATED, Count.STATED_TRUE, Count.STATED_PERCENT, Count.STATED_ERROR, Count.SPOKE_FOR_ACQUITTED}
     by_hand |= {Count.BALLOT_DECISIVE, Count.BALLOT_DECISIVE_RIGHT}
+    by_hand |= {Count.ACQUITTED, Count.DEFENDED_ACQUITTED, Count.BACKER_SWAYED}
     tokens = {Count.COUNTED_REPLY, Count.PROMPT_TOKENS, Count.COMPLETION_TOKENS}
     assert COUNTED.keys() - sums.keys() <= by_hand | tokens
