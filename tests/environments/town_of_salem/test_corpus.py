@@ -1,4 +1,4 @@
-"""Some five hundred replies as small models write them: read as meant, or asked again, and never read as something else."""
+"""Some 500 replies as small models write them: read as meant, or asked again, and never read as something else."""
 
 from __future__ import annotations
 
