@@ -118,14 +118,21 @@ def test_corpus_holds_480_replies_and_no_two_alike() -> None:
 
 
 def test_what_the_first_edition_reads_is_read_the_same() -> None:
-    """Mending begins where a reply cannot be used; it never gives another sense to one that can."""
+    """Mending begins where a reply cannot be used; it never gives another sense to one that can.
+
+    But for words that name the one player they are for: they were said to all, and are asked again now.
+    """
     known, usable = scenes(), 0
     for scene, _, text in corpus():
         state, seat = known[scene]
         first = read(Reply(text=text), replace(state, options=replace(state.options, edition=1)), seat)
         if not isinstance(first, Problem):
             usable += 1
-            assert read(Reply(text=text), state, seat) == first, text
+            now = read(Reply(text=text), state, seat)
+            if text.startswith(("<speak to=", "<speak target=")):
+                assert isinstance(now, Problem), text
+            else:
+                assert now == first, text
     assert usable > 50
 
 

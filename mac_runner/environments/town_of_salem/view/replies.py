@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -48,6 +48,7 @@ class Chosen:
 
 
 _ACTS_NAMED_MAX: Final = 10
+_ADDRESSES: Final = ("to", "target", "recipient", "audience")
 _FENCES = ("```json", "```")
 _BEGINNING = re.compile(r'\{\s*["}]')
 _CUT_OFF: Final = "the reply was cut off at its token limit"
@@ -150,6 +151,8 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     acts: list[Act] = []
     said: Act | None = None
     try:
+        if state.options.edition > 1:
+            _check_audience(*main, *([] if speech is None else [speech]), players=seats)
         for tag in (*main, *(tag for tag in tags if ACTS[tag.name].is_side_act)):
             acts.append(_read_act(tag, ACTS[tag.name], seat, seats, names))
             check(state, acts[-1])
@@ -159,6 +162,17 @@ def _read_acts(tags: tuple[Tag, ...], state: GameState, seat: int, *, names: Nam
     except IllegalActError as problem:
         return Problem(Cause.ILLEGAL, str(problem))
     return Chosen(act=acts[0], side_acts=tuple(acts[1:]), speech=said)
+
+
+def _check_audience(*tags: Tag, players: Collection[str]) -> None:
+    """Raises IllegalActError for a speech that names the one player it is for: others would hear it too."""
+    for tag in tags:
+        named = [tag.attributes[key] for key in _ADDRESSES if key in tag.attributes]
+        to_one = next((name for name in named if name.strip().casefold() in players), None)
+        if tag.name == SPEECH and to_one is not None:
+            raise IllegalActError(
+                f"<{SPEECH}> is not for {defuse(to_one)[:40]!r} alone; whisper to one player, or leave the name out"
+            )
 
 
 def _sense(tag: Tag) -> object:
