@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mac_runner.environments.town_of_salem.measure_declarations import GROUPS, MEASURES, Measure
-from mac_runner.results import UNKNOWN, Figure, Table, count_text, figure, section
+from mac_runner.results import UNKNOWN, Figure, Table, figure, section
 from mac_runner.types import JsonObject, JsonValue
 
 _UNITS: Final[Mapping[str, str]] = {"rate": "%", "lift": "±pp"}
@@ -74,13 +74,14 @@ def _found(measure: Measure, cell: JsonObject, part: str) -> JsonObject:
 
 
 def _cell(measure: Measure, found: JsonObject) -> str:
-    """`12 (10–15) n 340`; "" where there are no cases."""
+    """`12 (10–15) n 1340`; "" where there are no cases."""
     if not found:
         return ""
     value = found.get("rate" if measure.unit == "rate" else "mean")
     interval = found.get("interval")
     shown = f" ({'–'.join(_text(measure, end) for end in interval)})" if isinstance(interval, list) else ""
-    return f"{_text(measure, value)}{shown} n {count_text(found.get('n'))}"
+    # Without separators of thousands, so that three factions fit beside each other.
+    return f"{_text(measure, value)}{shown} n {found.get('n')}"
 
 
 def _text(measure: Measure, value: JsonValue) -> str:
@@ -92,7 +93,7 @@ def _text(measure: Measure, value: JsonValue) -> str:
         case "lift":
             return f"{100 * value:+.0f}"
         case _:
-            return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+            return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def measure_figures(summary: JsonObject) -> Iterator[tuple[str, Figure]]:

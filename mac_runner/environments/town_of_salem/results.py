@@ -147,10 +147,10 @@ def _grouped(players: Iterable[PlayerResult], key: _Key) -> Iterator[tuple[str, 
 
 
 def _reports(counted: Mapping[str, ClusteredRate]) -> JsonObject:
-    return {name: _report(each) for name, each in sorted(counted.items())}
+    return {name: rate_report(each) for name, each in sorted(counted.items())}
 
 
-def _report(counted: ClusteredRate) -> JsonObject:
+def rate_report(counted: ClusteredRate) -> JsonObject:
     """Where each game has one case, the cases are independent and the interval is the plain one."""
     plain = rate(counted.wins, counted.n) if counted.n == counted.games else {}
     return {**clustered(counted), **plain}

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import comparisons
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult
+from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult, rate_report
 from mac_runner.intervals import ClusteredRate
-from mac_runner.results import PlayedCombination, clustered, ends, parsed
+from mac_runner.results import PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue, stable_hash
 
 DIFFERENCES_MAX: Final = 1_000
@@ -51,10 +51,11 @@ class _Played:
     cast: Mapping[str, str]
     """Who plays each side."""
 
-    def has_won(self, side: str) -> list[int]:
-        """For each game, whether the side won."""
+    def has_won(self, side: str, places: Iterable[int] | None = None) -> list[int]:
+        """For each game, or each of those at `places`, whether the side won."""
         bit = _BITS[side]
-        return [int(bool(wins & bit)) for wins in self.wins]
+        games = self.wins if places is None else (self.wins[place] for place in places)
+        return [int(bool(wins & bit)) for wins in games]
 
     def player(self, side: str) -> str | None:
         """Who plays a side in all games, if it is one."""
@@ -191,7 +192,7 @@ def _standings(group: Sequence[_Played]) -> Iterator[JsonObject]:
         counted = ClusteredRate()
         for wins, games in deals.values():
             counted.add(wins, games)
-        report = clustered(counted)
+        report = rate_report(counted)
         yield {
             "player": name,
             "side": side,
@@ -301,10 +302,7 @@ def _differences(pair: _Pair) -> Iterator[JsonObject]:
     here, there = comparisons.common_deals(first.deals, second.deals)
     if not len(here):
         return
-    won = {
-        side: ([first.has_won(side)[place] for place in here], [second.has_won(side)[place] for place in there])
-        for side in pair.sides
-    }
+    won = {side: (first.has_won(side, here), second.has_won(side, there)) for side in pair.sides}
     left_out = max(first.planned, second.planned) - len(here)
     for side, (one, other) in won.items():
         # The second plays this side in the second combination; of a swap, the other side's players change places.

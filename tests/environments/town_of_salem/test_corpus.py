@@ -1,4 +1,4 @@
-"""Three hundred replies as small models write them: read as meant, or asked again, and never read as something else."""
+"""Some 500 replies as small models write them: read as meant, or asked again, and never read as something else."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def test_every_reply_of_the_corpus_is_read_as_meant_or_asked_again() -> None:
     assert not wrong, f"{len(wrong)} replies:\n" + "\n".join(wrong)
 
 
-def test_corpus_holds_300_replies_and_no_two_alike() -> None:
+def test_corpus_holds_480_replies_and_no_two_alike() -> None:
     texts = [(scene, text) for scene, _, text in corpus()]
 
-    assert len(set(texts)) == len(texts) >= 300
+    assert len(set(texts)) == len(texts) >= 480
 
 
 def test_what_the_first_edition_reads_is_read_the_same() -> None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.environments.town_of_salem.game.events import EventKind
-from mac_runner.environments.town_of_salem.game.state import Options, Phase
+from mac_runner.environments.town_of_salem.game.state import Death, Options, Phase, Seance
 from mac_runner.environments.town_of_salem.view.knowledge import SeatView
 from mac_runner.types import Reply, Turn
-from tests.environments.town_of_salem.table import open_game, play
+from tests.environments.town_of_salem.table import make_task, open_game, play
 
 # The prisoner sits before the keeper, so that seat order alone would let the prisoner speak first.
 ROLES = ("sheriff", "doctor", "escort", "jailor", "godfather", "framer", "mafioso")
 ORDERS = 12
 
 
-def night(*, edition: int = 2, prisoner: str = "Abel") -> Game:
-    """A game in its first night chat, with `prisoner` in jail."""
-    game = open_game(ROLES, options=Options(edition=edition))
+def night(*, edition: int = 2, roles: tuple[str, ...] = ROLES) -> Game:
+    """A game in its first night chat, with Abel in jail."""
+    game = open_game(roles, options=Options(edition=edition))
     while game.state.phase is not Phase.NIGHT_CHAT:
         turn = game.turns()[0]
-        game.receive(turn, Reply(text=f"<jail>{prisoner}</jail>" if turn.agent == "Dorothea" else "<wait/>"))
+        game.receive(turn, Reply(text="<jail>Abel</jail>" if turn.agent == "Dorothea" else "<wait/>"))
     return game
 
 
@@ -51,6 +52,20 @@ def test_keeper_who_does_not_speak_lets_the_prisoner_speak() -> None:
     assert not turn_of(game, "Abel").after
     game.receive(turn_of(game, "Abel"), Reply(text="<speak>I am the Sheriff.</speak>"))
     assert {turn.agent for turn in game.turns()} == {"Elias", "Felicity", "Gideon"}
+
+
+def test_keeper_who_speaks_elsewhere_is_heard_there_when_all_are() -> None:
+    """A dead Medium talks with the Jailor: what is said to the dead must not depend on who answers first."""
+    game = night(roles=(*ROLES, "medium"))
+    dead = replace(game.state.players[7], death=Death(day=1, at_night=False, causes=("lynch",)))
+    haunted = replace(game.state.with_player(dead), seance=Seance(medium=7, target=3), order=(*game.state.order, 7))
+    game = Game(task=make_task((*ROLES, "medium")), state=haunted, opening=(), max_retries=0)
+    before, events = game.prompt(turn_of(game, "Hester")).sha256, len(game.log.events)
+    game.receive(turn_of(game, "Dorothea"), Reply(text='<speak channel="seance">Who killed you?</speak>'))
+
+    assert len(game.log.events) == events
+    assert game.prompt(turn_of(game, "Hester")).sha256 == before
+    assert not turn_of(game, "Abel").after
 
 
 def test_state_is_the_same_whatever_the_order_of_arrival() -> None:

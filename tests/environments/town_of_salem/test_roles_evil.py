@@ -384,5 +384,5 @@ def test_pair_must_name_two_players_each_from_its_list() -> None:
     for whom in (("sheriff",), ("sheriff", "doctor", "mafioso")):
         with pytest.raises(IllegalActError, match="must name two players"):
             table.act("witch", "control", *whom)
-    with pytest.raises(IllegalActError, match="must name first one of"):
+    with pytest.raises(IllegalActError, match="the first player of control must be one of"):
         table.act("witch", "control", "witch", "sheriff")

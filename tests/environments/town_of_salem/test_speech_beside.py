@@ -12,6 +12,7 @@ from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Event, EventKind
 from mac_runner.environments.town_of_salem.game.rules import Beside, IllegalActError, apply
 from mac_runner.environments.town_of_salem.game.state import Options, Phase
+from mac_runner.environments.town_of_salem.view.asking import Asking
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, read
 from mac_runner.types import JsonObject, Prompt, Reply, Turn
 from tests.environments.town_of_salem.table import ELEVEN, Table, open_game, play
@@ -127,7 +128,8 @@ def test_schema_has_a_field_for_words_exactly_with_the_acts_that_take_them() -> 
             has_words = "speak" in _part(variant, "properties")
             found.setdefault((str(act), game.state.phase), set()).add(has_words)
 
-    play(open_game(ELEVEN, options=Options(max_days=6)), POLICIES["heuristic"], watch=watch)
+    game = open_game(ELEVEN, options=Options(max_days=6), asking=Asking(form="json"))
+    play(game, POLICIES["heuristic"], watch=watch)
     taken = {place for place, given in found.items() if given == {True}}
     assert taken >= {("vote", "voting"), ("ballot", "judgement"), ("jail", "discussion"), ("jail", "greeting")}
     assert {act for act, _ in taken} <= {"vote", "unvote", "ballot", "jail", "reveal", "seance", "caution"}

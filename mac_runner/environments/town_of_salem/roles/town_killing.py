@@ -140,7 +140,7 @@ VETERAN = _role(
 
 # The Vigilante shoots, and dies of having shot one of the Town (rules, section 7.2).
 SHOT = DeathCause("vigilante", "shot by a Vigilante", guard_order=2)
-GUILT = DeathCause("guilt", "dead of guilt")
+GUILT = DeathCause("guilt", "overcome by guilt")
 
 SHOOT = "shoot"
 BULLETS = 3

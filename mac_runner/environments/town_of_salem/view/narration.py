@@ -103,8 +103,8 @@ def _ending(event: Event) -> str:
     reason = event.data["reason"]
     match event.data["ending"]:
         case "win":
-            return f"The game is over: {winners} won, for {reason}."
+            return f"The game is over: {winners} won, because {reason}."
         case "draw":
-            return f"The game is over: a draw, for {reason}."
+            return f"The game is over: a draw, because {reason}."
         case _:
             return f"The game was stopped: {reason}."

@@ -109,7 +109,10 @@ def _speech(choice: Choice) -> JsonObject:
 
 
 def enumerated(view: SeatView, asking: Asking) -> tuple[str, ...] | None:
-    """Every legal reply without thought and side acts; None when some acts take free text or a thought is required."""
+    """Every legal reply without thought, side acts and words with the act.
+
+    None when some acts take free text or a thought is required.
+    """
     if asking.reasoning == "required":
         return None
     main = [choice for choice in view.choices if not ACTS[choice.verb].is_side_act]
