@@ -1,7 +1,5 @@
 """Who lied in a recorded game, how often, and who acted on it.
 
-A lie is a claim with the verdict `lie`; records of edition 1 have `false` there, which a player may have believed.
-
 A lie to all speaks for or against the player it is about: an accusation, `suspicious` or a role outside the Town
 against them, a defence, `not suspicious` or a role of the Town for them. So does one about the liar's own role. Other
 lies do neither.
@@ -26,8 +24,12 @@ from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
-HONEST: Final = frozenset({"honest", "true"})
-LIES: Final = frozenset({"lie", "false"})
+EARLIER_VERDICTS: Final = {
+    "true": ("honest", "unclear"),
+    "false": ("lie", "unclear, but wrong"),
+    "undecidable": ("unclear", "unclear"),
+}
+"""What verdicts of earlier versions, on truth alone, say of honesty: of what a speaker knew, and of an opinion."""
 _AGAINST: Final = frozenset({Says.SUSPICIOUS.value, Says.MAFIA.value, Says.VAMPIRE.value})
 _FOOLED_SHOWN_MAX: Final = 20
 _HEADS: Final = ("claims", "honest", "lies", "unclear")
@@ -75,7 +77,7 @@ class Lies:
         """By liar, how many of their lies each player acted on."""
         found: dict[str, Counter[str]] = {}
         for lie in self._claims:
-            if lie.verdict in LIES and lie.channel == "public" and (leaning := _leaning(lie)):
+            if _verdict(lie) == "lie" and lie.channel == "public" and (leaning := _leaning(lie)):
                 acted = set(self._acted_on(lie, is_against=leaning < 0))
                 found.setdefault(lie.player, Counter()).update(acted)
         return found
@@ -108,22 +110,22 @@ class Lies:
         """A table of all who claimed anything, the greatest liars first; `names` are the players as they are shown."""
         if not self._counts:
             return ()
-        is_earlier = any(claim.verdict in ("true", "false", "undecidable") for claim in self._claims)
-        heads = ("claims", "true", "false", "undecided") if is_earlier else _HEADS
-        title = "Who said what was false, and who acted on it" if is_earlier else "Who lied, and whom they fooled"
         fooled = self.fooled()
         order = sorted(self._counts, key=lambda name: (-self._counts[name]["lie"], self.speakers.index(name)))
         width = max(len(names[name]) for name in order)
         rows = [
-            f"{names[name]:<{width}}  {_cells(self._counts[name], heads)}  {_victims(fooled.get(name))}".rstrip()
+            f"{names[name]:<{width}}  {_cells(self._counts[name])}  {_victims(fooled.get(name))}".rstrip()
             for name in order
         ]
-        head = f"{'':<{width}}  {'  '.join(heads)}  {'acted on by' if is_earlier else 'fooled'}"
-        return (title, head, *rows)
+        return ("Who lied, and whom they fooled", f"{'':<{width}}  {'  '.join(_HEADS)}  fooled", *rows)
 
 
 def _verdict(claim: _Claim) -> str:
-    return "honest" if claim.verdict in HONEST else "lie" if claim.verdict in LIES else "unclear"
+    """`honest`, `lie` or `unclear`."""
+    if claim.verdict not in EARLIER_VERDICTS:
+        return claim.verdict
+    is_opinion = claim.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE) and claim.about != claim.player
+    return EARLIER_VERDICTS[claim.verdict][is_opinion].partition(",")[0]
 
 
 def _leaning(lie: _Claim) -> int:
@@ -141,9 +143,9 @@ def _faction(role: str) -> Faction | None:
     return None if found is None else found.faction
 
 
-def _cells(counts: Counter[str], heads: Sequence[str]) -> str:
+def _cells(counts: Counter[str]) -> str:
     found = (counts.total(), counts["honest"], counts["lie"], counts["unclear"])
-    return "  ".join(f"{count:>{len(head)}}" for count, head in zip(found, heads, strict=True))
+    return "  ".join(f"{count:>{len(head)}}" for count, head in zip(found, _HEADS, strict=True))
 
 
 def _victims(fooled: Counter[str] | None) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from mac_runner.environments.town_of_salem.cast import Cast
 from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS, moments
-from mac_runner.environments.town_of_salem.lies import Lies
+from mac_runner.environments.town_of_salem.lies import EARLIER_VERDICTS, Lies
 from mac_runner.environments.town_of_salem.measure_results import MeasureResults
 from mac_runner.environments.town_of_salem.measure_tables import measure_figures, measure_tables
 from mac_runner.environments.town_of_salem.results import GameResults
@@ -141,18 +141,10 @@ class _Claim(msgspec.Struct, frozen=True):
     @property
     def judgement(self) -> str:
         """The verdict, and what was so instead: `honest, but wrong: Abel is the Doctor`."""
-        if self.verdict in _EARLIER_VERDICTS:
+        if self.verdict in EARLIER_VERDICTS:
             is_opinion = self.kind in ("accusation", "defence") and self.about != self.player
-            return _EARLIER_VERDICTS[self.verdict][is_opinion]
+            return EARLIER_VERDICTS[self.verdict][is_opinion]
         return f"{self.verdict}, but wrong: {self.truth}" if self.truth else self.verdict
-
-
-_EARLIER_VERDICTS: Final = {
-    "true": ("honest", "unclear"),
-    "false": ("lie", "unclear, but wrong"),
-    "undecidable": ("unclear", "unclear"),
-}
-"""What verdicts of earlier versions, on truth alone, say of honesty: of what a speaker knew, and of an opinion."""
 
 
 class _Act(msgspec.Struct, frozen=True):
