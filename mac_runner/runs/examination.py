@@ -32,7 +32,7 @@ from mac_runner.errors import (
 )
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
-from mac_runner.registry import backend_specs
+from mac_runner.registry import backend_specs, environment_specs
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.setup import Setup
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
@@ -187,13 +187,17 @@ class _Opening:
 
 
 def _opening(setup: Setup, name: str, decoding: Decoding) -> _Opening | None:
-    """The first prompt of the first conversation, as the model would get it with this setting; None without a form."""
+    """The first prompt of the first conversation, as the model would get it with this setting.
+
+    None where the environment asks for no form of reply.
+    """
     # The examined experiment of a grid may have lost its other models.
     experiment = setup.experiment if setup.combination is None else setup.combination.loaded.experiment
     definition = setup.experiment.model_definitions[name].model_copy(update={"constrained_decoding": decoding})
     experiment = experiment.model_copy(
         update={"model_definitions": {**experiment.model_definitions, name: definition}},
     )
+    has_forms = bool(environment_specs()[experiment.conversation_config.environment].reply_forms)
     with boundary(ConversationError, "its first prompt cannot be made"):
         # Where another model has the first turn, this one gets its agents.
         agents = tuple(agent.model_copy(update={"model": name}) for agent in experiment.agent_definitions)
@@ -202,7 +206,7 @@ def _opening(setup: Setup, name: str, decoding: Decoding) -> _Opening | None:
             conversation = environment.open(next(plan_of(asked, environment.lineup)()))
             for turn in conversation.turns():
                 prompt = conversation.prompt(turn)
-                if turn.model == name and prompt.is_constrained:
+                if turn.model == name and (has_forms or prompt.is_constrained):
                     form = reply_form_of(asked, definition)
                     return _Opening(conversation, turn, prompt, form, _own_sampling(setup, name))
     return None

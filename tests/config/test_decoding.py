@@ -19,7 +19,7 @@ VLLM = "backend: vllm, vllm_config: {model: m}"
 OLLAMA = "backend: ollama, ollama_config: {model: m}"
 NANO = "backend: nano, nano_config: {model: m}"
 ENGINES = (OPENAI, OURS, VLLM, OLLAMA, NANO)
-ECHO = GAME.replace("town_of_salem", "echo") + "echo: {rounds: 1}\n"
+ECHO = GAME.replace("town_of_salem", "echo").replace("role: player", "role: participant") + "echo: {rounds: 1}\n"
 PANEL = TALK + "  - {agent_id: a, role: participant, model: m}\n"
 
 

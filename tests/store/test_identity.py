@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.config import Experiment
+from mac_runner.config import Experiment, upgraded
 from mac_runner.errors import IdentityError
 from mac_runner.section import RUNTIME, leaf_fields
 from mac_runner.store import Disk
@@ -42,7 +42,7 @@ def test_change_of_a_runtime_field_goes_on(tmp_path: Path, subtests: pytest.Subt
         with subtests.test(path):
             (tmp_path / "experiment.yaml").write_bytes(encode_config(config(path, "old")))
 
-            found = changes(Disk(), layout(tmp_path), config(path, "new"))
+            found = changes(Disk(), layout(tmp_path), upgraded(config(path, "new")))
 
             assert (found.identity, found.runtime) == ((), ((path, "old", "new"),))
 

@@ -55,7 +55,10 @@ def variants(experiment: Experiment, game: GameConfig) -> Iterator[Variant]:
     """One experiment for each pair; its casting is all that it has of the tournament."""
     if (pairings := game.pairings) is None:
         return
-    has_neutrals = NEUTRAL in _sides(role_list(game.lobby))
+    try:
+        has_neutrals = NEUTRAL in _sides(role_list(game.lobby))
+    except ConfigError:
+        return  # The environment refuses the lobby itself, with its reason and its place in the file.
     for pair in pairs_of(pairings, [agent.agent_id for agent in experiment.agent_definitions]):
         casting: dict[str, JsonValue] = {MAFIA: pair.mafia, TOWN: pair.town}
         if has_neutrals:

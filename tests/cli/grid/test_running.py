@@ -322,7 +322,7 @@ def test_verbs_for_one_run_say_that_a_grid_is_many(finished: Lab, at_once: AtOnc
     one = next(iter(runs(finished.run_dir().path)))
 
     assert shown.returncode == Exit.BAD_INPUT
-    assert "holds a grid of runs" in shown.stderr
+    assert "runs/small is a grid, and GAME is of one of its combinations" in shown.stderr
     assert at_once("show", f"runs/small/{one}", "0").returncode == Exit.OK
 
 
