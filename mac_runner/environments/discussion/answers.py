@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from mac_runner.environments.json_objects import lowered, mended_object, whole_objects
+from mac_runner.environments.json_objects import lowered, may_have_key, mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, opens_thought
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonValue, Reply
 
@@ -77,7 +77,7 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
     found = (lowered(placed.value) for placed in whole_objects(said))
     objects = [fields for fields in found if fields.keys() & set(wanted)]
     if not objects:
-        mended = lowered(mended_object(said))
+        mended = lowered(mended_object(said)) if may_have_key(said, wanted) else {}
         if mended.keys() & set(wanted):
             if is_cut and list(mended)[-1] == wanted[0]:
                 return Problem(Cause.CUT_OFF, f"it was cut off in its {wanted[0]}; be shorter")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
+from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
 
 
@@ -56,3 +59,33 @@ def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
     found = read(" " * REPLY_CHARS_MAX + '{"answer": "B"}')
 
     assert found == Problem(Cause.EMPTY, "it was empty")
+
+
+def test_text_without_the_letters_of_a_key_mends_to_no_object_with_it() -> None:
+    """What is not mended for lack of a name would not have had it."""
+    chance = Random(3)
+    pieces = (
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "'",
+        ":",
+        ",",
+        "\n",
+        " ",
+        "answer",
+        "Answer",
+        "ANSWER",
+        "rationale",
+        "to the team",
+    )
+    pieces += ("to-the_team", "B", "true", "ß", "\\u0061nswer", "\\n", "//", "#", "an", "swer", "“", "”", "```", "1.5")
+    names, skipped = ("answer", "rationale", "to_the_team"), 0
+    for _ in range(1_500):
+        text = "{" + "".join(chance.choice(pieces) for _ in range(chance.randrange(1, 14)))
+        if not may_have_key(text, names):
+            skipped += 1
+            assert not lowered(mended_object(text)).keys() & set(names), text
+    assert skipped > 200
