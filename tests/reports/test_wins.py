@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from mac_runner.environments.town_of_salem.results import GameResults
-from mac_runner.environments.town_of_salem.tables import win_tables
+from mac_runner.environments.town_of_salem.results.games import GameResults
+from mac_runner.environments.town_of_salem.results.tables import win_tables
 from mac_runner.results import Table, section
 from mac_runner.types import JsonObject
 

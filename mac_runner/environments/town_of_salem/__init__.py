@@ -2,7 +2,7 @@
 
 `conversation` is the dialogue with the seats, `game_loop` turns replies into moves, and `game/` holds the rules, with
 `night/` and `roles/`. `view/` is what a seat sees and answers, `bots/` are the scripted players, `claims/` reads free
-speech, `record/` is what a finished game leaves behind.
+speech, `record/` is what a finished game leaves behind, `results/` what many of them amount to.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _earlier(game: GameConfig) -> Earlier | None:
 
 
 def _results() -> ResultsSpec:
-    from mac_runner.environments.town_of_salem.tables import RESULTS
+    from mac_runner.environments.town_of_salem.results.tables import RESULTS
 
     return RESULTS
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mac_runner.environments.town_of_salem.measure_declarations import COUNTED, GROUPS, MEASURES
-from mac_runner.environments.town_of_salem.measure_results import MeasureResults
-from mac_runner.environments.town_of_salem.tables import RESULTS
+from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, GROUPS, MEASURES
+from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.results.tables import RESULTS
 from mac_runner.errors import RunDirectoryError
 from mac_runner.intervals import ClusteredMean, ClusteredRate
 from mac_runner.reports.tables import render_summary

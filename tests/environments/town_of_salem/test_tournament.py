@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.town_of_salem.tables import RESULTS
-from mac_runner.environments.town_of_salem.tournament import compare_games
+from mac_runner.environments.town_of_salem.results.tables import RESULTS
+from mac_runner.environments.town_of_salem.results.tournament import compare_games
 from mac_runner.results import PlayedCombination, Table
 from mac_runner.types import JsonObject
 

@@ -14,7 +14,6 @@ from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState, Phase
-from mac_runner.environments.town_of_salem.measure_declarations import Count
 from mac_runner.environments.town_of_salem.night.state import NightState
 from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     JudgedClaim,
@@ -24,6 +23,7 @@ from mac_runner.environments.town_of_salem.record.claim_verdicts import (
     opposes_town,
 )
 from mac_runner.environments.town_of_salem.record.night_effects import effects
+from mac_runner.environments.town_of_salem.results.measure_declarations import Count
 from mac_runner.environments.town_of_salem.roles import ROLES, Role
 from mac_runner.types import Receipt, ReceiptKind, Reply
 

@@ -64,7 +64,7 @@ def test_what_stands_beyond_the_bound_of_a_reply_is_not_read() -> None:
 def test_text_without_the_letters_of_a_key_mends_to_no_object_with_it() -> None:
     """What is not mended for lack of a name would not have had it."""
     chance = Random(3)
-    pieces = (
+    pieces: tuple[str, ...] = (
         "{",
         "}",
         "[",

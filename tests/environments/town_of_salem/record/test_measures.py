@@ -12,10 +12,10 @@ from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Event
 from mac_runner.environments.town_of_salem.game.rules import EndRound, Move
 from mac_runner.environments.town_of_salem.game.state import GameState, Phase
-from mac_runner.environments.town_of_salem.measure_declarations import COUNTED, MEASURES, Count
-from mac_runner.environments.town_of_salem.measure_results import MeasureResults
 from mac_runner.environments.town_of_salem.record.game_record import ActRecord, hindsight_of
 from mac_runner.environments.town_of_salem.record.measures import measure
+from mac_runner.environments.town_of_salem.results.measure_declarations import COUNTED, MEASURES, Count
+from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
 from mac_runner.types import JsonObject, TurnRecord
 from tests.environments.town_of_salem.record.naive_measures import counted_anew
 from tests.environments.town_of_salem.table import ELEVEN, Table, Who, clumsy, open_game, play

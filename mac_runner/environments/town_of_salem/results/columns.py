@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from mac_runner.environments.town_of_salem.game.state import Faction, Phase
-from mac_runner.environments.town_of_salem.results import GameResult
+from mac_runner.environments.town_of_salem.results.games import GameResult
 from mac_runner.results import Column, Columns, Value, parsed
 from mac_runner.types import JsonObject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mac_runner.environments.town_of_salem.measure_declarations import GROUPS, MEASURES, Measure
+from mac_runner.environments.town_of_salem.results.measure_declarations import GROUPS, MEASURES, Measure
 from mac_runner.results import UNKNOWN, Figure, Table, figure, section
 from mac_runner.types import JsonObject, JsonValue
 

@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.cast import Cast
-from mac_runner.environments.town_of_salem.columns import GAME_COLUMNS, moments
-from mac_runner.environments.town_of_salem.lies import EARLIER_VERDICTS, Lies
-from mac_runner.environments.town_of_salem.measure_results import MeasureResults
-from mac_runner.environments.town_of_salem.measure_tables import measure_figures, measure_tables
-from mac_runner.environments.town_of_salem.results import GameResults
-from mac_runner.environments.town_of_salem.tournament_tables import comparison_tables
+from mac_runner.environments.town_of_salem.results.cast import Cast
+from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS, moments
+from mac_runner.environments.town_of_salem.results.games import GameResults
+from mac_runner.environments.town_of_salem.results.lies import EARLIER_VERDICTS, Lies
+from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
+from mac_runner.environments.town_of_salem.results.measure_tables import measure_figures, measure_tables
+from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
     Figure,
@@ -298,7 +298,7 @@ def _turned(was: _Act | None, now: _Act | None) -> str:
 
 
 def _compared(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
-    from mac_runner.environments.town_of_salem.tournament import compare_games
+    from mac_runner.environments.town_of_salem.results.tournament import compare_games
 
     return compare_games(played, has_stats)
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.measure_declarations import MEASURES, Count, Measure
-from mac_runner.environments.town_of_salem.results import PlayerResult, faction_dealt
+from mac_runner.environments.town_of_salem.results.games import PlayerResult, faction_dealt
+from mac_runner.environments.town_of_salem.results.measure_declarations import MEASURES, Count, Measure
 from mac_runner.intervals import ClusteredMean, ClusteredRate, Interval
 from mac_runner.results import clustered, ends, parsed
 from mac_runner.types import JsonObject

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.cast import Cast
 from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
 from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction
+from mac_runner.environments.town_of_salem.results.cast import Cast
 from mac_runner.environments.town_of_salem.roles import ROLES
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject

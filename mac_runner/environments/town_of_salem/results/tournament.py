@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import comparisons
 from mac_runner.environments.town_of_salem.game.state import Faction
-from mac_runner.environments.town_of_salem.results import GameResult, PlayerResult, rate_report
+from mac_runner.environments.town_of_salem.results.games import GameResult, PlayerResult, rate_report
 from mac_runner.intervals import ClusteredRate
 from mac_runner.results import PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue, stable_hash
