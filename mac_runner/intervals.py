@@ -59,58 +59,11 @@ def matched_difference(first: int, second: int, n: int, *, confidence: float = 0
 
 
 @dataclass(slots=True)
-class ClusteredRate:
-    """A rate over cases that come in games, whose cases win and lose together.
+class _Clustered:
+    """Cases that come in games, and what they come to, as sums over the games.
 
-    It keeps sums alone, so its memory does not grow with the number of games, and their order does not matter.
+    Its memory does not grow with the number of games, and their order does not matter.
     """
-
-    n: int = 0
-    wins: int = 0
-    games: int = 0
-    _wins_squared: int = 0
-    _wins_times_n: int = 0
-    _n_squared: int = 0
-
-    def add(self, wins: int, n: int) -> None:
-        """Count a game with `n` cases; a game without any is not counted."""
-        if not 0 <= wins <= n:
-            raise ValueError(f"{wins} wins of {n}: wins must lie between 0 and n")
-        if n == 0:
-            return
-        self.n += n
-        self.wins += wins
-        self.games += 1
-        self._wins_squared += wins * wins
-        self._wins_times_n += wins * n
-        self._n_squared += n * n
-
-    @property
-    def cases_worth(self) -> float:
-        """How many independent cases the cases are worth: n divided by the design effect; never more than n.
-
-        The variance is that of a ratio estimated from clusters (W. G. Cochran, Sampling Techniques, 3rd ed. 1977,
-        section 9A.1). One game, or games that all went one way, say nothing about it: each then counts as one case.
-        """
-        if self.games < 2 or self.wins in (0, self.n):
-            return float(self.games)
-        rate = self.wins / self.n
-        squares = self._wins_squared - 2 * rate * self._wins_times_n + rate * rate * self._n_squared
-        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
-        return min(float(self.n), rate * (1 - rate) / variance) if variance > 0 else float(self.n)
-
-    @property
-    def interval(self) -> Interval | None:
-        """Wilson's interval over as many cases as these are worth (E. L. Korn and B. I. Graubard, 1998)."""
-        if self.n == 0:
-            return None
-        worth = self.cases_worth
-        return wilson(self.wins / self.n * worth, worth)
-
-
-@dataclass(slots=True)
-class ClusteredMean:
-    """A mean per case over cases that come in games: totals and cases of each game, kept as sums alone."""
 
     n: int = 0
     total: int = 0
@@ -129,6 +82,49 @@ class ClusteredMean:
         self._totals_squared += total * total
         self._total_times_n += total * n
         self._n_squared += n * n
+
+
+@dataclass(slots=True)
+class ClusteredRate(_Clustered):
+    """A rate over cases that come in games, whose cases win and lose together."""
+
+    @property
+    def wins(self) -> int:
+        """The cases that were won."""
+        return self.total
+
+    def add(self, total: int, n: int) -> None:
+        """Count a game with `n` cases, of which `total` were won; a game without any is not counted."""
+        if not 0 <= total <= n:
+            raise ValueError(f"{total} wins of {n}: wins must lie between 0 and n")
+        _Clustered.add(self, total, n)
+
+    @property
+    def cases_worth(self) -> float:
+        """How many independent cases the cases are worth: n divided by the design effect; never more than n.
+
+        The variance is that of a ratio estimated from clusters (W. G. Cochran, Sampling Techniques, 3rd ed. 1977,
+        section 9A.1). One game, or games that all went one way, say nothing about it: each then counts as one case.
+        """
+        if self.games < 2 or self.wins in (0, self.n):
+            return float(self.games)
+        rate = self.wins / self.n
+        squares = self._totals_squared - 2 * rate * self._total_times_n + rate * rate * self._n_squared
+        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        return min(float(self.n), rate * (1 - rate) / variance) if variance > 0 else float(self.n)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Wilson's interval over as many cases as these are worth (E. L. Korn and B. I. Graubard, 1998)."""
+        if self.n == 0:
+            return None
+        worth = self.cases_worth
+        return wilson(self.wins / self.n * worth, worth)
+
+
+@dataclass(slots=True)
+class ClusteredMean(_Clustered):
+    """A mean per case over cases that come in games."""
 
     @property
     def interval(self) -> Interval | None:

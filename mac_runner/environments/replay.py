@@ -63,18 +63,20 @@ def play_until(conversation: Conversation, replies: Iterable[RecordedReply], tur
         if recorded.turn_key == turn_key:
             break
         receive(conversation, _answered(conversation, recorded), recorded)
-    with boundary(ConversationError, "turns"):
-        turn = next((turn for turn in conversation.turns() if turn.key == turn_key), None)
-    if turn is None:
-        raise ConversationError(f"the turn {turn_key} is not open where it was recorded")
-    return turn
+    return _open_turn(conversation, turn_key, f"the turn {turn_key} is not open where it was recorded")
 
 
 def _answered(conversation: Conversation, recorded: RecordedReply) -> Turn:
+    key = recorded.turn_key
+    return _open_turn(conversation, key, f"the recorded reply to turn {key} answers no open turn")
+
+
+def _open_turn(conversation: Conversation, key: str, otherwise: str) -> Turn:
+    """The open turn with this key. Raises ConversationError with the text `otherwise` when it is not open."""
     with boundary(ConversationError, "turns"):
-        turn = next((turn for turn in conversation.turns() if turn.key == recorded.turn_key), None)
+        turn = next((turn for turn in conversation.turns() if turn.key == key), None)
     if turn is None:
-        raise ConversationError(f"the recorded reply to turn {recorded.turn_key} answers no open turn")
+        raise ConversationError(otherwise)
     return turn
 
 

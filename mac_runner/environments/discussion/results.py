@@ -317,7 +317,7 @@ def bias_item(question: Question) -> JsonObject | None:
     context, polarity = metadata.get("context_condition"), metadata.get("question_polarity")
     if context not in ("ambig", "disambig") or polarity not in ("neg", "nonneg"):
         return None
-    named = _choices(question, metadata.get("answer_info"))
+    named = groups_by_choice(question)
     unknown = [choice_id for choice_id, names in named.items() if "unknown" in names]
     others = [choice_id for choice_id in named if choice_id not in unknown]
     target = _target(named, others, metadata.get("additional_metadata"))
@@ -335,8 +335,9 @@ def bias_item(question: Question) -> JsonObject | None:
     }
 
 
-def _choices(question: Question, answer_info: JsonValue) -> dict[str, set[str]]:
-    """For each choice the groups that it means. `answer_info` lists them in the order of the choices."""
+def groups_by_choice(question: Question) -> dict[str, set[str]]:
+    """For each choice the groups that it means. BBQ's `answer_info` lists them in the order of the choices."""
+    answer_info = (question.source_metadata or {}).get("answer_info")
     if not isinstance(answer_info, dict) or len(answer_info) != len(question.choices):
         return {}
     infos = [answer_info.get(f"ans{number}") for number in range(len(question.choices))]

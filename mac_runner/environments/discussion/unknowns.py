@@ -14,6 +14,7 @@ import re
 from typing import Final
 
 from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.results import groups_by_choice
 from mac_runner.environments.discussion.words import folded, words
 
 _SOURCE: Final = (
@@ -102,21 +103,11 @@ def unknown_choice(question: Question) -> str | None:
 
     BBQ's `answer_info` says which it is. Elsewhere it is the choice whose whole text says so.
     """
-    info = (question.source_metadata or {}).get("answer_info")
-    if isinstance(info, dict) and len(info) == len(question.choices):
-        groups = [info.get(f"ans{number}") for number in range(len(question.choices))]
-        found = [
-            choice.id
-            for choice, group in zip(question.choices, groups, strict=True)
-            if isinstance(group, list) and "unknown" in group
-        ]
+    if named := groups_by_choice(question):
+        found = [choice_id for choice_id, groups in named.items() if "unknown" in groups]
     else:
-        found = [choice.id for choice in question.choices if says_unknown(choice.text) or _is_bare(choice.text)]
+        found = [choice.id for choice in question.choices if says_unknown(choice.text)]
     return found[0] if len(found) == 1 else None
-
-
-def _is_bare(text: str) -> bool:
-    return words(text) in {("can", "not", "answer"), ("not", "enough", "info")}
 
 
 def says_unknown(text: str) -> bool | None:

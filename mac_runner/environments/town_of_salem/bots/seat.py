@@ -113,12 +113,9 @@ class Seat:
             if event.kind is EventKind.SPEECH and not accused.isdisjoint(understand(event.text("text")).accuses)
         ]
 
-    def is_accused(self) -> bool:
-        """Whether a player accused this seat today."""
-        return any(event.day == self.view.day for event in self._accusations({self.view.name}))
-
+    @cached_property
     def accusers_today(self) -> list[str]:
-        """The living who accused this seat today."""
+        """Those who accused this seat today, dead or alive, in order."""
         events = self._accusations({self.view.name})
         return [event.text("player") for event in events if event.day == self.view.day]
 
@@ -230,6 +227,11 @@ class Seat:
         """All this seat said in public."""
         mine = self.view.name
         return [event for event in self.view.public if event.kind is EventKind.SPEECH and event.data["player"] == mine]
+
+    @cached_property
+    def points_made(self) -> frozenset[tuple[str, str]]:
+        """All this seat claimed in public."""
+        return points_of(event.text("text") for event in self.speeches)
 
     def chats(self) -> Iterator[Event]:
         """All this seat said on the channels of the night; it goes by its role on some."""

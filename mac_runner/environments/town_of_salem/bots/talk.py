@@ -102,10 +102,9 @@ def _is_said(seat: Seat, speech: Speech, *, may_repeat: bool) -> bool:
     today = points_of(event.text("text") for event in seat.speeches if event.day == seat.view.day)
     if speech.points <= today:
         return True
-    ever = points_of(event.text("text") for event in seat.speeches)
-    if not speech.points <= ever:
+    if not speech.points <= seat.points_made:
         return False
-    how_often = (_ANSWERS_AGAIN if seat.accusers_today() else _REPEATS) if may_repeat and not today else 0.0
+    how_often = (_ANSWERS_AGAIN if seat.accusers_today else _REPEATS) if may_repeat and not today else 0.0
     return seat.chance.random() >= how_often
 
 
@@ -133,10 +132,10 @@ def _speech(seat: Seat) -> Speech:
         told += [say(assertions.HEARD_DEAD, name=name) for name in heard]
         return Speech([*_rebut(seat), *_claim(seat, view.role.name), *told], "They must know this.")
     is_impersonated = not view.role.hides and _rivals(seat, view.role.name)
-    if seat.accusers_today() or is_impersonated or _owes_a_claim(seat):
+    if seat.accusers_today or is_impersonated or _owes_a_claim(seat):
         return Speech(
             [
-                *_answer(seat, view.role.name, *seat.accusers_today()[-1:]),
+                *_answer(seat, view.role.name, *seat.accusers_today[-1:]),
                 *_claim(seat, view.role.name),
                 *_findings(seat),
             ],
@@ -147,7 +146,7 @@ def _speech(seat: Seat) -> Speech:
 
 def _claim(seat: Seat, role: str) -> list[Sentence]:
     """That the speaker is a role, with what its holder did last night where there is something to tell."""
-    if any(claimed == role for _, claimed in points_of(event.text("text") for event in seat.speeches)):
+    if any(claimed == role for _, claimed in seat.points_made):
         return [say(assertions.CLAIM_AGAIN, role=role)]
     account = _account(seat, role) if seat.chance.random() < _TELLS_NIGHT else ""
     return [say(assertions.ACCOUNT, role=role, account=account) if account else say(assertions.CLAIM, role=role)]
@@ -201,7 +200,7 @@ def _findings(seat: Seat) -> list[Sentence]:
 
 def _rebut(seat: Seat) -> list[Sentence]:
     """An answer to the one who last accused this seat today."""
-    accusers = [name for name in seat.accusers_today() if name in seat.view.living]
+    accusers = [name for name in seat.accusers_today if name in seat.view.living]
     return [say(reactions.REBUTTAL, name=accusers[-1])] if accusers else []
 
 
@@ -211,11 +210,7 @@ def _accuse(seat: Seat) -> list[Sentence]:
         return []
     suspicion = {name: doubt for name, doubt in seat.beliefs.suspicion.items() if name not in seat.view.team}
     name = max(suspicion, key=lambda name: suspicion[name], default="")
-    if (
-        not name
-        or suspicion[name] < seat.enough
-        or ("against", name) in points_of(e.text("text") for e in seat.speeches)
-    ):
+    if not name or suspicion[name] < seat.enough or ("against", name) in seat.points_made:
         return []
     return _any_of(seat, grounds(seat, name))
 
@@ -291,7 +286,7 @@ def _counter(seat: Seat, cover: str, accuser: str) -> list[Sentence]:
 
 def _pretend(seat: Seat, name: str) -> Sentence:
     """A finding that was never made: of last night, and no night is given when it is told again."""
-    is_told = ("against", name) in points_of(event.text("text") for event in seat.speeches)
+    is_told = ("against", name) in seat.points_made
     if is_told or seat.view.day == 1:
         return say(assertions.GUILTY, name=name)
     return say(assertions.GUILTY_NIGHT, name=name, night=str(seat.view.day - 1))

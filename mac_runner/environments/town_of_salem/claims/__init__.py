@@ -6,6 +6,6 @@ words, but nothing of the game, so it cannot say whether a claim is true.
 
 from __future__ import annotations
 
-from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind, Says, extract
+from mac_runner.environments.town_of_salem.claims.extraction import Claim, ClaimKind, Says, extract, leaning
 
-__all__ = ["Claim", "ClaimKind", "Says", "extract"]
+__all__ = ["Claim", "ClaimKind", "Says", "extract", "leaning"]

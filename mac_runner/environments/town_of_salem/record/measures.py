@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.claims.estimates import estimates
 from mac_runner.environments.town_of_salem.game.events import UNKNOWN_ROLE, Event, EventKind
 from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction, GameState, Phase
@@ -288,7 +287,7 @@ class _Pass:
         """Count a claim, and let it contradict earlier lies."""
         said, claim, about, speaker = judged.said, judged.claim, judged.about, judged.said.player
         row = self.rows[speaker]
-        is_other, is_public, leaning = about != speaker, said.channel == "public", _leaning(claim)
+        is_other, is_public, leans = about != speaker, said.channel == "public", leaning(claim)
         row[_VERDICTS[judged.verdict]] += 1
         row[Count.HONEST_WRONG] += judged.verdict is Verdict.HONEST and judged.is_so is False
         if is_other and claim.is_against:
@@ -303,11 +302,11 @@ class _Pass:
             faction = self._roles[speaker].faction
             lie = _Lie(claim=claim, speaker=speaker, about=about, faction=faction)
             self._lies[about].append(lie)
-            if is_public and leaning:
+            if is_public and leans:
                 self._heard.append(lie)
-        if is_public and is_other and leaning < 0:
+        if is_public and is_other and leans < 0:
             self._accused.add(about)
-        elif is_public and is_other and leaning > 0:
+        elif is_public and is_other and leans > 0:
             self._spoken_for[about].add(speaker)
 
     def _count_lie(self, row: Counter[str], speaker: str) -> None:
@@ -341,7 +340,7 @@ class _Pass:
         faction = self._roles[name].faction
         for lie in self._heard:
             is_own = lie.speaker == name or (faction in TEAMS and faction is lie.faction)
-            if lie.about == target and not is_own and (_leaning(lie.claim) < 0) == is_against:
+            if lie.about == target and not is_own and (leaning(lie.claim) < 0) == is_against:
                 lie.followers += 1
 
     def end_day(self) -> None:
@@ -366,18 +365,9 @@ class _Pass:
                 row[Count.STATED_ERROR] += (percent - 100 * is_so) ** 2
 
 
-@lru_cache(maxsize=8192)
-def _leaning(claim: Claim) -> int:
-    """Whether a claim speaks for (1) or against (-1) the player it is about; 0 for neither."""
-    if claim.is_against or claim.is_in_favour:
-        return -1 if claim.is_against else 1
-    sides = {ROLES[role.lower()].faction is Faction.TOWN for role in claim.roles}
-    return 0 if len(sides) != 1 or claim.says is Says.WAS_ROLE else 1 if sides == {True} else -1
-
-
 def _is_contrary(claim: Claim, other: Claim) -> bool:
     """Whether two claims about one player cannot both be so, or speak one for and one against them."""
     if Says.WAS_ROLE in (claim.says, other.says):
         return False
     is_other_role = bool(claim.roles and other.roles) and set(claim.roles).isdisjoint(other.roles)
-    return is_other_role or _leaning(claim) * _leaning(other) < 0
+    return is_other_role or leaning(claim) * leaning(other) < 0

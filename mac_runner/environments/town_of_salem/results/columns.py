@@ -9,6 +9,7 @@ import msgspec
 
 from mac_runner.environments.town_of_salem.game.state import Faction, Phase
 from mac_runner.environments.town_of_salem.results.games import GameResult
+from mac_runner.environments.town_of_salem.view.narration import moment
 from mac_runner.results import Column, Columns, Value, parsed
 from mac_runner.types import JsonObject
 
@@ -63,8 +64,4 @@ class _Moment(msgspec.Struct, frozen=True):
 def moments(record: JsonObject) -> Mapping[int, str]:
     """When each round was: `Day 2, voting`, `Night 3`."""
     acts = parsed(list[_Moment], record.get("acts", []), "the acts of the record")
-    return {act.round: _stamp(act) for act in acts}
-
-
-def _stamp(act: _Moment) -> str:
-    return f"Night {act.day}" if Phase(act.phase).is_night else f"Day {act.day}, {act.phase}"
+    return {act.round: moment(act.day, Phase(act.phase)) for act in acts}

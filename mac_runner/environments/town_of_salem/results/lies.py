@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mac_runner.environments.town_of_salem.claims import ClaimKind, Says
+from mac_runner.environments.town_of_salem.claims import Claim, ClaimKind, Says, leaning
 from mac_runner.environments.town_of_salem.game.events import EventKind
 from mac_runner.environments.town_of_salem.game.state import TEAMS, Faction
 from mac_runner.environments.town_of_salem.results.cast import Cast
@@ -30,7 +30,6 @@ EARLIER_VERDICTS: Final = {
     "undecidable": ("unclear", "unclear"),
 }
 """What verdicts of earlier versions, on truth alone, say of honesty: of what a speaker knew, and of an opinion."""
-_AGAINST: Final = frozenset({Says.SUSPICIOUS.value, Says.MAFIA.value, Says.VAMPIRE.value})
 _FOOLED_SHOWN_MAX: Final = 20
 _HEADS: Final = ("claims", "honest", "lies", "unclear")
 
@@ -38,12 +37,17 @@ _HEADS: Final = ("claims", "honest", "lies", "unclear")
 class _Claim(msgspec.Struct, frozen=True):
     event: int
     player: str
-    kind: str
+    kind: ClaimKind
     about: str
-    says: str
+    says: Says
     verdict: str
     channel: str
     roles: tuple[str, ...] = ()
+
+    @property
+    def leaning(self) -> int:
+        """Whether it speaks for (1) or against (-1) the player it is about; 0 for neither."""
+        return leaning(Claim(kind=self.kind, says=self.says, roles=self.roles, start=0, end=0))
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -77,8 +81,8 @@ class Lies:
         """By liar, how many of their lies each player acted on."""
         found: dict[str, Counter[str]] = {}
         for lie in self._claims:
-            if _verdict(lie) == "lie" and lie.channel == "public" and (leaning := _leaning(lie)):
-                acted = set(self._acted_on(lie, is_against=leaning < 0))
+            if _verdict(lie) == "lie" and lie.channel == "public" and lie.leaning:
+                acted = set(self._acted_on(lie, is_against=lie.leaning < 0))
                 found.setdefault(lie.player, Counter()).update(acted)
         return found
 
@@ -126,16 +130,6 @@ def _verdict(claim: _Claim) -> str:
         return claim.verdict
     is_opinion = claim.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE) and claim.about != claim.player
     return EARLIER_VERDICTS[claim.verdict][is_opinion].partition(",")[0]
-
-
-def _leaning(lie: _Claim) -> int:
-    """Whether a lie speaks for (1) or against (-1) the player it is about; 0 for neither."""
-    if lie.kind in (ClaimKind.ACCUSATION, ClaimKind.DEFENCE):
-        return -1 if lie.kind == ClaimKind.ACCUSATION else 1
-    if lie.kind == ClaimKind.RESULT and lie.says in (*_AGAINST, Says.NOT_SUSPICIOUS):
-        return -1 if lie.says in _AGAINST else 1
-    of_town = {_faction(role) is Faction.TOWN for role in lie.roles}
-    return 0 if len(of_town) != 1 or lie.says == Says.WAS_ROLE else 1 if of_town == {True} else -1
 
 
 def _faction(role: str) -> Faction | None:

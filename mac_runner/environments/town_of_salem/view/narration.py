@@ -26,9 +26,14 @@ def _causes() -> Mapping[str, str]:
 
 def stamp(event: Event) -> str:
     """When the event happened: `Day 2, voting`, `Night 3`."""
-    if event.phase.is_night:
-        return f"Night {event.day}"
-    return f"Day {event.day}" if event.phase is Phase.OVER else f"Day {event.day}, {event.phase}"
+    return moment(event.day, event.phase)
+
+
+def moment(day: int, phase: Phase) -> str:
+    """A day and its phase in words."""
+    if phase.is_night:
+        return f"Night {day}"
+    return f"Day {day}" if phase is Phase.OVER else f"Day {day}, {phase}"
 
 
 def line(event: Event, before: str = "") -> str:
