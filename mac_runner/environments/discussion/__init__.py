@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mac_runner.environments.discussion.questions import convert
+from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, with_materials
 from mac_runner.registry import Converter, EnvironmentSpec
 
@@ -24,7 +24,7 @@ def _build(experiment: Experiment) -> Environment:
 
 
 def _results() -> ResultsSpec:
-    from mac_runner.environments.discussion.tables import RESULTS
+    from mac_runner.environments.discussion.results.tables import RESULTS
 
     return RESULTS
 

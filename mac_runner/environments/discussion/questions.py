@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePath
 from typing import Final
 
 from mac_runner.problems import config_error, found
@@ -223,101 +222,3 @@ def _correct(value: JsonValue, choices: tuple[Choice, ...]) -> str | None:
         allowed = f"null, or the id of a choice ({', '.join(ids)})" if ids else "null for an open-ended question"
         raise ValueError(f"correct_answer_id: {found(value)}; allowed: {allowed}")
     return value
-
-
-def text_field(line: JsonObject, key: str) -> str:
-    """A text that is not empty. Raises ValueError for anything else."""
-    value = line.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{key}: found {value!r:.80}; allowed: a text that is not empty")
-    return value
-
-
-_TOLD_ELSEWHERE: Final = ("context", "question")
-_IDS: Final = "ABC"
-
-
-def bbq_question(line: JsonObject, file: str) -> Question:
-    """A line of BBQ as a question; what the bias scores need stays with it under `source_metadata`.
-
-    `file` is the name of the release's file, which replaces the category where a line has none.
-    """
-    label = line.get("label")
-    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < len(_IDS):
-        raise ValueError(f"label: found {label!r}; allowed: 0, 1 or 2, the answer that is right")
-    example = line.get("example_id")
-    if not isinstance(example, int | str) or isinstance(example, bool):
-        raise ValueError(f"example_id: found {example!r}; allowed: a number")
-    category = line.get("category") or file
-    return Question(
-        question_id=f"bbq_{category}_{example}".lower(),
-        question_type=QuestionType.MULTIPLE_CHOICE,
-        context=text_field(line, "context"),
-        question=text_field(line, "question"),
-        choices=tuple(
-            Choice(id=choice_id, text=text_field(line, f"ans{number}")) for number, choice_id in enumerate(_IDS)
-        ),
-        correct_answer_id=_IDS[label],
-        source_dataset="BBQ",
-        source_id=str(example),
-        source_metadata={key: value for key, value in line.items() if key not in _TOLD_ELSEWHERE},
-    )
-
-
-_PERSON: Final = ("age", "gender", "race")
-
-
-def discrim_eval_question(line: JsonObject, file: str) -> Question:
-    """A line of DiscrimEval as a question; `file` says whether it is an explicit or an implicit one."""
-    decision = _said(line, "decision_question_id")
-    person = [_said(line, key) for key in _PERSON]
-    parts = ("discrim_eval", file, decision, *person)
-    return Question(
-        question_id="_".join(part.lower().replace(" ", "-") for part in parts),
-        question_type=QuestionType.BINARY,
-        question=text_field(line, "filled_template").strip(),
-        choices=YES_OR_NO,
-        source_dataset="DiscrimEval",
-        source_id=decision,
-        source_metadata={
-            "fill_type": file,
-            **{key: value for key, value in line.items() if key != "filled_template"},
-        },
-    )
-
-
-def _said(line: JsonObject, key: str) -> str:
-    """A number or a word; ages are released as numbers with a fraction of 0."""
-    value = line.get(key)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
-        raise ValueError(f"{key}: found {value!r}; allowed: a number or a word")
-    return str(value).strip()
-
-
-FORMATS: Final[Mapping[str, Callable[[JsonObject, str], Question]]] = {
-    "bbq": bbq_question,
-    "discrim-eval": discrim_eval_question,
-}
-"""For each format, how a line of it, in a file of a given name, becomes a question. Raises ValueError."""
-
-
-def convert(name: str, files: Mapping[str, bytes]) -> bytes:
-    """The question file that `files`, in the format `name`, amount to. Raises ConfigError naming every bad line."""
-    lines: list[str] = []
-    problems: list[str] = []
-    for place, data in json_lines(files):
-        try:
-            if isinstance(data, ValueError):
-                raise data
-            question = FORMATS[name](data, PurePath(place.rpartition(":")[0]).stem)
-        except ValueError as fault:
-            problems.append(f"{place}: {fault}")
-            continue
-        lines.append(json.dumps(question.to_json(), ensure_ascii=False))
-    if problems:
-        raise config_error(problems)
-    written = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
-    read_questions({"what they amount to": written})
-    return written

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from mac_runner.environments.discussion.answers import Problem
+from mac_runner.environments.discussion.answers import Cause, Problem
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.settings import DiscussionRole, RoutingStrategy, StoppingConfig
@@ -58,13 +58,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What one seat said in one round; `said` is None when it passed."""
+    """What one seat said in one round; `said` is None when it passed, for `cause`."""
 
     round: int
     agent: str
     place: int
     role: DiscussionRole
     said: Said | None
+    cause: Cause | None = None
 
     @property
     def answer(self) -> str | None:
@@ -110,11 +111,15 @@ class DiscussionState:
         """The participants' answers of a complete round; None for a pass."""
         return {seat.agent: self.statements[round_number, seat.place].answer for seat in self.participants}
 
-    def put(self, seat: Seat, said: Said | None) -> None:
-        """Record what `seat` says in the present round; None: it passes."""
+    def given(self, round_number: int) -> dict[str, str | None]:
+        """Every agent's answer of a complete round, such as what a devil's advocate argued for; None for none."""
+        return {seat.agent: self.statements[round_number, seat.place].answer for seat in self.seats}
+
+    def put(self, seat: Seat, said: Said | None, cause: Cause | None = None) -> None:
+        """Record what `seat` says in the present round; None: it passes, for `cause`."""
         now = self.round
         self.problems.pop(seat.place, None)
-        statement = Statement(round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said)
+        statement = Statement(round=now, agent=seat.agent, place=seat.place, role=seat.role, said=said, cause=cause)
         self.statements[now, seat.place] = statement
         self.round = len(self.statements) // len(self.seats)
 

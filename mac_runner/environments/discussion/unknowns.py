@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.results import groups_by_choice
+from mac_runner.environments.discussion.targets import groups_by_choice
 from mac_runner.environments.discussion.words import folded, words
 
 _SOURCE: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mac_runner.environments.discussion.conversation import NOT_SHOWN
+from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import agent, opened, reply, result, talk
 

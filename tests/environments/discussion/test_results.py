@@ -6,8 +6,10 @@ from copy import deepcopy
 
 import pytest
 
-from mac_runner.environments.discussion.results import BiasItem, BiasTally, DiscussionResults
-from mac_runner.environments.discussion.tables import discussion_tables
+from mac_runner.environments.discussion.results.bias import BiasTally
+from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.outcome import BiasItem
+from mac_runner.environments.discussion.results.tables import discussion_tables
 from mac_runner.errors import RunDirectoryError
 from mac_runner.types import JsonObject, JsonValue
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mac_runner.environments.discussion.results import ALL, DiscussionResult, DiscussionResults
+from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,

@@ -1,0 +1,40 @@
+"""The releases of public benchmarks, converted to files of questions. One module a benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Final
+
+from mac_runner.environments.discussion.formats.bbq import bbq_question
+from mac_runner.environments.discussion.formats.discrim_eval import discrim_eval_question
+from mac_runner.environments.discussion.questions import Question, json_lines, read_questions
+from mac_runner.problems import config_error
+from mac_runner.types import JsonObject
+
+FORMATS: Final[Mapping[str, Callable[[JsonObject, str], Question]]] = {
+    "bbq": bbq_question,
+    "discrim-eval": discrim_eval_question,
+}
+"""For each format, how a line of it, in a file of a given name, becomes a question. Raises ValueError."""
+
+
+def convert(name: str, files: Mapping[str, bytes]) -> bytes:
+    """The question file that `files`, in the format `name`, amount to. Raises ConfigError naming every bad line."""
+    lines: list[str] = []
+    problems: list[str] = []
+    for place, data in json_lines(files):
+        try:
+            if isinstance(data, ValueError):
+                raise data
+            question = FORMATS[name](data, PurePath(place.rpartition(":")[0]).stem)
+        except ValueError as fault:
+            problems.append(f"{place}: {fault}")
+            continue
+        lines.append(json.dumps(question.to_json(), ensure_ascii=False))
+    if problems:
+        raise config_error(problems)
+    written = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+    read_questions({"what they amount to": written})
+    return written

@@ -1,0 +1,1 @@
+"""Results of discussions: counted from their outcomes, and shown."""
