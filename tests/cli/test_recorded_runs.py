@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,12 @@ def plays_games(recorded: Lab) -> bool:
     return "edition" in (recorded.path / "runs/game/experiment.yaml").read_text()
 
 
+def discussed(recorded: Lab) -> tuple[str, str]:
+    """The flag that plays discussions as they were recorded."""
+    found = re.search(r"edition: (\d)", (recorded.path / "runs/failed/experiment.yaml").read_text())
+    return "--set", f"discussion.edition={found[1] if found else 1}"
+
+
 def test_games_of_an_earlier_edition_are_replayed_move_by_move_but_not_played(recorded: Lab, at_once: AtOnce) -> None:
     if plays_games(recorded):
         return
@@ -131,8 +138,7 @@ def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
 
 
 def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
-    edition = () if plays_games(recorded) else ("--set", "discussion.edition=1")
-    process = at_once("grid.yaml", *edition)
+    process = at_once("grid.yaml", *discussed(recorded))
 
     assert process.returncode == Exit.OK
     assert "all 2 combinations are complete" in process.stderr
@@ -168,7 +174,7 @@ def test_failed_conversations_are_retried_with_questions_from_a_file(recorded: L
             path.write_text(path.read_text().replace(URL, server.url))
         process = at_once("retry", "runs/failed")
         assert process.returncode == Exit.OK, process.stderr
-        assert at_once("failed.yaml", "--out", "undisturbed").returncode == Exit.OK
+        assert at_once("failed.yaml", "--out", "undisturbed", *discussed(recorded)).returncode == Exit.OK
 
     run = recorded.run_dir("failed")
     assert run.statuses == {"finished": 4}

@@ -85,12 +85,12 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state, tallies).items()},
         "roles": _roles_json(state, tallies),
         "bias": bias_item(question),
-        **(_details(state, tallies) if edition >= 2 else {}),
+        **(_details(state, tallies) if edition >= 3 else {}),
     }
 
 
 def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
-    """What outcomes have from edition 2 on.
+    """What outcomes have from edition 3 on.
 
     `agents` says who each agent is. For each participant and round, `how` tells how its answer was recognised, `lapses`
     why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
