@@ -1,0 +1,228 @@
+"""A generator as a Conversation: what it asks are turns, what is answered goes back into it.
+
+All that is asked together is one round. A turn that cannot be used is asked again in the same round. The generator goes
+on when the last of a round is answered, so the order of replies leaves no trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mac_runner.environments.generators.replies import Unusable, read_answer
+from mac_runner.environments.generators.table import Ask, Script, Table, Told
+from mac_runner.environments.markup import defuse
+from mac_runner.errors import ConversationError
+from mac_runner.types import (
+    Agent,
+    FinishReason,
+    JsonObject,
+    Message,
+    Prompt,
+    Receipt,
+    ReceiptKind,
+    Reply,
+    Task,
+    Turn,
+)
+
+ROUNDS_MAX: Final = 100_000
+OVERFLOW: Final = "what the agent was told has outgrown the context of the engine; tell less, or use a larger one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskView:
+    """What a scripted player knows: the question and what it has read. `attempt` counts corrections."""
+
+    ask: Ask
+    heard: tuple[str, ...]
+    attempt: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that waits for its answer, and why the replies so far could not be used."""
+
+    ask: Ask
+    reasons: list[str] = field(default_factory=list)
+    is_answered: bool = False
+    answer: Any = None
+    is_default: bool = False
+
+
+class GeneratorConversation:
+    """The Conversation contract over one generator."""
+
+    def __init__(self, script: Script, task: Task, settings: Any, *, kind: str, corrections_max: int) -> None:
+        self._table = Table(task, settings)
+        self._kind = kind
+        self._corrections_max = corrections_max
+        self._agents: Mapping[str, Agent] = {agent.agent_id: agent for agent in task.agents}
+        self._round = 0
+        self._open: list[_Open] = []
+        self._is_list = False
+        self._outcome: JsonObject | None = None
+        self._digest = hashlib.sha256()
+        generator = script(self._table)
+        if not isinstance(generator, Generator):
+            raise ConversationError(f"{kind} is no generator: it has no `yield`, or it returned {_named(generator)}")
+        self._generator = generator
+        self._advance(None)
+
+    @property
+    def outcome(self) -> JsonObject | None:
+        """What the generator returned, with the `kind` of the environment."""
+        return self._outcome
+
+    @property
+    def rounds_completed(self) -> int:
+        """How often all that was asked together was answered."""
+        return self._round
+
+    def turns(self) -> tuple[Turn, ...]:
+        """One for each question that has no answer yet."""
+        return tuple(self._turn(place, one) for place, one in enumerate(self._open) if not one.is_answered)
+
+    def _turn(self, place: int, one: _Open) -> Turn:
+        agent = self._agents[one.ask.agent]
+        return Turn(round=self._round, agent=agent.agent_id, model=agent.model, place=place, attempt=len(one.reasons))
+
+    def prompt(self, turn: Turn) -> Prompt:
+        """The rules, all that the agent has read, and the question; each prompt begins like the one before it."""
+        one = self._of(turn)
+        heard = self._heard(turn.agent)
+        own = self._table.private.get(turn.agent, "")
+        system = "\n\n".join(part for part in (self._table.rules, f"You are {turn.agent}.", own) if part)
+        asked = "\n\n".join((*heard, one.ask.text, *_form(one.ask), *_correction(one)))
+        return Prompt(
+            messages=(Message(role="system", content=system), Message(role="user", content=asked)),
+            view=AskView(ask=one.ask, heard=heard, attempt=turn.attempt),
+            choices=None if one.ask.choices is None else tuple(one.ask.choices),
+            schema=one.ask.schema,
+        )
+
+    def receive(self, turn: Turn, reply: Reply) -> Receipt:
+        """Read the answer, ask again, or take the default; with the last answer of a round the generator goes on."""
+        if reply.finish_reason is FinishReason.OVERFLOW:
+            return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
+        one = self._of(turn)
+        try:
+            one.answer = read_answer(one.ask, reply)
+        except Unusable as fault:
+            reason, cause = str(fault), fault.cause
+            if len(one.reasons) < self._corrections_max:
+                one.reasons.append(reason)
+                return Receipt(kind=ReceiptKind.CORRECTION, detail=reason, cause=cause)
+            one.answer, one.is_default = one.ask.default, True
+            receipt = Receipt(kind=ReceiptKind.DEFAULT, detail=f"{_shown(one.answer)} ({reason})", cause=cause)
+        else:
+            receipt = Receipt(kind=ReceiptKind.ACT, detail=_shown(one.answer))
+        one.is_answered = True
+        if all(each.is_answered for each in self._open):
+            self._close_round()
+        return receipt
+
+    def record(self) -> JsonObject:
+        """Who took part, and all that was told."""
+        return {
+            "participants": [
+                {"agent": agent.agent_id, "definition": agent.definition} for agent in self._agents.values()
+            ],
+            "events": [_event(told) for told in self._table.told],
+        }
+
+    def fingerprint(self) -> str:
+        """Digest of all answers so far and of the corrections under way: the generator's state follows from them."""
+        digest = self._digest.copy()
+        waiting = [[one.ask.agent, one.is_answered, _shown(one.answer), *one.reasons] for one in self._open]
+        digest.update(json.dumps([self._round, waiting, self._outcome]).encode("ascii"))
+        return digest.hexdigest()
+
+    def _of(self, turn: Turn) -> _Open:
+        return self._open[turn.place]
+
+    def _heard(self, agent: str) -> tuple[str, ...]:
+        return tuple(told.text for told in self._table.told if told.to is None or agent in told.to)
+
+    def _close_round(self) -> None:
+        for one in self._open:
+            self._digest.update(json.dumps([one.ask.agent, one.ask.text, _shown(one.answer)]).encode("ascii"))
+            if one.ask.is_remembered and not one.is_default:
+                self._table.tell(
+                    f"You were asked: {one.ask.text}\nYou answered: {_shown(one.answer)}",
+                    to=[one.ask.agent],
+                    when="Own",
+                )
+        answers = [one.answer for one in self._open]
+        self._round += 1
+        if self._round > ROUNDS_MAX:
+            raise ConversationError(f"more than {ROUNDS_MAX} rounds of questions; does the generator end?")
+        self._advance(answers if self._is_list else answers[0])
+
+    def _advance(self, answer: Any) -> None:
+        """Run the generator to its next question, or to its end. Raises ConversationError for what it may not yield."""
+        told = len(self._table.told)
+        try:
+            asked = next(self._generator) if answer is None and self._round == 0 else self._generator.send(answer)
+        except StopIteration as end:
+            self._open = []
+            self._outcome = self._ended(end.value)
+            return
+        finally:
+            for each in self._table.told[told:]:
+                self._digest.update(json.dumps(_event(each), default=str).encode("ascii"))
+        self._is_list = isinstance(asked, list | tuple)
+        asks = list(asked) if self._is_list else [asked]
+        for ask in asks:
+            if not isinstance(ask, Ask):
+                raise ConversationError(f"{self._kind} yielded {_named(ask)}; yield an Ask, or a list of them")
+            if ask.agent not in self._agents:
+                raise ConversationError(f"{self._kind} asks {ask.agent!r}; there are {', '.join(self._agents)}")
+        names = [ask.agent for ask in asks]
+        if len(set(names)) < len(names):
+            raise ConversationError(
+                f"{self._kind} asks an agent twice at once; yield the questions one after the other"
+            )
+        self._open = [_Open(ask=ask) for ask in asks]
+        if not asks:
+            self._round += 1
+            self._advance([])
+
+    def _ended(self, value: Any) -> JsonObject:
+        found = {} if value is None else value
+        if not isinstance(found, dict):
+            raise ConversationError(f"{self._kind} returned {_named(found)}; return a dict: the outcome")
+        try:
+            plain: JsonObject = json.loads(json.dumps({**found, "kind": self._kind}, allow_nan=False))
+        except (TypeError, ValueError) as fault:
+            raise ConversationError(f"{self._kind} returned an outcome that is not JSON: {fault}") from fault
+        return plain
+
+
+def _form(ask: Ask) -> tuple[str, ...]:
+    """What an answer has to look like, in words."""
+    if ask.schema is not None:
+        return (f"Reply with one JSON object of this schema and nothing else: {json.dumps(ask.schema)}",)
+    if ask.choices is not None:
+        return (f"Reply with exactly one of: {', '.join(ask.choices)}",)
+    return ()
+
+
+def _correction(one: _Open) -> tuple[str, ...]:
+    return (f"Your last reply could not be used: {defuse(one.reasons[-1])}. Try again.",) if one.reasons else ()
+
+
+def _event(told: Told) -> JsonObject:
+    audience: Any = "all" if told.to is None else sorted(told.to)
+    return {"when": told.when, "audience": audience, "text": told.text, "data": told.data}
+
+
+def _shown(answer: Any) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer, default=str, sort_keys=True)
+
+
+def _named(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.60}"

@@ -1,0 +1,78 @@
+"""The answer in a reply to an `Ask`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mac_runner.environments.base import SPEECH_CHARS_MAX
+from mac_runner.environments.generators.table import Ask
+from mac_runner.environments.json_objects import mended_object, whole_objects
+from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, Reply
+
+_WORDS: Final = re.compile(r"[^\W_]+")
+_ANSWER_CHARS_MAX: Final = 2_000
+
+
+class Unusable(Exception):
+    """Why a reply has no answer: `cause` for counting, the text for the agent."""
+
+    def __init__(self, cause: str, reason: str) -> None:
+        super().__init__(reason)
+        self.cause = cause
+
+
+def read_answer(ask: Ask, reply: Reply) -> Any:
+    """The answer. Raises Unusable."""
+    said = after_thoughts(reply.text[:REPLY_CHARS_MAX].strip())
+    if not said or opens_thought(said):
+        raise Unusable("empty", "there was nothing outside your thoughts")
+    if ask.schema is not None:
+        found: Any = _object(ask, said, is_cut=reply.finish_reason is FinishReason.LENGTH)
+    elif ask.choices is not None:
+        found = _choice(ask.choices, said)
+    elif not (found := defuse(said[:SPEECH_CHARS_MAX])):
+        raise Unusable("empty", "there was nothing in it that can be read")
+    if ask.read is None:
+        return found
+    try:
+        return ask.read(found)
+    except ValueError as fault:
+        raise Unusable("refused", str(fault) or "it cannot be used") from fault
+
+
+def _object(ask: Ask, said: str, *, is_cut: bool) -> JsonObject:
+    found = [placed.value for placed in whole_objects(said)]
+    value = found[-1] if found else mended_object(said)
+    if not value:
+        raise Unusable("cut_off" if is_cut else "no_object", "there was no JSON object in it")
+    required = (ask.schema or {}).get("required")
+    missing = [name for name in required if name not in value] if isinstance(required, list) else []
+    if missing:
+        raise Unusable("missing", f"the JSON object lacks {', '.join(map(str, missing))}")
+    return value
+
+
+def _choice(choices: Sequence[str], said: str) -> str:
+    """The choice that a text is, or the only one that its last line or all of it names."""
+    plain = {choice: _plain(choice) for choice in choices}
+    for text in (said, said.splitlines()[-1]):
+        same = [choice for choice in choices if plain[choice] == _plain(text)]
+        if len(same) == 1:
+            return same[0]
+    text = f" {_plain(said[-_ANSWER_CHARS_MAX:])} "
+    named = [choice for choice in choices if f" {plain[choice]} " in text]
+    # `the old bridge` names `bridge` too, but as a part of itself.
+    outer = [
+        one for one in named if not any(one != other and f" {plain[one]} " in f" {plain[other]} " for other in named)
+    ]
+    if len(outer) == 1:
+        return outer[0]
+    listed = ", ".join(choices)
+    raise Unusable("ambiguous" if outer else "unmatched", f"name exactly one of: {listed}")
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORDS.findall(text.casefold())) or text.strip()
