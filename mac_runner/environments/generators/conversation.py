@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mac_runner.environments.generators.replies import Unusable, read_answer
+from mac_runner.environments.generators.replies import UnusableError, read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
 from mac_runner.errors import ConversationError
@@ -111,7 +111,7 @@ class GeneratorConversation:
         one = self._of(turn)
         try:
             one.answer = read_answer(one.ask, reply)
-        except Unusable as fault:
+        except UnusableError as fault:
             reason, cause = str(fault), fault.cause
             if len(one.reasons) < self._corrections_max:
                 one.reasons.append(reason)
