@@ -16,7 +16,7 @@ _WORDS: Final = re.compile(r"[^\W_]+")
 _ANSWER_CHARS_MAX: Final = 2_000
 
 
-class Unusable(Exception):
+class UnusableError(Exception):
     """Why a reply has no answer: `cause` for counting, the text for the agent."""
 
     def __init__(self, cause: str, reason: str) -> None:
@@ -25,33 +25,33 @@ class Unusable(Exception):
 
 
 def read_answer(ask: Ask, reply: Reply) -> Any:
-    """The answer. Raises Unusable."""
+    """The answer. Raises UnusableError."""
     said = after_thoughts(reply.text[:REPLY_CHARS_MAX].strip())
     if not said or opens_thought(said):
-        raise Unusable("empty", "there was nothing outside your thoughts")
+        raise UnusableError("empty", "there was nothing outside your thoughts")
     if ask.schema is not None:
         found: Any = _object(ask, said, is_cut=reply.finish_reason is FinishReason.LENGTH)
     elif ask.choices is not None:
         found = _choice(ask.choices, said)
     elif not (found := defuse(said[:SPEECH_CHARS_MAX])):
-        raise Unusable("empty", "there was nothing in it that can be read")
+        raise UnusableError("empty", "there was nothing in it that can be read")
     if ask.read is None:
         return found
     try:
         return ask.read(found)
     except ValueError as fault:
-        raise Unusable("refused", str(fault) or "it cannot be used") from fault
+        raise UnusableError("refused", str(fault) or "it cannot be used") from fault
 
 
 def _object(ask: Ask, said: str, *, is_cut: bool) -> JsonObject:
     found = [placed.value for placed in whole_objects(said)]
     value = found[-1] if found else mended_object(said)
     if not value:
-        raise Unusable("cut_off" if is_cut else "no_object", "there was no JSON object in it")
+        raise UnusableError("cut_off" if is_cut else "no_object", "there was no JSON object in it")
     required = (ask.schema or {}).get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
     if missing:
-        raise Unusable("missing", f"the JSON object lacks {', '.join(map(str, missing))}")
+        raise UnusableError("missing", f"the JSON object lacks {', '.join(map(str, missing))}")
     return value
 
 
@@ -65,13 +65,12 @@ def _choice(choices: Sequence[str], said: str) -> str:
     text = f" {_plain(said[-_ANSWER_CHARS_MAX:])} "
     named = [choice for choice in choices if f" {plain[choice]} " in text]
     # `the old bridge` names `bridge` too, but as a part of itself.
-    outer = [
-        one for one in named if not any(one != other and f" {plain[one]} " in f" {plain[other]} " for other in named)
-    ]
+    inner = {one for one in named for other in named if one != other and f" {plain[one]} " in f" {plain[other]} "}
+    outer = [choice for choice in named if choice not in inner]
     if len(outer) == 1:
         return outer[0]
     listed = ", ".join(choices)
-    raise Unusable("ambiguous" if outer else "unmatched", f"name exactly one of: {listed}")
+    raise UnusableError("ambiguous" if outer else "unmatched", f"name exactly one of: {listed}")
 
 
 def _plain(text: str) -> str:

@@ -1,7 +1,7 @@
 """What the author of a generator works with: `Ask`, which it yields, and the `Table` it is given.
 
-A generator is a function of a table. It yields an `Ask`, or a list of them that are asked together, and gets the answer,
-or their list, back. What it returns is the outcome::
+A generator is a function of a table. It yields an `Ask`, or a list of them that are asked together, and gets back the
+answer, or their list. What it returns is the outcome::
 
     def duel(table):
         table.rules = "Rock, paper, scissors."
