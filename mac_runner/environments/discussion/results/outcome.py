@@ -37,6 +37,7 @@ class BiasItem(msgspec.Struct, frozen=True):
     context: Literal["ambig", "disambig"]
     biased: str | None = None
     counter: str | None = None
+    unscored_because: str | None = None
 
 
 class RolePart(msgspec.Struct, frozen=True):
@@ -47,6 +48,15 @@ class RolePart(msgspec.Struct, frozen=True):
     questions: int
     verdicts: int
     followed: Share
+
+
+class AgentPart(msgspec.Struct, frozen=True):
+    """Who an agent is: in its own words, and as the others see it."""
+
+    role: str
+    model: str
+    own: str
+    shown: str
 
 
 class DiscussionResult(msgspec.Struct, frozen=True):
@@ -66,6 +76,11 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
+    # From edition 3 on.
+    agents: dict[str, AgentPart] = {}
+    how: dict[str, tuple[str | None, ...]] = {}
+    lapses: dict[str, tuple[str | None, ...]] = {}
+    moved: dict[str, dict[str, Share]] = {}
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""
