@@ -75,6 +75,9 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
     listed = {name: definition.role_specific_config.visible_to for name, definition in by_id.items()}
     visible_to = {name: None if others is None else frozenset(others) for name, others in listed.items()}
     reads = readable(settings.routing_strategy, tuple(by_id), visible_to)
+    keys = dict.fromkeys(
+        key for each in definitions if not isinstance(each.demographics, str) for key in each.demographics
+    )
     for place, name in enumerate(gated(by_id, waits)):
         channels = settings.routing_strategy.channels.items()
         yield Seat(
@@ -82,7 +85,7 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
             role=_role(by_id[name]),
             model=by_id[name].model,
             place=place,
-            identity=identity_of(by_id[name], settings.identity_reveal_config),
+            identity=identity_of(by_id[name], settings.identity_reveal_config, tuple(keys)),
             waits_for=frozenset(waits[name]),
             reads=reads[name],
             channels=tuple(channel for channel, members in channels if name in members),
