@@ -7,13 +7,12 @@ so are demographics that are a text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from mac_runner.config import AgentDefinition
-from mac_runner.environments.discussion.traits import Demographics, Traits
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
+from mac_runner.environments.discussion.traits import NO_TRAITS, Demographics, Traits
 
 _NOUN_WORDS_MAX: Final = 6
 _ADJECTIVES: Final = ("age", "race", "ethnicity", "nationality", "religion")
@@ -39,8 +38,8 @@ class Identity:
     own: str = ""
     shown: str = ""
     shown_from: int = 0
-    traits: Traits = Traits()
-    shown_traits: Traits = Traits()
+    traits: Traits = NO_TRAITS
+    shown_traits: Traits = NO_TRAITS
 
     def shown_in(self, round_number: int) -> str:
         """What the others see of it in a round."""

@@ -25,7 +25,7 @@ from mac_runner.environments.discussion.state import Aside, DiscussionState, Kno
 from mac_runner.environments.discussion.unknowns import unknown_choice
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.templates import Blocks
-from mac_runner.types import JsonObject, Message, Prompt
+from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")
 
@@ -163,6 +163,7 @@ class Rules:
     settings: DiscussionConfig
     template: Blocks
     corrections_max: int
+    when_exhausted: WhenExhausted = "pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

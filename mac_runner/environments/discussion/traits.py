@@ -52,3 +52,7 @@ class Traits:
             "demographics_text": self.demographics_text,
             "if_as_human": self.if_as_human,
         }
+
+
+NO_TRAITS: Final = Traits()
+"""Of an agent of which nothing is known."""
