@@ -49,6 +49,15 @@ class RolePart(msgspec.Struct, frozen=True):
     followed: Share
 
 
+class AgentPart(msgspec.Struct, frozen=True):
+    """Who an agent is: `own` is what it reads of itself, `shown` what the others see of it."""
+
+    role: str
+    model: str
+    own: str
+    shown: str
+
+
 class DiscussionResult(msgspec.Struct, frozen=True):
     """How one discussion ended. `answers` has the answers of each participant by round; None: it passed."""
 
@@ -66,6 +75,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
+    agents: dict[str, AgentPart] = {}
+    moved: dict[str, dict[str, Share]] = {}
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""
