@@ -132,7 +132,10 @@ class EnvironmentSpec(Generic[S]):
     honours: tuple[str, ...] = ()
     """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
+    """What keys of the section mean in a run that was recorded before they existed, where it is not their default.
+
+    A dotted key is one of a section inside.
+    """
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
     results: Callable[[], ResultsSpec] | None = None

@@ -271,6 +271,10 @@ class Reply:
         )
 
 
+WhenExhausted: TypeAlias = Literal["pass", "fail"]
+"""What follows a reply without use after all corrections: the environment's default act, or a failure."""
+
+
 class ReceiptKind(StrEnum):
     """What a conversation made of a reply."""
 

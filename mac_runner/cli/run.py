@@ -45,9 +45,11 @@ def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, 
 
 
 def print_results(results: Results, *, is_quiet: bool) -> Exit:
-    """Print the summary or the grid's table; failed conversations decide the exit code."""
+    """Print the summary or the grid's table; the exit code says whether conversations failed or nothing was usable."""
     if not is_quiet:
         print_summary(results)
+    for line in results.unusable:
+        say(line)
     return Exit.FAILURES if results.has_failures else Exit.OK
 
 

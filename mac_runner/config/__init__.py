@@ -6,7 +6,7 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
-from mac_runner.config.decoding import decoding_of, recorded_decoding, reply_form_of
+from mac_runner.config.decoding import decoding_of, recorded_decoding, recorded_speakers, reply_form_of
 from mac_runner.config.experiment import (
     AgentDefinition,
     ConversationConfig,
@@ -48,6 +48,7 @@ __all__ = [
     "load_experiment",
     "recorded",
     "recorded_decoding",
+    "recorded_speakers",
     "renamed",
     "reply_form_of",
     "upgraded",

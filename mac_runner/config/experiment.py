@@ -14,7 +14,7 @@ from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
-from mac_runner.types import Decoding, ReplyForm
+from mac_runner.types import Decoding, ReplyForm, WhenExhausted
 
 
 class RoleSpecificConfig(Section):
@@ -35,8 +35,9 @@ class AgentDefinition(Section):
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
     """Who it is: a noun such as `economist`, or a description in sentences."""
-    demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
-    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
+    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field({})
+    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys; or
+    a text such as `a 34-year-old Black woman from Ohio`."""
     if_as_human: Annotated[bool | None, IDENTITY] = None
     """Whether it takes part as a human (true) or as an AI (false); null leaves it open."""
     model: Annotated[Name, IDENTITY]
@@ -176,6 +177,8 @@ class RetryConfig(Section):
 
     max_retries: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
     """How often an agent is asked to correct a malformed reply before its default act is taken."""
+    when_exhausted: Annotated[WhenExhausted, IDENTITY] = "pass"
+    """What follows a reply that is malformed after all corrections: the default act, or the conversation fails."""
     max_attempts: Annotated[int, RUNTIME, Field(ge=1, le=100)] = 5
     """How often one request is sent to an engine that does not answer; rejections as too many are not counted."""
     backoff_s: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 1.0

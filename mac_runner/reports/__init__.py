@@ -40,6 +40,7 @@ from mac_runner.reports.turns import (
     turns_of,
     turns_text,
 )
+from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",
@@ -59,6 +60,7 @@ __all__ = [
     "grid_table",
     "has_parquet",
     "is_made_alike",
+    "is_nothing_usable",
     "lacks_stats",
     "list_lines",
     "listed",
@@ -81,6 +83,7 @@ __all__ = [
     "turns_of",
     "turns_text",
     "unmet",
+    "usability_warning",
     "write_grid",
     "write_summary",
     "write_tables",

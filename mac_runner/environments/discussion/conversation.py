@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import Final
 
+from mac_runner.environments.base import exhausted
 from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import PromptWriter, Rules, aside_field
 from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
@@ -71,7 +72,7 @@ class DiscussionConversation:
         return self._writer.prompt(self._seats[turn.agent], turn.attempt)
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Record what is said; a reply without use is asked for again, and in the end the agent passes."""
+        """Record what is said; a reply without use is asked for again, and in the end the agent passes or fails."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
         seat = self._seats[turn.agent]
@@ -83,8 +84,11 @@ class DiscussionConversation:
             problems = self._state.problems
             problems[seat.place] = (*problems.get(seat.place, ()), said)
             return Receipt(kind=ReceiptKind.CORRECTION, detail=said.reason, cause=said.cause)
-        self._put(seat, None, said.cause)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({said.reason})", cause=said.cause)
+        when = self._rules.when_exhausted
+        receipt = exhausted(turn, when, default="passes", reason=said.reason, cause=said.cause)
+        if receipt.kind is ReceiptKind.DEFAULT:
+            self._put(seat, None, said.cause)
+        return receipt
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""

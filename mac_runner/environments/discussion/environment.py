@@ -34,7 +34,13 @@ class DiscussionEnvironment:
     def __init__(self, experiment: Experiment) -> None:
         settings = experiment.settings_as(DiscussionConfig)
         template = _template(settings.prompt)
-        self._rules = Rules(settings=settings, template=template, corrections_max=experiment.retry_config.max_retries)
+        retry = experiment.retry_config
+        self._rules = Rules(
+            settings=settings,
+            template=template,
+            corrections_max=retry.max_retries,
+            when_exhausted=retry.when_exhausted,
+        )
         self._seats = tuple(_seated(experiment.agent_definitions, settings))
         self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
         if settings.prompt.template is not None:
@@ -75,6 +81,9 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
     listed = {name: definition.role_specific_config.visible_to for name, definition in by_id.items()}
     visible_to = {name: None if others is None else frozenset(others) for name, others in listed.items()}
     reads = readable(settings.routing_strategy, tuple(by_id), visible_to)
+    keys = dict.fromkeys(
+        key for each in definitions if not isinstance(each.demographics, str) for key in each.demographics
+    )
     for place, name in enumerate(gated(by_id, waits)):
         channels = settings.routing_strategy.channels.items()
         yield Seat(
@@ -82,7 +91,7 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
             role=_role(by_id[name]),
             model=by_id[name].model,
             place=place,
-            identity=identity_of(by_id[name], settings.identity_reveal_config),
+            identity=identity_of(by_id[name], settings.identity_reveal_config, tuple(keys)),
             waits_for=frozenset(waits[name]),
             reads=reads[name],
             channels=tuple(channel for channel, members in channels if name in members),
@@ -128,6 +137,7 @@ _QUESTIONS: Final = (
 def rehearse(rules: Rules, seats: tuple[Seat, ...]) -> None:
     """Render every kind of prompt once. Raises ConversationError naming the line of the template that fails."""
     rounds = min(rules.settings.max_rounds, 2)
+    rules = replace(rules, when_exhausted="pass")
     short = replace(rules, settings=rules.settings.model_copy(update={"max_rounds": rounds}))
     for question in _QUESTIONS:
         # With a round more to come the second one is not the last.

@@ -82,7 +82,7 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
         "passes": sum(statement.said is None for statement in state.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(state)],
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(state).items()},
-        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state, tallies).items()},
+        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
         "bias": bias_item(question),
         **(_details(state, tallies) if edition >= 3 else {}),
@@ -92,8 +92,9 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
 def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
     """What outcomes have from edition 3 on.
 
-    `agents` says who each agent is. For each participant and round, `how` tells how its answer was recognised, `lapses`
-    why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
+    `agents` says who each agent is, and from which round on, counted from 1, what is `shown` of it was shown. For each
+    participant and round, `how` tells how its answer was recognised, `lapses` why it passed. `moved` has,
+    for each author and reader, `[followed, exposed]`.
     """
     statements = {
         seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
@@ -106,6 +107,7 @@ def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]])
                 "model": seat.model,
                 "own": seat.identity.own,
                 "shown": seat.identity.shown,
+                "shown_from": seat.identity.shown_from + 1,
             }
             for seat in state.seats
         },

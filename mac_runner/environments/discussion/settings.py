@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast, get_args
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from mac_runner.environments.discussion.questions import Question, read_questions, topic_question
 from mac_runner.errors import ConfigError
@@ -47,7 +47,7 @@ ChoiceFormat: TypeAlias = Literal[
 
 
 class IdentityRevealConfig(Section):
-    """What the others see of an agent besides its id; all of it hidden, they see ids only."""
+    """What the others see of an agent besides its id, and from when on; all of it hidden, they see ids only."""
 
     persona: Annotated[bool, IDENTITY] = False
     """Whether the others read its persona."""
@@ -55,6 +55,21 @@ class IdentityRevealConfig(Section):
     """Whether the others read its demographics."""
     presence_mode: Annotated[Literal["hidden", "as_declared", "all_human", "all_ai"], IDENTITY] = "hidden"
     """As what the others see it take part: nothing, what its `if_as_human` says, a human, or an AI."""
+    reveal_from_round: Annotated[int, IDENTITY, Field(ge=1, le=1000)] = 2
+    """The first round in which it is seen; before it the others see ids only, so earlier answers are a baseline. Where
+    nothing is shown this is 1."""
+
+    @model_validator(mode="after")
+    def _settle_reveal(self) -> IdentityRevealConfig:
+        """With nothing to reveal all rounds are alike, so experiments that differ in this key alone are the same."""
+        if not self.shows_something:
+            self.__dict__["reveal_from_round"] = 1  # The section is frozen for its users.
+        return self
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether anything besides ids is seen."""
+        return self.persona or self.demographics or self.presence_mode != "hidden"
 
 
 class RoutingStrategy(Section):
@@ -164,8 +179,17 @@ def rule_problems(experiment: Experiment, discussion: DiscussionConfig) -> Itera
     if discussion.stopping.min_rounds > discussion.max_rounds:
         path = ("discussion", "stopping", "min_rounds")
         yield Problem(path, f"is more than max_rounds, which is {discussion.max_rounds}; lower it")
+    yield from _revealing(discussion)
     yield from _roles(experiment)
     yield from _routing(experiment, discussion.routing_strategy)
+
+
+def _revealing(discussion: DiscussionConfig) -> Iterator[Problem]:
+    reveal, rounds = discussion.identity_reveal_config, discussion.max_rounds
+    if reveal.shows_something and reveal.reveal_from_round > rounds:
+        path = ("discussion", "identity_reveal_config", "reveal_from_round")
+        text = f"is {reveal.reveal_from_round}, but max_rounds is {rounds}, so identities would never be shown"
+        yield Problem(path, f"{text}; lower it, raise max_rounds, or hide identities")
 
 
 def _roles(experiment: Experiment) -> Iterator[Problem]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from mac_runner.environments.discussion.results.accuracy import AccuracyResults
 from mac_runner.environments.discussion.results.bias import Bias
+from mac_runner.environments.discussion.results.identities import IdentityResults
 from mac_runner.environments.discussion.results.outcome import ALL, KINDS, BiasItem, DiscussionResult, RolePart, Share
 from mac_runner.environments.discussion.results.rates import Rate, reports
 from mac_runner.results import parsed
@@ -46,11 +48,9 @@ class DiscussionResults:
         self._passes = 0
         self._endings: Counter[str] = Counter()
         self._consensus = Rate()
-        self._accuracy: defaultdict[str, Rate] = defaultdict(Rate)
-        self._accuracy_by_round: defaultdict[int, Rate] = defaultdict(Rate)
+        self._accuracy = AccuracyResults()
+        self._identities = IdentityResults()
         self._changes: defaultdict[int, Rate] = defaultdict(Rate)
-        self._changes_by_identity: defaultdict[str, Rate] = defaultdict(Rate)
-        self._influence: defaultdict[str, Rate] = defaultdict(Rate)
         self._roles: dict[str, _Part] = {}
         self._bias: dict[str, defaultdict[str, Bias]] = {kind: defaultdict(Bias) for kind in KINDS}
 
@@ -64,24 +64,12 @@ class DiscussionResults:
         self._consensus.add(Share(int(result.consensus), 1))
         for number, changed in enumerate(result.changes, 2):
             self._changes[number].add(changed)
-        for shown, changed in result.changes_by_identity.items():
-            self._changes_by_identity[shown].add(changed)
-        for shown, followed in result.influence.items():
-            self._influence[shown].add(followed)
+        self._identities.add(result)
+        self._accuracy.add(result)
         for agent, part in result.roles.items():
             self._roles.setdefault(agent, _Part(part.role)).add(part)
-        if result.correct_answer_id is not None:
-            self._add_accuracy(result, result.correct_answer_id)
         if result.bias is not None:
             self._add_bias(result, result.bias)
-
-    def _add_accuracy(self, result: DiscussionResult, correct: str) -> None:
-        for kind in KINDS:
-            answers = list(result.of_kind(kind))
-            self._accuracy[kind].add(Share(answers.count(correct), len(answers)))
-        for number in range(result.rounds):
-            answers = [given[number] for given in result.answers.values()]
-            self._accuracy_by_round[number + 1].add(Share(answers.count(correct), len(answers)))
 
     def _add_bias(self, result: DiscussionResult, item: BiasItem) -> None:
         for kind in KINDS:
@@ -100,13 +88,10 @@ class DiscussionResults:
             "passes": self._passes,
             "consensus": self._consensus.report(),
             "changes_by_round": reports(self._changes),
-            "changes_by_identity": reports(self._changes_by_identity),
-            "followed_by_identity": reports(self._influence),
+            **self._identities.report(),
             "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
         }
-        if self._accuracy:
-            report["accuracy"] = {kind: self._accuracy[kind].report() for kind in KINDS}
-            report["accuracy_by_round"] = reports(self._accuracy_by_round)
+        report |= self._accuracy.report()
         if self._bias["group"]:
             report["bias"] = {
                 kind: {category: bias.report() for category, bias in sorted(self._bias[kind].items())} for kind in KINDS

@@ -51,7 +51,7 @@ class RolePart(msgspec.Struct, frozen=True):
 
 
 class AgentPart(msgspec.Struct, frozen=True):
-    """Who an agent is: in its own words, and as the others see it."""
+    """Who an agent is: `own` is what it reads of itself, `shown` what the others see of it."""
 
     role: str
     model: str

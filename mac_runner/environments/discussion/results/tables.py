@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
 from mac_runner.results import (
@@ -46,19 +47,55 @@ def discussion_tables(summary: JsonObject) -> Iterator[Table]:
     if not report:
         return
     right = {f"right, {name}": rate for name, rate in section(report, "accuracy").items()}
-    yield _rates("answers", "", {**right, "consensus at the end": report.get("consensus")})
+    yield _answers({**right, "consensus at the end": report.get("consensus")}, has_accuracy=bool(right))
     by_round = {
         **{f"right in round {name}": rate for name, rate in section(report, "accuracy_by_round").items()},
         **{f"changed in round {name}": rate for name, rate in section(report, "changes_by_round").items()},
     }
     if by_round:
         yield _rates("by round", "", by_round)
-    if changed := section(report, "changes_by_identity"):
-        yield _rates("changed answers, by the identity shown of who gave them", "identity", changed)
-    if followed := section(report, "followed_by_identity"):
-        yield _rates("another's answer taken over, by the identity shown", "identity", followed)
+    yield from _identities(report, "changes_by", "changed answers, by", "who gave them", "of who gave them")
+    yield from _identities(report, "followed_by", "another's answer taken over, by", "whose it was", "")
     yield from _roles(section(report, "roles"))
     yield from _bias(section(report, "bias"))
+
+
+def _answers(rates: Mapping[str, JsonValue], *, has_accuracy: bool) -> Table:
+    """Rates of right answers with passes counted as wrong, and among those given."""
+    if not has_accuracy:
+        return _rates("answers", "", rates)
+    rows = [
+        (key, *_counts(rate, "n", "count"), *rate_texts(rate), *_given(rate))
+        for key, rate in rates.items()
+        if isinstance(rate, dict)
+    ]
+    heads = ("n", "count", *RATE_HEADS, "passes", "rate without passes")
+    return Table("answers; passes count as wrong", ("",), heads, rows)
+
+
+def _given(rate: JsonObject) -> tuple[str, str]:
+    if "answered" not in rate:
+        return "", ""
+    return count_text(rate.get("passes")), percent_text(section(rate, "answered").get("rate"))
+
+
+def _identities(report: JsonObject, key: str, what: str, whose: str, of_whom: str) -> Iterator[Table]:
+    """Rates by own identity, with what was shown of it; then by what was shown alone."""
+    own = section(report, f"{key}_own_identity")
+    if own:
+        rows = [
+            (name, _shown(rate), *_counts(rate, "n", "count"), *rate_texts(rate))
+            for name, rate in own.items()
+            if isinstance(rate, dict)
+        ]
+        yield Table(f"{what} {whose}", ("identity", "shown as"), ("n", "count", *RATE_HEADS), rows)
+    if shown := section(report, f"{key}_identity"):
+        yield _rates(f"{what} the identity shown {of_whom}".rstrip(), "identity", shown)
+
+
+def _shown(rate: JsonObject) -> str:
+    shown = rate.get("shown")
+    return "; ".join(str(each) or NOT_SHOWN for each in shown) if isinstance(shown, list) else ""
 
 
 def _rates(title: str, name: str, rates: Mapping[str, JsonValue]) -> Table:
