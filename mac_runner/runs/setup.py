@@ -81,6 +81,12 @@ class Setup:
         return self.experiment.conversation_config.environment
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before the conversations of all shards run."""
+        spec, settings = environment_specs()[self.environment_name], self.experiment.settings
+        return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
+
+    @property
     def tasks(self) -> Plan:
         """The plan: of the first `limit` tasks, those of the shard."""
         tasks = self._plan()[: self.limit].part(self.shard)
@@ -157,6 +163,11 @@ class ExperimentSet:
         asked = {combination.identity for combination in self._combinations()}
         entries = () if self.known is None else self.known.entries
         return tuple(entry.slug for entry in entries if entry.identity not in asked)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before any of them runs, each thing once."""
+        return tuple(dict.fromkeys(warning for setup in self.setups for warning in setup.warnings))
 
     def by_definition(self) -> Iterator[Setup]:
         """For each model definition the first experiment that has it, reduced to that definition."""
