@@ -66,6 +66,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
+    order: tuple[str, ...] = ()
+    """The ids of the choices as they were shown; none for an open question, and before edition 3."""
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""

@@ -7,12 +7,15 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
+from mac_runner.environments.discussion.results.positions import PositionResults, position_tables
+from mac_runner.environments.discussion.results.repetition import QuestionResults, repetition_lines
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,
     Column,
     Columns,
     Figure,
+    JoinedResults,
     ResultsSpec,
     Table,
     Value,
@@ -38,6 +41,7 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         rounds = report.get("rounds_mean")
         mean = f"{rounds:.1f}" if isinstance(rounds, int | float) else UNKNOWN
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
+    yield from repetition_lines(summary)
 
 
 def discussion_tables(summary: JsonObject) -> Iterator[Table]:
@@ -59,6 +63,7 @@ def discussion_tables(summary: JsonObject) -> Iterator[Table]:
         yield _rates("another's answer taken over, by the identity shown", "identity", followed)
     yield from _roles(section(report, "roles"))
     yield from _bias(section(report, "bias"))
+    yield from position_tables(summary)
 
 
 def _rates(title: str, name: str, rates: Mapping[str, JsonValue]) -> Table:
@@ -154,7 +159,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 )
 
 RESULTS: Final = ResultsSpec(
-    counter=DiscussionResults,
+    counter=lambda: JoinedResults(DiscussionResults(), PositionResults(), QuestionResults()),
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,
