@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed
+from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
@@ -218,11 +218,13 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
     directory = _directory(request, grid.name)
     known = read_grid(directory)
     setups = []
+    taken = () if known is None else tuple(entry.slug for entry in known.entries)
     refusals = Refusals(len(grid.combinations))
     for number, combination in enumerate(grid.combinations, start=1):
-        slug = None if known is None else known.slug_of(combination.identity)
-        if slug is not None and slug != combination.slug:
-            combination = renamed(grid.name, combination, slug)
+        if known is not None:
+            # A directory keeps the experiment that it was made for: a changed one of the same values has another name.
+            slug = known.slug_of(combination.identity) or slug_beside(combination, taken)
+            combination = combination if slug == combination.slug else renamed(grid.name, combination, slug)
         with refusals.of(number):
             setups.append(_of_combination(request, combination, directory))
     refusals.raise_if_any()

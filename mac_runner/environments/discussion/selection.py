@@ -199,7 +199,8 @@ def repetition(conversations: int, questions: int) -> str | None:
     times, more = divmod(conversations, questions)
     each = f"each is discussed {_times(times)}" if more == 0 else f"{_counted(more)} discussed {_times(times + 1)}"
     rest = f", {questions - more} {_times(times)}" if more and times > 1 else ""
-    return f"{conversations} conversations over {questions} questions: {each}{rest}"
+    over = f"{questions} question{'' if questions == 1 else 's'}"
+    return f"{conversations} conversations over {over}: {each}{rest}"
 
 
 def _counted(count: int) -> str:
