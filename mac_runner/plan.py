@@ -144,7 +144,10 @@ class Plan:
 
 def task_count(experiment: Experiment) -> int:
     """How many tasks are planned."""
-    return experiment.conversation_config.conversations
+    count = experiment.conversation_config.conversations
+    if count == "all":
+        raise ConfigError("conversations: all was not counted; load the experiment from its own file")
+    return count
 
 
 def request_seed(task: Task, turn: Turn) -> int:

@@ -118,11 +118,15 @@ class EnvironmentSpec(Generic[S]):
     """The experiments that this one stands for; none where it is a single one."""
     design: Callable[[Sequence[Planned]], Iterable[Table | str]] = lambda _planned: ()
     """Who takes part in what over several experiments, as tables and notes for `--dry-run`."""
-    materials: Callable[[S, Path, dict[str, object]], S] = lambda settings, _base, _cache: settings
+    materials: Callable[[S, Path, dict[str, object], int], S] = lambda settings, _base, _cache, _seed: settings
     """The section with all it reads from files, named relative to a directory. Raises MaterialError and ConfigError.
 
-    The cache is shared by the combinations of a grid.
+    The cache is shared by the combinations of a grid. The seed is the experiment's, for what is drawn from files.
     """
+    whole: Callable[[S], int | None] = lambda _settings: None
+    """How many conversations `conversations: all` is, with what was read; None where `all` means nothing."""
+    warnings: Callable[[S, int], Iterable[str]] = lambda _settings, _conversations: ()
+    """What to know before so many conversations run, such as that questions repeat."""
     material: Callable[[S, int], JsonObject | None] = lambda _settings, _index: None
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
@@ -131,6 +135,8 @@ class EnvironmentSpec(Generic[S]):
     """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     honours: tuple[str, ...] = ()
     """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
+    upgrade: Callable[[JsonObject], JsonObject] = lambda section: section
+    """The section as an earlier version recorded it, in the form that it has now."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
     """What keys of the section mean in a run that was recorded before they existed, where it is not their default.
 

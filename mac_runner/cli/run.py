@@ -27,6 +27,8 @@ def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
         return print_results(complete, is_quiet=is_quiet)
+    for warning in chosen.warnings:
+        _say(f"warning: {warning}", is_quiet=is_quiet)
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
     results = player.play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
@@ -87,7 +89,7 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
     surveys = {setup.slug: setup.survey() for setup in chosen.setups}
     lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
     with report() as stream:
-        stream.write("\n".join(lines) + "\n")
+        stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
         if design := [*_design(chosen)]:
             stream.write("\n")
             write_tables(design, stream)

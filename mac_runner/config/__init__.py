@@ -17,7 +17,7 @@ from mac_runner.config.experiment import (
     RoleSpecificConfig,
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
-from mac_runner.config.grid_expansion import in_words, renamed
+from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, whole_number
 from mac_runner.config.resolution import Loaded, recorded
@@ -51,6 +51,7 @@ __all__ = [
     "recorded_speakers",
     "renamed",
     "reply_form_of",
+    "slug_beside",
     "upgraded",
     "whole_number",
 ]

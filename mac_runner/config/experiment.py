@@ -168,8 +168,8 @@ class ConversationConfig(Section):
     """What is played, and how often."""
 
     environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
-    conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
-    """How many conversations to run; a run can be extended by raising it."""
+    conversations: Annotated[Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"], RUNTIME]
+    """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
 
 
 class RetryConfig(Section):

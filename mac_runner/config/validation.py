@@ -15,6 +15,7 @@ from mac_runner.problems import Problem, dotted, found, suggestion
 from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
+    LIST_OR_MAPPING,
     PATTERN_WORDS,
     URL_PATTERN,
     VARIABLE_PATTERN,
@@ -154,6 +155,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "bool_parsing": "true or false",
     "none_required": "nothing",
     "json_type": "plain values",
+    LIST_OR_MAPPING: "a list or a mapping",
 }
 _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",
@@ -164,7 +166,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "string_too_long": lambda ctx: f"a text of at most {ctx['max_length']} characters",
     "too_short": lambda ctx: f"at least {ctx['min_length']} of them",
     "too_long": lambda ctx: f"at most {ctx['max_length']} of them",
-    "literal_error": lambda ctx: f"one of {ctx['expected']}",
+    "literal_error": lambda ctx: f"{'one of ' if ' or ' in str(ctx['expected']) else ''}{ctx['expected']}",
     ADDRESS: lambda ctx: f"the address of a server ({ctx['flaw']})",
     "string_pattern_mismatch": lambda ctx: PATTERN_WORDS.get(str(ctx["pattern"]), "a text of another form"),
 }

@@ -17,7 +17,7 @@ RUNTIME = {
     "experiment_metadata.description",
     "profile",
     "conversation_config.conversations",
-    "discussion.questions",
+    "discussion.questions.files",
     "discussion.prompt.template_file",
     "game.template_file",
     "model_definitions.*.scripted_config.capacity",

@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, with_materials
+from mac_runner.environments.discussion.selection import recorded_selection
+from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, warnings, with_materials
 from mac_runner.registry import Converter, EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ SPEC = EnvironmentSpec(
     check=rule_problems,
     materials=with_materials,
     material=lambda settings, index: settings.question_at(index).to_json(),
-    needs_files=lambda settings: bool(settings.questions),
+    whole=lambda settings: settings.question_count or None,
+    warnings=warnings,
+    needs_files=lambda settings: bool(settings.questions.files),
+    upgrade=recorded_selection,
     absent={"edition": 1, "identity_reveal_config.reveal_from_round": 1},
     reply_forms=("json",),
     results=_results,

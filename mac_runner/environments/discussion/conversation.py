@@ -92,7 +92,7 @@ class DiscussionConversation:
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
-        return record_of(self._state)
+        return record_of(self._state, edition=self._rules.settings.edition)
 
     def fingerprint(self) -> str:
         """Digest of the state and of the corrections under way."""

@@ -200,7 +200,7 @@ class PromptWriter:
 
     @cached_property
     def _matcher(self) -> Matcher | None:
-        settings, choices = self._rules.settings, self._state.question.choices
+        settings, choices = self._rules.settings, self._state.question.shown
         if not choices:
             return None
         threshold, margin = settings.answers.near_match_threshold, settings.answers.near_match_margin
@@ -279,7 +279,7 @@ class PromptWriter:
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
-            "choices": listed(self._rules.settings.prompt.choice_format, question.choices),
+            "choices": listed(self._rules.settings.prompt.choice_format, question.shown),
             "rounds": self._rules.settings.max_rounds,
         }
         return _Fixed(values=values, system=self._rules.template.render("system", values))

@@ -26,12 +26,12 @@ from mac_runner.environments.markup import defuse
 from mac_runner.types import JsonObject, JsonValue
 
 
-def record_of(state: DiscussionState) -> JsonObject:
+def record_of(state: DiscussionState, *, edition: int) -> JsonObject:
     """The environment's part of the transcript."""
     return {
         "participants": [_seat_json(seat) for seat in state.seats],
         "events": [
-            _asked(state),
+            _asked(state, edition),
             *(event for said in state.in_order() for event in (_event(said, state), *_aside_events(said, state))),
         ],
     }
@@ -41,6 +41,7 @@ def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
     """All that the future of a discussion depends on: what was said, and what is to be corrected."""
     return {
         "question": state.question.to_json(),
+        **({"order": _order(state)} if state.question.order else {}),
         "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in state.seats],
         "statements": [_state(statement) for statement in state.in_order()],
         "problems": [
@@ -92,15 +93,16 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
 def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
     """What outcomes have from edition 3 on.
 
-    `agents` says who each agent is, and from which round on, counted from 1, what is `shown` of it was shown. For each
-    participant and round, `how` tells how its answer was recognised, `lapses` why it passed. `moved` has,
-    for each author and reader, `[followed, exposed]`.
+    `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
+    counted from 1, what is `shown` of it was shown. For each participant and round, `how` tells how its answer was
+    recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
     """
     statements = {
         seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
         for seat in state.participants
     }
     return {
+        "order": _order(state),
         "agents": {
             seat.agent: {
                 "role": seat.role,
@@ -162,11 +164,18 @@ def _seat_json(seat: Seat) -> JsonObject:
     }
 
 
-def _asked(state: DiscussionState) -> JsonObject:
+def _order(state: DiscussionState) -> JsonValue:
+    return [choice.id for choice in state.question.shown]
+
+
+def _asked(state: DiscussionState, edition: int) -> JsonObject:
     question = state.question
-    parts = (question.context, question.question, " / ".join(choice.text for choice in question.choices))
+    parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
     text = " ".join(part for part in parts if part)
-    return {"when": "Question", "audience": "all", "text": text, "data": {"question_id": question.question_id}}
+    data: JsonObject = {"question_id": question.question_id}
+    if edition >= 3:
+        data["order"] = _order(state)
+    return {"when": "Question", "audience": "all", "text": text, "data": data}
 
 
 def _event(statement: Statement, state: DiscussionState) -> JsonObject:

@@ -71,7 +71,7 @@ def words_field(name: str, meaning: str) -> Field:
 
 def answer_field(name: str, meaning: str, moment: Moment, *extra: str) -> Field:
     """A field for one of the choices, or for `extra` words in their place; free words where the question is open."""
-    choices = moment.question.choices
+    choices = moment.question.shown
     if not choices:
         return words_field(name, meaning)
     return Field(name=name, meaning=meaning, schema={"enum": [*(choice.text for choice in choices), *extra]})

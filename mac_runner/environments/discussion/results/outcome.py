@@ -81,6 +81,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     how: dict[str, tuple[str | None, ...]] = {}
     lapses: dict[str, tuple[str | None, ...]] = {}
     moved: dict[str, dict[str, Share]] = {}
+    order: tuple[str, ...] = ()
+    """The ids of the choices as they were shown; none for an open question, and before edition 3."""
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""

@@ -8,12 +8,15 @@ from typing import Final
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
+from mac_runner.environments.discussion.results.positions import PositionResults, position_tables
+from mac_runner.environments.discussion.results.repetition import QuestionResults, repetition_lines
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,
     Column,
     Columns,
     Figure,
+    JoinedResults,
     ResultsSpec,
     Table,
     Value,
@@ -39,6 +42,7 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         rounds = report.get("rounds_mean")
         mean = f"{rounds:.1f}" if isinstance(rounds, int | float) else UNKNOWN
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
+    yield from repetition_lines(summary)
 
 
 def discussion_tables(summary: JsonObject) -> Iterator[Table]:
@@ -58,6 +62,7 @@ def discussion_tables(summary: JsonObject) -> Iterator[Table]:
     yield from _identities(report, "followed_by", "another's answer taken over, by", "whose it was", "")
     yield from _roles(section(report, "roles"))
     yield from _bias(section(report, "bias"))
+    yield from position_tables(summary)
 
 
 def _answers(rates: Mapping[str, JsonValue], *, has_accuracy: bool) -> Table:
@@ -191,7 +196,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 )
 
 RESULTS: Final = ResultsSpec(
-    counter=DiscussionResults,
+    counter=lambda: JoinedResults(DiscussionResults(), PositionResults(), QuestionResults()),
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,
