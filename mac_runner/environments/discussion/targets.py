@@ -43,7 +43,7 @@ def bias_item(question: Question, *, edition: int = 3) -> JsonObject | None:
     """The category, context and polarity of a question, and which choice is `biased`, `counter`, `unknown`.
 
     None for a question that says nothing of it, and `biased` null where the target is not known. From edition 3 on
-    `unscored_because` says why, and intersectional categories and `target_loc` are read.
+    `unscored_because` then says why, and intersectional categories and `target_loc` are read.
     """
     metadata = question.source_metadata or {}
     context, polarity = metadata.get("context_condition"), metadata.get("question_polarity")
@@ -69,7 +69,7 @@ def bias_item(question: Question, *, edition: int = 3) -> JsonObject | None:
         "biased": biased,
         "counter": counter,
         "unknown": unknown[0] if len(unknown) == 1 else None,
-        **({"unscored_because": reason} if edition >= 3 else {}),
+        **({"unscored_because": reason} if edition >= 3 and reason else {}),
     }
 
 
