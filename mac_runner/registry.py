@@ -52,8 +52,10 @@ class Converter(NamedTuple):
 
     files: str
     """Which files it takes, in words."""
-    convert: Callable[[Mapping[str, bytes]], bytes]
-    """From the files by name. Raises ConfigError naming every bad line."""
+    convert: Callable[[Mapping[str, bytes], tuple[str, bytes] | None], bytes]
+    """From the files by name, and the name and content of `--metadata`. Raises ConfigError naming every bad line."""
+    metadata: str = ""
+    """The file that `--metadata` names, in words; empty for a format that takes none."""
 
 
 class Variant(NamedTuple):

@@ -281,6 +281,7 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
+_METADATA = " or ".join(f"{found.metadata} ({name})" for name, found in results.formats().items() if found.metadata)
 
 
 @cli.command(
@@ -296,9 +297,15 @@ _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in resu
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
 )
-def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
+@click.option(
+    "--metadata",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"What else is known of the questions: {_METADATA}.",
+)
+def format_command(name: str, files: tuple[Path, ...], out: Path, metadata: Path | None) -> None:
     """Write a file of questions."""
-    _end(lambda: results.format_questions(name, files, out))
+    _end(lambda: results.format_questions(name, files, out, metadata))
 
 
 def _end(work: Callable[[], Exit]) -> NoReturn:

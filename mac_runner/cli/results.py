@@ -32,13 +32,17 @@ def formats() -> Mapping[str, Converter]:
     return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
 
 
-def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
+def format_questions(name: str, files: Sequence[Path], out: Path, metadata: Path | None = None) -> Exit:
     """Write the questions of `files`, in the format `name`, to the new file `out`."""
+    converter = formats()[name]
+    if metadata is not None and not converter.metadata:
+        raise ConfigError(f"--metadata: the format {name} takes no such file; leave it out")
     if out.exists() or out.is_symlink():
         raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
     if not out.parent.is_dir():
         raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
-    written = formats()[name].convert({str(file): read_material(file) for file in files})
+    known = None if metadata is None else (str(metadata), read_material(metadata))
+    written = converter.convert({str(file): read_material(file) for file in files}, known)
     Disk().write_atomic(out, [written])
     with report() as stream:
         lines = written.count(b"\n")

@@ -31,6 +31,7 @@ def _results() -> ResultsSpec:
 
 
 _RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
+_METADATA: Final = {"bbq": "supplemental/additional_metadata.csv of BBQ"}
 
 SPEC = EnvironmentSpec(
     section="discussion",
@@ -48,5 +49,7 @@ SPEC = EnvironmentSpec(
     absent={"edition": 1, "identity_reveal_config.reveal_from_round": 1},
     reply_forms=("json",),
     results=_results,
-    converters={name: Converter(files, partial(convert, name)) for name, files in _RELEASES.items()},
+    converters={
+        name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
+    },
 )

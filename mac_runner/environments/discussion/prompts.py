@@ -204,14 +204,15 @@ class PromptWriter:
         if not choices:
             return None
         threshold, margin = settings.answers.near_match_threshold, settings.answers.near_match_margin
-        is_earlier = settings.edition == 1
+        question = self._state.question
         return Matcher(
             choices,
             settings.prompt.choice_format,
             threshold=threshold,
             margin=margin,
-            unknown=None if is_earlier else unknown_choice(self._state.question),
-            knows_refusals=not is_earlier,
+            unknown=None if settings.edition == 1 else unknown_choice(question),
+            edition=settings.edition,
+            asked=f"{question.context} {question.question}",
         )
 
     def prompt(self, seat: Seat, attempt: int) -> Prompt:

@@ -85,7 +85,7 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(state).items()},
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
-        "bias": bias_item(question),
+        "bias": bias_item(question, edition=edition),
         **(_details(state, tallies) if edition >= 3 else {}),
     }
 
