@@ -60,6 +60,18 @@ def matched_difference(first: float, second: float, n: float, *, confidence: flo
     )
 
 
+def detectable_difference(variance: float, n: float, *, power: float = 0.8, alpha: float = 0.05) -> float | None:
+    """The difference of two means that two groups of `n` independent cases each show with the given power.
+
+    `variance` is that of a case. A two-sided test at `alpha`, by the normal approximation, without the chance to be
+    significant on the wrong side (J. Cohen, Statistical Power Analysis, 2nd ed. 1988, section 2.3). None when n is 0.
+    """
+    if n <= 0:
+        return None
+    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    return z * math.sqrt(2 * variance / n)
+
+
 @dataclass(slots=True)
 class _Clustered:
     """Cases that come in games, and what they come to, as sums over the games.

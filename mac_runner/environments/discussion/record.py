@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mac_runner.environments.discussion.answers import SHORT_ANSWER_CHARS_MAX
 from mac_runner.environments.discussion.influence import (
@@ -23,7 +24,20 @@ from mac_runner.environments.discussion.state import (
 )
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.environments.markup import defuse
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, TokenCount
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one agent has cost: its turns, corrections too, and their tokens."""
+
+    turns: int = 0
+    tokens: TokenCount = field(default_factory=TokenCount)
+
+    def add(self, tokens: TokenCount) -> None:
+        """One more turn."""
+        self.turns += 1
+        self.tokens += tokens
 
 
 def record_of(state: DiscussionState, *, edition: int) -> JsonObject:
@@ -60,7 +74,7 @@ def _state(statement: Statement) -> JsonValue:
     return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
-def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> JsonObject:
+def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spent], *, edition: int) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
     tallies = influence(state)
     rounds = state.round
@@ -86,16 +100,19 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
         "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
         "bias": bias_item(question, edition=edition),
-        **(_details(state, tallies) if edition >= 3 else {}),
+        **(_details(state, tallies, spent) if edition >= 3 else {}),
     }
 
 
-def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
+def _details(
+    state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], spent: Mapping[str, Spent]
+) -> JsonObject:
     """What outcomes have from edition 3 on.
 
     `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
     counted from 1, what is `shown` of it was shown. For each participant and round, `how` tells how its answer was
     recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
+    `tokens` has the turns of each agent, corrections too, and the tokens of its prompts and replies.
     """
     statements = {
         seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
@@ -115,6 +132,7 @@ def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]])
         },
         "how": {agent: [one.said.how if one.said else None for one in said] for agent, said in statements.items()},
         "lapses": {agent: [one.cause for one in said] for agent, said in statements.items()},
+        "tokens": {agent: [one.turns, one.tokens.prompt, one.tokens.completion] for agent, one in spent.items()},
         "moved": {
             author: {reader: _pair(tally) for reader, tally in readers.items()}
             for author, readers in tallies.items()

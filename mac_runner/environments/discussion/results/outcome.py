@@ -72,6 +72,7 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     influence: dict[str, Share]
     question_id: str | None = None
     answer: str | None = None
+    verdict: str | None = None
     correct_answer_id: str | None = None
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
@@ -81,6 +82,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     how: dict[str, tuple[str | None, ...]] = {}
     lapses: dict[str, tuple[str | None, ...]] = {}
     moved: dict[str, dict[str, Share]] = {}
+    tokens: dict[str, tuple[int, int, int]] = {}
+    """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
     order: tuple[str, ...] = ()
     """The ids of the choices as they were shown; none for an open question, and before edition 3."""
 

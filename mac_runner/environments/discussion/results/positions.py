@@ -34,9 +34,9 @@ class PositionResults:
             answers = list(result.of_kind(kind))
             given = [answer for answer in answers if answer is not None]
             for place, choice in enumerate(result.order, 1):
-                self._chosen[kind][place].add(Share(given.count(choice), len(given)))
+                self._chosen[kind][place].add(Share(given.count(choice), len(given)), result.question_id)
                 if choice == result.correct_answer_id:
-                    self._right[kind][place].add(Share(answers.count(choice), len(answers)))
+                    self._right[kind][place].add(Share(answers.count(choice), len(answers)), result.question_id)
 
     def report(self) -> JsonObject:
         """`discussion_positions`: for each kind of answer and place the rates `chosen` and `right`."""
