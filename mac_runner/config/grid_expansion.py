@@ -246,7 +246,7 @@ def _heads(columns: Iterable[str]) -> dict[str, str]:
 def _readable(values: Mapping[str, JsonValue], heads: Mapping[str, str]) -> tuple[str, bool]:
     """What a slug says of the values, as far as there is room, and whether that is all of them."""
     parts = [_part(heads[column], value) for column, value in values.items()]
-    text = "_".join(part for part, _ in parts)
+    text = "_".join(part for part, _ in parts if part)
     if text[:1].isalnum() and len(text) <= GRID_SLUG_CHARS_MAX and all(is_whole for _, is_whole in parts):
         return text, True
     said: list[str] = []
@@ -257,7 +257,9 @@ def _readable(values: Mapping[str, JsonValue], heads: Mapping[str, str]) -> tupl
 
 
 def _part(head: str, value: JsonValue) -> tuple[str, bool]:
-    """`max_rounds-2`, and whether it says all of the value; empty for a list or a mapping."""
+    """`max_rounds-2`, and whether it says all of the value; empty for null, and for a list or a mapping."""
+    if value is None:
+        return "", True
     if isinstance(value, dict | list):
         return "", False
     word = value if isinstance(value, str) else json.dumps(value)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from typing import Any
 
-import pandas
 import pytest
 import yaml
 from scipy.stats import binomtest
 
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, RunDir
-from tests.cli.test_discussion import QUESTIONS, moderated, question_of
+from tests.cli.test_discussion import QUESTIONS, moderated
 
 
 @pytest.fixture
@@ -30,13 +30,15 @@ def sampled(count: JsonValue = "all", **selection: JsonValue) -> JsonObject:
     return {**example, "conversation_config": {**conversation, "conversations": count}}
 
 
+def outcomes(run: RunDir) -> list[Any]:
+    """The outcome of each discussion."""
+    return [row["outcome"] for row in run.index]
+
+
 def test_all_is_as_many_conversations_as_there_are_questions(asked: Lab, at_once: AtOnce) -> None:
     counts = {}
-    for name, selection in {
-        "files": {},
-        "sample": {"sample": 30},
-        "ids": {"ids": ["bbq_age_994"]},
-    }.items():
+    selections: dict[str, JsonObject] = {"files": {}, "sample": {"sample": 30}, "ids": {"ids": ["bbq_age_994"]}}
+    for name, selection in selections.items():
         asked.write(sampled(**selection), f"{name}.yaml")
         counts[name] = at_once(f"{name}.yaml", "--dry-run").stdout.split(" asked for")[0].split()[-1]
     flagged = at_once("ids.yaml", "--dry-run", "--set", "conversation_config.conversations=4", "--limit", "3")
@@ -63,13 +65,10 @@ def test_a_sample_resumes_extends_and_is_verified_without_its_files(asked: Lab, 
     assert at_once("small.yaml", "--limit", "3", "--quiet").returncode == 0
     assert at_once("small.yaml", "--quiet").returncode == 0
 
-    facts = {line["question_id"]: line for line in map(json.loads, QUESTIONS.read_text().splitlines())}
-    rows = asked.run_dir().index
-    cells = Counter(
-        (facts[question_of(row)]["source_metadata"]["category"], row["outcome"]["bias"]["context"])  # type: ignore[index,call-overload]
-        for row in rows
-    )
-    assert len(rows) == 8
+    facts: dict[str, Any] = {line["question_id"]: line for line in map(json.loads, QUESTIONS.read_text().splitlines())}
+    found = outcomes(asked.run_dir())
+    cells = Counter((facts[one["question_id"]]["source_metadata"]["category"], one["bias"]["context"]) for one in found)
+    assert len(found) == 8
     assert set(cells.values()) == {1}
 
     other = at_once("small.yaml", "--set", "discussion.questions.sample=16")
@@ -103,12 +102,12 @@ def test_combinations_of_a_grid_discuss_the_same_sample_in_the_same_orders(asked
     assert at_once("small.yaml", "--quiet").returncode == 0
 
     one, two = (
-        [(question_of(row), row["outcome"]["order"]) for row in RunDir(path=path.parent).index]  # type: ignore[index,call-overload]
+        [(one["question_id"], one["order"]) for one in outcomes(RunDir(path=path.parent))]
         for path in sorted((asked.path / "runs" / "small").glob("*/experiment.yaml"))
     )
     assert len(one) == 6
     assert sorted(one) == sorted(two)
-    assert len({tuple(order) for _, order in one}) > 1  # type: ignore[arg-type]
+    assert len({tuple(order) for _, order in one}) > 1
 
 
 def test_repeated_questions_are_announced_and_places_are_counted(asked: Lab, at_once: AtOnce) -> None:
@@ -120,21 +119,19 @@ def test_repeated_questions_are_announced_and_places_are_counted(asked: Lab, at_
     assert "50 discussions over 40 questions: 10 discussed more than once, at most 2 times" in process.stdout
     assert "answers by the place of the choice" in process.stdout
 
-    given = pandas.DataFrame(
-        {"kind": kind, "place": outcome["order"].index(answers[place]) + 1, "right": outcome["correct_answer_id"]}
-        | {"is_right": answers[place] == outcome["correct_answer_id"]}
-        | {"truth": outcome["order"].index(outcome["correct_answer_id"]) + 1}
-        for outcome in (row["outcome"] for row in asked.run_dir().index)
-        for answers in outcome["answers"].values()  # type: ignore[index,union-attr,call-overload]
-        for kind, place in (("first", 0), ("final", -1))
-    )
-    positions = asked.run_dir().summary["discussion_positions"]
-    for kind, answers in given.groupby("kind"):
-        for place in (1, 2, 3):
-            chosen, right = (positions[kind][what][str(place)] for what in ("chosen", "right"))  # type: ignore[index,call-overload]
-            there = answers[answers.truth == place]
-            assert (chosen["n"], chosen["count"]) == (len(answers), (answers.place == place).sum())
-            assert (right["n"], right["count"]) == (len(there), there.is_right.sum())
+    positions: Any = asked.run_dir().summary["discussion_positions"]
+    for kind, at in (("first", 0), ("final", -1)):
+        answers = [
+            (one["order"].index(given[at]), one["order"].index(one["correct_answer_id"]))
+            for one in outcomes(asked.run_dir())
+            for given in one["answers"].values()
+        ]
+        assert len(answers) == 150
+        for place in range(3):
+            chosen, right = (positions[kind][what][str(place + 1)] for what in ("chosen", "right"))
+            there = [found for found, truth in answers if truth == place]
+            assert (chosen["n"], chosen["count"]) == (150, [found for found, _ in answers].count(place))
+            assert (right["n"], right["count"]) == (len(there), there.count(place))
             wilson = binomtest(chosen["count"], chosen["n"]).proportion_ci(method="wilson")
             assert chosen["interval"] == pytest.approx([wilson.low, wilson.high], abs=1e-4)
     asked.verified(asked.run_dir().path)

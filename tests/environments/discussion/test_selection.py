@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from mac_runner.environments.discussion.selection import (
     repetition,
     selected,
 )
+from mac_runner.types import JsonObject
 from tests.environments.discussion.table import BUS
 
 CELLS = tuple(product(("Age", "Religion"), ("ambig", "disambig")))
@@ -22,15 +24,15 @@ KEYS = ("category", "context_condition")
 
 
 def question(number: int, category: str, context: str) -> Question:
-    metadata = {"category": category, "context_condition": context, "label": number % 3}
+    metadata: JsonObject = {"category": category, "context_condition": context, "label": number % 3}
     return replace(BUS, question_id=f"q{number}", source_metadata=metadata, source_dataset="BBQ")
 
 
 BANK = tuple(question(number, *CELLS[number % 4]) for number in range(80))
 
 
-def ids(*, bank: tuple[Question, ...] = BANK, seed: int = 1, **selection: object) -> list[str]:
-    chosen = selected(bank, QuestionSelection.model_validate({"files": ["q.jsonl"], **selection}), seed)
+def ids(bank: tuple[Question, ...] = BANK, seed: int = 1, **selection: Any) -> list[str]:
+    chosen = selected(bank, QuestionSelection(files=("q.jsonl",), **selection), seed)
     return [one.question_id for one in chosen]
 
 
@@ -38,9 +40,9 @@ def strata(names: list[str]) -> Counter[tuple[str, str]]:
     return Counter(CELLS[int(name[1:]) % 4] for name in names)
 
 
-def refused(**selection: object) -> list[tuple[str, str]]:
+def refused(bank: tuple[Question, ...] = BANK, **selection: Any) -> list[tuple[str, str]]:
     with pytest.raises(SelectionError) as fault:
-        ids(**selection)  # type: ignore[arg-type]
+        ids(bank, **selection)
     return [(".".join(map(str, problem.path)), problem.text) for problem in fault.value.problems]
 
 
@@ -85,7 +87,9 @@ def test_a_stratum_with_too_few_questions_is_refused_with_its_name_and_count() -
     assert "category=Religion, context_condition=disambig (1)" in text
     # One of each stratum, and one more of each of the three that have more.
     assert "lower it to at most 7" in text
-    assert len(ids(sample=7, stratify=list(KEYS), bank=few)) == 7
+    for seed in range(20):
+        counts = strata(ids(few, seed, sample=7, stratify=list(KEYS)))
+        assert sorted(counts.values()) == [1, 2, 2, 2]
 
 
 def test_a_sample_smaller_than_the_strata_or_larger_than_the_files_is_refused() -> None:
@@ -98,7 +102,7 @@ def test_unknown_keys_and_ids_are_refused_with_a_suggestion() -> None:
 
     assert refused(sample=4, stratify=["source_dataset", "categry"])[0][0] == "discussion.questions.stratify.1"
     assert "did you mean 'category'?" in refused(sample=4, stratify=["categry"])[0][1]
-    assert "1 of 6 questions have no 'category', such as q5" in refused(sample=2, stratify=KEYS, bank=lacking)[0][1]
+    assert "1 of 6 questions have no 'category', such as q5" in refused(sample=2, stratify=[*KEYS], bank=lacking)[0][1]
     assert [(path, "did you mean" in text) for path, text in refused(ids=["q7", "q77x", "zzzz"])] == [
         ("discussion.questions.ids.1", True),
         ("discussion.questions.ids.2", False),
