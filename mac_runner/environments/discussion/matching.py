@@ -3,8 +3,8 @@
 Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
 choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
 which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
-is not `Guilty`, and neither is `anything but guilty`. What names two choices, or none, is a Problem, which its writer
-has to correct: a wrong guess would be a wrong result.
+is not `Guilty`, and neither is `anything but guilty`. Nor is a choice matched within a longer phrase (`phrases`). What
+names two choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
