@@ -113,7 +113,8 @@ class DiscussionConversation:
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
         names = self._writer.form(seat, moment).names
-        found = read_fields(reply, sorted(names, key=lambda name: name != role.decisive))
+        ordered = sorted(names, key=lambda name: name != role.decisive)
+        found = read_fields(reply, ordered, edition=self._rules.settings.edition)
         if isinstance(found, Problem):
             return found
         said = role.read(found, moment)

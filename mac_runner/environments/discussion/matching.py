@@ -3,8 +3,8 @@
 Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
 choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
 which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
-is not `Guilty`, and neither is `anything but guilty`. What names two choices, or none, is a Problem, which its writer
-has to correct: a wrong guess would be a wrong result.
+is not `Guilty`, and neither is `anything but guilty`. Nor is a choice matched within a longer phrase (`phrases`). What
+names two choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ _REASON: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"[\s(\[*_\"'#]*(?:(?:option|choice|answer)\s+)?([a-z]{1,6}|\d{1,2})(?![\w'’])")
 _LABEL_END: Final = re.compile(r"[\s)\]*_\"']*([).:,;=\-–—]|$)[\s).:,;=*_\"'\-–—]*")
+_POSSESSIVE: Final = re.compile(r"(?<=\w)['’‘ʼ′`´]s\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,15 @@ class Matcher:
 
     def match(self, answer: str) -> Match | Problem:
         """The choice that `answer` names."""
-        answer = answer.strip()
+        found = self._match(answer.strip())
+        if self._edition < 3 or not isinstance(found, Problem) or found.cause is not Cause.UNMATCHED:
+            return found
+        # `Maria's` is Maria; in `Maria's car` the word behind it makes it a longer phrase.
+        bare = _POSSESSIVE.sub("", answer[: ANSWER_CHARS_MAX + 1]).strip()
+        again = self._match(bare) if bare != answer.strip() else found
+        return again if isinstance(again, Match) else found
+
+    def _match(self, answer: str) -> Match | Problem:
         if not answer:
             return Problem(Cause.EMPTY, "the answer is empty")
         if len(answer) > ANSWER_CHARS_MAX:

@@ -165,7 +165,7 @@ def _narrows(choice: Sequence[str], after: Sequence[str], asked: frozenset[str],
     content = [word for word in rest if word not in _FUNCTION]
     if first in _PREPOSITIONS and all(word in _TALK for word in content):
         return False
-    if not is_strict and all(_stem(word) in asked for word in content):
+    if not is_strict and all(_stem(word) in asked or word in _TALK for word in content):
         return False
     if first in _RELATIVES | _PREPOSITIONS | _PARTICIPLES or first.endswith("ing"):
         return True

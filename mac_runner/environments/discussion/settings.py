@@ -147,7 +147,8 @@ class DiscussionConfig(Section):
     """What ends it early."""
     edition: Annotated[Literal[1, 2, 3], IDENTITY] = 3
     """How answers are read and what is recorded: from edition 2 on, "it cannot be known" in any wording, and refusals;
-    from edition 3 on, who each agent is, why it passed and who moved whom. Earlier versions recorded 1 or 2."""
+    from edition 3 on, longer phrases, tags, boxes and nested objects, who each agent is, why it passed and who moved
+    whom. Earlier versions recorded 1 or 2."""
     answers: AnswerConfig = AnswerConfig()
     """How near an answer has to be to a choice."""
     prompt: PromptConfig = PromptConfig()

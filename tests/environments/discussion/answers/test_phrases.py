@@ -14,7 +14,8 @@ CORPUS = Path(__file__).with_name("phrases.txt")
 
 def corpus() -> Iterator[tuple[str, str, str, tuple[Choice, ...]]]:
     """Verdict, answer, question, choices."""
-    question, choices = "", ()
+    question = ""
+    choices: tuple[Choice, ...] = ()
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         key, _, rest = line.partition(": ")
         if key == "question":
