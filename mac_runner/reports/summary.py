@@ -18,10 +18,11 @@ from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.results import Results, number
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
-SUMMARY_FORMAT: Final = 3
+SUMMARY_FORMAT: Final = 4
 """One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all.
 
-Up to format 2, intervals take the players of one game to be independent.
+Up to format 2, intervals take the players of one game to be independent. Up to format 3, the results of discussions are
+fewer.
 """
 STRETCHES_MAX: Final = 8
 """How many stretches of indexes are named of each part."""
