@@ -1,9 +1,10 @@
 """The results of a grid: its table, a row for each combination, and its summary (pure).
 
 Every row has the same columns, each of one type: text, whole numbers, numbers, or truth values. A rate comes with the
-number of its cases and the ends of its interval, and, where a baseline is declared, with its difference from that. No column depends on time: the table of a grid that was killed and
-resumed is that of one that was not. In the summary the counts of the combinations are added up. What the engines did is
-known for the whole grid only, because they served all combinations together.
+number of its cases and the ends of its interval, and, where a baseline is declared, with its difference from that. No
+column depends on time: the table of a grid that was killed and resumed is that of one that was not. In the summary the
+counts of the combinations are added up. What the engines did is known for the whole grid only, because they served all
+combinations together.
 """
 
 from __future__ import annotations

@@ -40,6 +40,12 @@ def declared_report(combinations: Sequence[Combination]) -> Declared | None:
         if report.primary is not None:
             raise _refusal(loaded, _BASELINE, "is missing; the primary outcome is compared with that of a baseline")
         return None
+    environment = loaded.experiment.conversation_config.environment
+    spec = results_specs().get(environment_specs()[environment].section)
+    figures = () if spec is None else spec.compared
+    if not figures:
+        text = f"changes nothing in the environment {environment!r}, whose combinations have no baseline; leave it out"
+        raise _refusal(loaded, _BASELINE, text)
     slug = report.baseline if isinstance(report.baseline, str) else None
     if slug is None:
         assert not isinstance(report.baseline, str)
@@ -49,12 +55,6 @@ def declared_report(combinations: Sequence[Combination]) -> Declared | None:
     else:
         text = f"there is no combination {slug!r}; name its directory, or its values"
         raise _refusal(loaded, _BASELINE, f"{text}{suggestion(slug, (one.slug for one in combinations))}")
-    environment = baseline.loaded.experiment.conversation_config.environment
-    spec = results_specs().get(environment_specs()[environment].section)
-    figures = () if spec is None else spec.compared
-    if not figures:
-        text = f"changes nothing in the environment {environment!r}, whose combinations have no baseline; leave it out"
-        raise _refusal(loaded, _BASELINE, text)
     if report.primary is not None and report.primary not in figures:
         text = f"there is no figure {report.primary!r} to compare{suggestion(report.primary, figures)}"
         raise _refusal(loaded, _PRIMARY, text)

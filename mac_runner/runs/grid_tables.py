@@ -202,9 +202,7 @@ def _table_findings(
         yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {_REMEDY}")
 
 
-def _expected_comparisons(
-    directory: Path, found: JsonObject | Finding | None, written: _Written
-) -> JsonObject | None:
+def _expected_comparisons(directory: Path, found: JsonObject | Finding | None, written: _Written) -> JsonObject | None:
     """What the comparisons must be; None where that cannot be known here, or they are of other conversations."""
     if found is None or isinstance(found, Finding) or written.sessions is not None or written.behind:
         return None
@@ -212,9 +210,12 @@ def _expected_comparisons(
         return None
     has_stats = found.get("libraries") is not None
     rows = written.rows
-    return compare_combinations(
-        rows, lambda slug: read_run(directory / slug).rows(), written.declared, has_stats=has_stats
-    ) or {}
+    return (
+        compare_combinations(
+            rows, lambda slug: read_run(directory / slug).rows(), written.declared, has_stats=has_stats
+        )
+        or {}
+    )
 
 
 def _comparison_findings(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import paired
+from mac_runner.comparisons import RESAMPLES
 from mac_runner.environments.discussion.results.bias import BiasTally
 from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult
 from mac_runner.intervals import Interval
@@ -85,9 +86,7 @@ def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
         yield name, (sum(share.count for share in shares), sum(share.cases for share in shares))
 
 
-def compare_discussions(
-    played: Sequence[PlayedCombination], has_stats: bool, declared: Declared | None
-) -> JsonObject:
+def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, declared: Declared | None) -> JsonObject:
     """The section of `comparisons.json`; empty without a baseline or anything to compare with it."""
     if declared is None or len(played) < 2:
         return {}
@@ -103,8 +102,10 @@ def compare_discussions(
         # The primary outcome first.
         for name in sorted(COMPARED, key=lambda name: name != declared.primary):
             if rows := [*_rows(name, baseline, others)]:
-                figures.append({"figure": name, "is_primary": name == declared.primary, "combinations": rows})
-    return {KEY: {**head, "resamples": paired.RESAMPLES, "figures": figures}}
+                unit = "rate" if COMPARED[name] == "share" else "score"
+                is_primary = name == declared.primary
+                figures.append({"figure": name, "is_primary": is_primary, "unit": unit, "combinations": rows})
+    return {KEY: {**head, "resamples": RESAMPLES, "figures": figures}}
 
 
 def _rows(name: str, baseline: _Cell, others: Iterable[_Cell]) -> list[JsonValue]:

@@ -16,6 +16,7 @@ from mac_runner.environments.town_of_salem.results.measure_tables import measure
 from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
+    Declared,
     Figure,
     JoinedResults,
     PlayedCombination,
