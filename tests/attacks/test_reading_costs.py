@@ -1,4 +1,8 @@
-"""What a model writes is read on the event loop: the longest reply there is costs it no more than 50 ms."""
+"""What a model writes is read on the event loop, so the longest reply there is costs no more than a few passes over it.
+
+The unit is a plain loop of Python over as many characters, measured beside each run, because machines differ: it is
+about 2 ms. A parser that takes quadratic time takes hundreds of units.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 from mac_runner.backends.http_errors import error_body_of
@@ -31,7 +35,7 @@ from tests.attacks.test_town_of_salem import view_for
 from tests.environments.discussion.table import agent, talk
 from tests.environments.town_of_salem.table import ELEVEN, Table
 
-SECONDS_MAX = 0.05
+PASSES_MAX = 80
 REDACTOR = Redactor("sk-0123456789abcdef")
 TRIALS = 20
 
@@ -150,31 +154,38 @@ def parsers() -> dict[str, Parser]:
     }
 
 
-def seconds(parse: Parser, text: str) -> float:
+@cache
+def seconds_max() -> float:
+    """What a parser may take on this machine."""
+    plain = ("It was a quiet night. " * REPLY_CHARS_MAX)[:REPLY_CHARS_MAX]
+    return PASSES_MAX * seconds(lambda text: [character.isalnum() for character in text], plain, enough_s=0)
+
+
+def seconds(parse: Parser, text: str, *, enough_s: float) -> float:
     """Of the processor, the best of some trials, of which a good one is enough."""
     best = float("inf")
     for _ in range(TRIALS):
         began_s = time.process_time()
         parse(text)
         best = min(best, time.process_time() - began_s)
-        if best <= SECONDS_MAX / 2:
+        if best <= enough_s:
             break
     return best
 
 
-def test_every_parser_of_model_text_takes_64_kb_within_50_ms() -> None:
+def test_every_parser_of_model_text_takes_64_kb_in_a_few_passes() -> None:
     texts = dict(hostile_texts())
     extract("I am the Doctor.", ("Abel",))  # Its patterns are compiled when they are first asked for.
     slow = {}
     for name, parse in parsers().items():
         for piece, text in texts.items():
-            if (spent_s := seconds(parse, text)) > SECONDS_MAX:
+            if (spent_s := seconds(parse, text, enough_s=seconds_max() / 2)) > seconds_max():
                 slow[name, piece] = round(spent_s, 3)
 
     assert slow == {}
 
 
-def test_every_role_of_a_discussion_hears_64_kb_and_prompts_the_next_within_50_ms() -> None:
+def test_every_role_of_a_discussion_hears_64_kb_and_prompts_the_next_in_a_few_passes() -> None:
     experiment = talk(*AGENTS, routing_strategy={"channels": {"team": ["ann", "jud"]}})
     environment = DiscussionEnvironment(experiment)
     task = next(iter(plan_tasks(experiment, None)))
@@ -183,7 +194,7 @@ def test_every_role_of_a_discussion_hears_64_kb_and_prompts_the_next_within_50_m
         for place, definition in enumerate(AGENTS):
             # Each trial is a discussion of its own, for a reply changes it.
             hear = partial(heard, environment, task, place)
-            if (spent_s := seconds(hear, text)) > SECONDS_MAX:
+            if (spent_s := seconds(hear, text, enough_s=seconds_max() / 2)) > seconds_max():
                 slow[definition.agent_id, piece] = round(spent_s, 3)
 
     assert slow == {}
