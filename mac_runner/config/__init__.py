@@ -13,6 +13,7 @@ from mac_runner.config.experiment import (
     Experiment,
     ExperimentMetadata,
     ModelDefinition,
+    ReportConfig,
     RetryConfig,
     RoleSpecificConfig,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",
+    "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
     "allowed",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
+from pydantic import JsonValue as AnyJson
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
@@ -189,6 +190,15 @@ class RetryConfig(Section):
     """The time one request may take, all sendings and pauses together."""
 
 
+class ReportConfig(Section):
+    """With what the combinations of a grid are compared; it changes no conversation."""
+
+    baseline: Annotated[Mapping[Text, AnyJson] | Text | None, RUNTIME] = None
+    """The combination of the grid that all others are compared with: its values by column, or its directory's name."""
+    primary: Annotated[Text | None, RUNTIME] = None
+    """The figure that the study is about, such as `accuracy.final` or `bias.final.ambiguous`; it is reported first."""
+
+
 class _Experiment(Section):
     """An experiment as it will run: profile and overrides applied, every default filled in.
 
@@ -204,6 +214,7 @@ class _Experiment(Section):
         agent_definitions: tuple[AgentDefinition, ...]
         conversation_config: ConversationConfig
         retry_config: RetryConfig = RetryConfig()
+        report: ReportConfig = ReportConfig()
 
     @property
     def name(self) -> str:
@@ -228,6 +239,14 @@ class _Experiment(Section):
         """The same experiment with another section of its environment."""
         spec = environment_specs()[self.conversation_config.environment]
         return self.model_copy(update={spec.section: settings})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_report(cls, data: object) -> object:
+        """A profile takes the section back with null."""
+        if isinstance(data, dict) and data.get("report") is None:
+            return {key: value for key, value in data.items() if key != "report"}
+        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -277,5 +296,10 @@ else:
         },
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
+        ),
+        report=_described(
+            ReportConfig | None,
+            "With what the combinations of a grid are compared; it changes no conversation.",
+            ReportConfig(),
         ),
     )

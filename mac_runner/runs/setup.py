@@ -17,6 +17,8 @@ from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
 from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.results import Declared
+from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
@@ -140,6 +142,8 @@ class ExperimentSet:
     grid: Grid | None = None
     known: GridRecord | None = None
     """What the grid's directory holds already."""
+    declared: Declared | None = None
+    """What the section `report` declares."""
 
     @property
     def asked(self) -> GridRecord:
@@ -200,6 +204,7 @@ def set_up(request: RunRequest) -> ExperimentSet:
 
 def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
     name = loaded.experiment.experiment_metadata.experiment_name
+    refuse_report(loaded)
     directory = _directory(request, name)
     environment = _checked_environment(loaded)
     setup = Setup(
@@ -229,7 +234,13 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
             setups.append(_of_combination(request, combination, directory))
     refusals.raise_if_any()
     return ExperimentSet(
-        name=grid.name, profile=grid.profile, directory=directory, setups=tuple(setups), grid=grid, known=known
+        name=grid.name,
+        profile=grid.profile,
+        directory=directory,
+        setups=tuple(setups),
+        grid=grid,
+        known=known,
+        declared=declared_report([setup.combination for setup in setups if setup.combination is not None]),
     )
 
 

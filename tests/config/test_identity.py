@@ -48,6 +48,8 @@ RUNTIME = {
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",
     "retry_config.request_deadline_s",
+    "report.baseline",
+    "report.primary",
 }
 
 

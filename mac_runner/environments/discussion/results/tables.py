@@ -8,8 +8,11 @@ from typing import Final
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.agents import agent_tables
+from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
+from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.environments.discussion.results.contexts import context_tables
 from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.grid_figures import CASES, further_figures
 from mac_runner.environments.discussion.results.judges import judge_tables
 from mac_runner.environments.discussion.results.movers import mover_tables
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
@@ -183,7 +186,7 @@ def _counts(record: JsonObject, *keys: str) -> tuple[str, ...]:
 
 
 def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
-    """How often answers were right and how often all agreed, and the bias scores over all questions.
+    """How often answers were right, changed and taken over, how often all agreed, and the bias scores.
 
     The headlines are those of the whole group, and how right its members were at first.
     """
@@ -194,10 +197,9 @@ def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
     for kind in bias:
         scores = section(section(bias, kind), ALL)
         for context in scores:
-            # Answers that it cannot be known count in the ambiguous score alone.
-            cases = ("biased", "counter") if context == "disambiguated" else ("n",)
-            scored = figure(section(scores, context), cases=cases, is_headline=kind == "group")
+            scored = figure(section(scores, context), cases=CASES[context], is_headline=kind == "group")
             found[f"bias.{kind}.{context}"] = scored
+    found |= dict(further_figures(report))
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -236,5 +238,10 @@ RESULTS: Final = ResultsSpec(
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,
+    comparisons=compare_discussions,
+    comparison_tables=paired_tables,
+    compared=tuple(COMPARED),
+    differences=grid_differences,
+    undeclared=UNDECLARED,
     columns=DISCUSSION_COLUMNS,
 )
