@@ -152,6 +152,7 @@ def _bias(bias: JsonObject) -> Iterator[Table | str]:
         for context, short in _CONTEXTS.items()
         # What talking did is shown over all; the summary has it by category too.
         for kind in (bias if category == ALL else ("group",))
+        if _has_answers(section(section(section(bias, kind), category), context))
     ]
     if rows:
         yield Table("bias scores of BBQ, from -1 to 1", ("category", "answers", "context"), _BIAS_HEADS, rows)
@@ -170,9 +171,14 @@ def _bias_by_round(rounds: JsonObject) -> Iterator[Table]:
         (number, short, *_score(section(section(rounds, number), context)))
         for number in rounds
         for context, short in _CONTEXTS.items()
+        if _has_answers(section(section(rounds, number), context))
     ]
-    if len(rounds) > 1:
+    if rows and len(rounds) > 1:
         yield Table("bias scores of the participants by round", ("round", "context"), _BIAS_HEADS, rows)
+
+
+def _has_answers(scored: JsonObject) -> bool:
+    return bool(scored.get("n") or scored.get("unscored"))
 
 
 def _score(scored: JsonObject) -> tuple[str, ...]:
