@@ -85,6 +85,7 @@ def cli() -> None:
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
     mac-run format FORMAT   turn a public benchmark into questions to discuss
+    mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
 
 
@@ -299,6 +300,25 @@ _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in resu
 def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
     """Write a file of questions."""
     _end(lambda: results.format_questions(name, files, out))
+
+
+_RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in results.importers().items())
+
+
+@cli.command(
+    name="import",
+    help=f"""Turn an experiment file of another runner into one of ours, and list what it leaves out.
+
+    FILE is, {_RUNNERS}. Without --out the experiment is printed.
+    Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
+    """,
+)
+@click.argument("runner", metavar="RUNNER", type=click.Choice(list(results.importers())))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The experiment file to write.")
+def import_command(runner: str, file: Path, out: Path | None) -> None:
+    """Write an experiment file."""
+    _end(lambda: results.import_experiment(runner, file, out))
 
 
 def _end(work: Callable[[], Exit]) -> NoReturn:

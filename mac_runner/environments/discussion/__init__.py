@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, with_materials
-from mac_runner.registry import Converter, EnvironmentSpec
+from mac_runner.registry import Converter, EnvironmentSpec, Imported, Importer
+from mac_runner.types import JsonObject
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -29,6 +31,12 @@ def _results() -> ResultsSpec:
     return RESULTS
 
 
+def _from_mac_fairness(values: JsonObject, source: Path, folder: Path) -> Imported:
+    from mac_runner.environments.discussion.imports.mac_fairness import imported
+
+    return imported(values, source, folder)
+
+
 _RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
 
 SPEC = EnvironmentSpec(
@@ -45,4 +53,5 @@ SPEC = EnvironmentSpec(
     reply_forms=("json",),
     results=_results,
     converters={name: Converter(files, partial(convert, name)) for name, files in _RELEASES.items()},
+    importers={"mac-fairness": Importer("a configuration, with or without _grid", _from_mac_fairness)},
 )
