@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +89,7 @@ def imported(values: JsonObject, source: Path, folder: Path) -> Imported:
     for axis in layout.axes:
         writer.axis(axis)
     writer.defaults(source)
-    ordered = {key: writer.ours[key] for key in _SECTIONS if key in writer.ours}
+    ordered: JsonObject = {key: writer.ours[key] for key in _SECTIONS if key in writer.ours}
     comments = {**_COMMENTS, **writer.comments}
     return Imported(yaml_text(ordered, comments), tuple(writer.left_out))
 
@@ -266,7 +266,7 @@ _SECTIONS_OF_THEIRS: Final[frozenset[KeyPath]] = frozenset(
 """Their sections, which may be empty."""
 
 
-def _leaves(value: JsonValue, path: KeyPath, backends: dict[str, str]) -> Iterator[tuple[KeyPath, JsonValue]]:
+def _leaves(value: JsonValue, path: KeyPath, backends: Mapping[str, str]) -> Iterator[tuple[KeyPath, JsonValue]]:
     """The values below a path, each at the key that a rule knows, or at the deepest one."""
     if path and rule_of(path, backends) is not None:
         yield path, value

@@ -167,16 +167,19 @@ def _merged(layout: Layout, axes: list[Axis]) -> Axis | None:
 
 def _unset(value: JsonValue, path: KeyPath, set_later: set[KeyPath]) -> Iterator[KeyPath]:
     """Where the base has no value, and no axis sets it; such values are taken out."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, entry in list(entries):
-        here = (*path, key)
-        if entry == _NO_VALUE:
+    entries: list[tuple[str | int, JsonValue]] = []
+    if isinstance(value, dict):
+        entries += value.items()
+    elif isinstance(value, list):
+        entries += enumerate(value)
+    for key, entry in entries:
+        here: KeyPath = (*path, key)
+        if entry != _NO_VALUE:
+            yield from _unset(entry, here, set_later)
+        elif isinstance(value, dict):
+            del value[str(key)]
             if here not in set_later:
                 yield here
-            if isinstance(value, dict):
-                del value[str(key)]
-        else:
-            yield from _unset(entry, here, set_later)
 
 
 def value_at(value: JsonValue, path: KeyPath) -> JsonValue:

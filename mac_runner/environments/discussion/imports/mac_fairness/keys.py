@@ -79,7 +79,6 @@ def _to(target: str, change: Callable[[JsonValue], JsonValue] = lambda value: va
 def _left(reason: str) -> Rule:
     def rule(_context: Context, _path: KeyPath, _value: JsonValue) -> Iterator[Setting]:
         raise LeftOutError(reason)
-        yield  # A rule is a generator.
 
     return rule
 
