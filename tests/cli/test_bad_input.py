@@ -207,4 +207,4 @@ def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce, 
     process = at_once(lab.write(experiment()), "--set", "conversations=5")
 
     assert process.returncode == Exit.BAD_INPUT
-    assert "did you mean 'conversation_config.conversations'?" in process.stderr
+    assert "it belongs at conversation_config.conversations" in process.stderr
