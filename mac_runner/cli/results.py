@@ -1,4 +1,4 @@
-"""`mac-run status`, `format`, `import`: how far a run is, benchmarks as questions, files of other runners as ours."""
+"""`mac-run status`, `format` and `import`: how far a run is, and files of benchmarks and of other runners."""
 
 from __future__ import annotations
 

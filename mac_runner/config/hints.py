@@ -1,4 +1,4 @@
-"""Where an unknown key belongs: the places of the schema that have a key of this name, or of one that means the same."""
+"""Where an unknown key belongs: the places of the schema that have a key of its name, or of one for the same thing."""
 
 from __future__ import annotations
 
