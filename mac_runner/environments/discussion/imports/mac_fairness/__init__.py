@@ -195,6 +195,7 @@ class _Writer:
                 for name in backends
                 if isinstance(api := value_at(values, ("model_definitions", name, "api_config")), dict)
             },
+            rounds=value_at(values, ("conversation_config", "max_rounds")),
             find=self.finder,
         )
 
@@ -207,7 +208,10 @@ class _Writer:
         for path, value in row.items():
             for leaf, entry in _leaves(value, path, context.backends):
                 for setting in self._settings(context, leaf, entry, axis.places[path]):
-                    if setting.path != NAME:
+                    if setting.path == NAME:
+                        text = "a combination is named after the file's own name and its values; choose that name"
+                        self.left.setdefault(axis.places[path], text)
+                    else:
                         found[setting.path] = setting.value
         return found
 

@@ -39,6 +39,8 @@ class Context:
     """The model of each agent."""
     api: Mapping[str, JsonObject]
     """The `api_config` of each model."""
+    rounds: JsonValue
+    """How many rounds there are."""
     find: Callable[[str], str]
     """Where a file of questions is, from the folder that our file is written to."""
 
@@ -135,6 +137,19 @@ def _routing(_context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Se
     yield Setting(("discussion", "routing_strategy", "topology"), "everyone")
 
 
+def _reveal(key: str, shown: JsonValue, hidden: JsonValue) -> Rule:
+    """A key of what is shown; in a first round nothing is, and where it is the only one, ours hides it altogether."""
+
+    def rule(context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Setting]:
+        is_shown = _switch(True, False)(value)
+        is_never = context.rounds == 1
+        yield Setting(("discussion", "identity_reveal_config", key), shown if is_shown and not is_never else hidden)
+        if is_shown and is_never:
+            raise LeftOutError("with one round no agent there reads another; raise discussion.max_rounds to show it")
+
+    return rule
+
+
 def _retrying(key: str) -> Rule:
     def rule(_context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Setting]:
         if value is not True:
@@ -196,7 +211,7 @@ def _thinking(context: Context, path: KeyPath, value: JsonValue) -> Iterator[Set
     if context.backends.get(model) not in (None, "vllm"):
         raise LeftOutError(f"mac-fairness uses it with vLLM only, and {model} has {context.backends[model]}")
     if value is not None:
-        yield Setting((*path[:2], "thinking"), _switch("on", "off")(value))
+        yield Setting((*path[:2], "thinking"), _switch(True, False)(value))
 
 
 _FORMATS: Final[Mapping[str, JsonValue]] = {
@@ -210,7 +225,6 @@ _FORMATS: Final[Mapping[str, JsonValue]] = {
 }
 _ORDERS: Final[Mapping[str, JsonValue]] = {"answer_first": "answer_first", "rationale_first": "rationale_first"}
 _PARTICIPANT: Final = "prompt_template_config.for_participant"
-_REVEAL: Final = "discussion.identity_reveal_config"
 
 _RULES: Final[Mapping[str, Rule]] = {
     "experiment_metadata.experiment_name": _name,
@@ -223,9 +237,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     "retry_config.answer_match_threshold": _to("discussion.answers.near_match_threshold", _threshold),
     "retry_config.retry_on_validation_error": _retrying("retry_config.max_retries"),
     "retry_config.retry_on_generation_error": _retrying("retry_config.max_attempts"),
-    "identity_reveal_config.reveal_persona": _to(f"{_REVEAL}.persona"),
-    "identity_reveal_config.reveal_demographics": _to(f"{_REVEAL}.demographics"),
-    "identity_reveal_config.reveal_presence_mode": _to(f"{_REVEAL}.presence_mode", _switch("as_declared", "hidden")),
+    "identity_reveal_config.reveal_persona": _reveal("persona", True, False),
+    "identity_reveal_config.reveal_demographics": _reveal("demographics", True, False),
+    "identity_reveal_config.reveal_presence_mode": _reveal("presence_mode", "as_declared", "hidden"),
     f"{_PARTICIPANT}.choice_display_format": _to("discussion.prompt.choice_format", _word(_FORMATS)),
     f"{_PARTICIPANT}.json_field_order": _to("discussion.prompt.answer_order", _word(_ORDERS)),
 }
@@ -290,7 +304,7 @@ _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
         **_engine("anthropic_config", _API),
         **_API_RULES,
         "api_config.base_url": _to("model_definitions.*.anthropic_config.base_url"),
-        "api_config.thinking": _speakers("thinking", _word({"disabled": "off", "adaptive": "on"})),
+        "api_config.thinking": _speakers("thinking", _word({"disabled": False, "adaptive": True})),
         "api_config.effort": _speakers("reasoning_effort"),
     },
 }
