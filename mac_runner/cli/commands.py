@@ -331,6 +331,7 @@ _RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in result
     help=f"""Turn an experiment file of another runner into one of ours, and list what it leaves out.
 
     FILE is, {_RUNNERS}. Without --out the experiment is printed.
+
     Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
     """,
 )
