@@ -282,6 +282,26 @@ def test_of_what_is_carried_over_in_part_the_rest_is_there(convert: Import) -> N
     assert (second.reasoning_effort, second.verbosity, first.reasoning_effort) == ("low", "low", None)
 
 
+def test_a_model_of_anthropic_thinks_and_draws_as_it_did(convert: Import) -> None:
+    api = "api_config: {effort: low, base_url: null}"
+    text = SINGLE.replace("ollama,", "anthropic,").replace("ollama_config: {num_ctx: 2048}", api)
+
+    drawn = _one(convert(text)[0])
+    assert drawn.model_definitions["small"].settings.model_dump()["api_version"] == "2023-06-01"
+    agents = [(a.thinking, a.reasoning_effort, a.temperature) for a in drawn.agent_definitions]
+    assert agents == [(False, "low", 0.7), (False, "low", 0.5)]
+
+
+def test_a_model_that_thinks_is_sent_no_temperature(convert: Import) -> None:
+    api = "api_config: {thinking: adaptive}"
+    text = SINGLE.replace("ollama,", "anthropic,").replace("ollama_config: {num_ctx: 2048}", api)
+
+    path, said = convert(text)
+
+    assert [(a.thinking, a.temperature) for a in _one(path).agent_definitions] == [(True, 1.0), (True, 1.0)]
+    assert sum(".temperature: mac-fairness does not send it to small, which thinks" in line for line in said) == 2
+
+
 @pytest.mark.parametrize("sign", ["colon", "dot", "paren"])
 @pytest.mark.parametrize("marker", ["letter", "arabic", "roman"])
 def test_every_choice_format_has_one_of_ours(convert: Import, marker: str, sign: str) -> None:

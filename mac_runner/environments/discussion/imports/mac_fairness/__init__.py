@@ -66,7 +66,11 @@ _ENGINE_DEFAULTS: Final[dict[str, JsonObject]] = {
         "openai_config.reply_limit_parameter": "max_completion_tokens",
         "openai_config.timeout_s": 120.0,
     },
-    "anthropic": {"constrained_decoding": "none", "anthropic_config.timeout_s": 120.0},
+    "anthropic": {
+        "constrained_decoding": "none",
+        "anthropic_config.api_version": "2023-06-01",  # The one that takes a temperature.
+        "anthropic_config.timeout_s": 120.0,
+    },
 }
 _KEY_VARIABLES: Final = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
@@ -179,6 +183,9 @@ class _Writer:
             if backend in _KEY_VARIABLES and not (isinstance(api, dict) and api.get("base_url")):
                 path = ("model_definitions", model, f"{backend}_config", "api_key_env")
                 self._fill(path, _KEY_VARIABLES[str(backend)])
+        for place, agent in _agents(self.layout.base):
+            if _backends(self.layout.base).get(str(agent.get("model"))) == "anthropic":
+                self._fill(("agent_definitions", place, "thinking"), False)
         if self.finder.missing:
             text = f"not found from {source}: {', '.join(dict.fromkeys(self.finder.missing))}; put the files there"
             self.comments[QUESTIONS if QUESTIONS in self.written else (GRID,)] = text

@@ -166,8 +166,12 @@ def _devices(_context: Context, path: KeyPath, value: JsonValue) -> Iterator[Set
     raise LeftOutError("only their number is carried over; choose them with CUDA_VISIBLE_DEVICES")
 
 
-def _base_url(_context: Context, path: KeyPath, value: JsonValue) -> Iterator[Setting]:
-    yield Setting(("model_definitions", path[1], "openai_config", "base_urls"), [value or OPENAI_URL])
+def _base_url(section: str, key: str) -> Rule:
+    def rule(_context: Context, path: KeyPath, value: JsonValue) -> Iterator[Setting]:
+        if value is not None:
+            yield Setting(("model_definitions", path[1], section, key), [value] if key == "base_urls" else value)
+
+    return rule
 
 
 def _sdk_retries(_context: Context, _path: KeyPath, value: JsonValue) -> Iterator[Setting]:
@@ -295,7 +299,7 @@ _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
         **_ANY_MODEL,
         **_engine("openai_config", _API),
         **_API_RULES,
-        "api_config.base_url": _base_url,
+        "api_config.base_url": _base_url("openai_config", "base_urls"),
         "api_config.reasoning_effort": _speakers("reasoning_effort"),
         "api_config.verbosity": _speakers("verbosity"),
     },
@@ -303,7 +307,7 @@ _MODEL: Final[Mapping[str, Mapping[str, Rule]]] = {
         **_ANY_MODEL,
         **_engine("anthropic_config", _API),
         **_API_RULES,
-        "api_config.base_url": _to("model_definitions.*.anthropic_config.base_url"),
+        "api_config.base_url": _base_url("anthropic_config", "base_url"),
         "api_config.thinking": _speakers("thinking", _word({"disabled": False, "adaptive": True})),
         "api_config.effort": _speakers("reasoning_effort"),
     },
