@@ -58,6 +58,24 @@ class Converter(NamedTuple):
     """The file that `--metadata` names, in words; empty for a format that takes none."""
 
 
+class Imported(NamedTuple):
+    """An experiment file of another runner as one of ours."""
+
+    text: str
+    """The YAML."""
+    left_out: tuple[Problem, ...]
+    """The keys of the other file that it does not carry over, each with the reason and what to do."""
+
+
+class Importer(NamedTuple):
+    """How an experiment file of another runner becomes one of ours, for `mac-run import`."""
+
+    files: str
+    """Which file it takes, in words."""
+    convert: Callable[[JsonObject, Path, Path], Imported]
+    """From what the file holds, its path, and the folder that ours is written to. Raises ConfigError."""
+
+
 class Variant(NamedTuple):
     """One of several experiments that the section of an environment stands for, such as a pair of a tournament."""
 
@@ -150,6 +168,8 @@ class EnvironmentSpec(Generic[S]):
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
+    importers: Mapping[str, Importer] = field(default_factory=dict)
+    """By runner, what `mac-run import` converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

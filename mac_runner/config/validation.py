@@ -11,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
-from mac_runner.problems import Problem, dotted, found, suggestion
+from mac_runner.config.hints import belongs
+from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
@@ -21,7 +22,6 @@ from mac_runner.section import (
     VARIABLE_PATTERN,
     KeyPath,
     Section,
-    leaf_fields,
     place_at,
 )
 from mac_runner.types import JsonValue
@@ -203,20 +203,13 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
         section = place_at(root, path[:-1]).section
-        return (
-            f"unknown key{_elsewhere(path, root) or suggestion(str(path[-1]), section.model_fields if section else ())}"
-        )
+        beside = suggestion(str(path[-1]), section.model_fields if section else ())
+        return f"unknown key{belongs(path, root) or beside}"
     if kind == "missing":
         return "is missing"
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
     what = "this value is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {' or '.join(words)}"
-
-
-def _elsewhere(path: KeyPath, root: type[Section]) -> str:
-    """Where a key at the top of the file belongs; empty unless exactly one section has it."""
-    found = [leaf for leaf, _ in leaf_fields(root) if len(path) == 1 and leaf[-1] == path[0] and "*" not in leaf]
-    return f"; did you mean {dotted(found[0])!r}?" if len(found) == 1 else ""
 
 
 def _may_be_secret(error: ErrorDetails) -> bool:
