@@ -161,6 +161,8 @@ class BackendSpec(Generic[S]):
     """Whether `doctor` asks it for a token."""
     constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
+    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
+    """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None

@@ -57,6 +57,13 @@ def constrains(config: OpenaiConfig) -> frozenset[Decoding]:
     return CONSTRAINS_ALL if config.server == "vllm" or config.endpoint == "chat" else frozenset()
 
 
+def honours(config: OpenaiConfig) -> frozenset[str]:
+    """What the servers honour of an agent's keys for thinking: OpenAI's have no switch, vLLM's no verbosity."""
+    if config.endpoint == "completions":
+        return frozenset()
+    return frozenset({"reasoning_effort", "thinking" if config.server == "vllm" else "verbosity"})
+
+
 def check(name: str, config: OpenaiConfig) -> None:
     """Raise ConfigError for addresses and switches that the servers of model `name` cannot be sent."""
     section: tuple[str | int, ...] = ("model_definitions", name, "openai_config")
