@@ -38,6 +38,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "ollama": "mac_runner.backends.ollama",
     "openai": "mac_runner.backends.openai",
     "nano": "mac_runner.backends.nano",
+    "anthropic": "mac_runner.backends.anthropic",
 }
 """The package of each backend, in the order of the sections of a model definition."""
 

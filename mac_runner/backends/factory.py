@@ -55,8 +55,8 @@ def build_backend(
             f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
-    if spec.constrains(definition.settings):
-        backend = FormBackend(backend, name, decoding)
+    if can := spec.constrains(definition.settings):
+        backend = FormBackend(backend, name, decoding, can)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 
