@@ -1,5 +1,4 @@
-"""A server that repeats the key that it is sent, wherever an answer of HTTP, OpenAI, Anthropic or Ollama
-has room for it.
+"""A server that repeats the key that it is sent, wherever an answer of HTTP, or of an API of models, has room for it.
 
 `TRICKS` are whole answers, byte by byte, some of them no HTTP at all. What they repeat is the key in the `n`-th of
 several encodings, further and further to the right, so that a quotation of an answer is cut at any place.

@@ -76,6 +76,10 @@ class AnthropicBackend:
                 if request.prompt.schema is not None:
                     raise
                 raise RequestRefusedError(str(error)) from error
+            except DeniedError as error:
+                if await self._denies_all(self._client):
+                    raise
+                raise RequestRefusedError(str(error)) from error
             except RequestRefusedError as error:
                 if await self._refuses_all(self._client, request.sampling):
                     raise EngineDeadError(
@@ -104,6 +108,17 @@ class AnthropicBackend:
     def _error_inside(self, body: JsonObject) -> Exception:
         error = error_body_in(body, self._redactor)
         return refusal(status_inside(error), error, self._config.base_url)
+
+    async def _denies_all(self, client: anthropic.AsyncAnthropic) -> bool:
+        """Whether a single word is denied too, so that it was not just a gateway's filter that objected to a prompt."""
+        try:
+            async with asyncio.timeout(ANTHROPIC_LOOK_S_MAX):
+                await self._reply(client, _canary(Sampling(max_tokens=1)))
+        except DeniedError:
+            return True
+        except (TimeoutError, RequestRefusedError, TransientBackendError):
+            return False
+        return False
 
     async def _refuses_all(self, client: anthropic.AsyncAnthropic, sampling: Sampling) -> bool:
         """Whether an agent's settings are at fault for a refusal, and no request with them will be answered."""

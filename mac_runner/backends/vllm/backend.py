@@ -97,7 +97,7 @@ class VllmBackend:
             release = find_release()
         except ConfigError as error:
             key = ("model_definitions", name, "backend")
-            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
+            raise type(error)(f"{'.'.join(key)}: {error}", key=key) from error
         check_keys(name, config, release.arguments)
         self._name = name
         self._config = config

@@ -209,9 +209,12 @@ def test_what_waiting_does_not_change_ends_the_run(answer: Send) -> None:
     assert isinstance(fault(answer), EngineDeadError)
 
 
-def test_one_refused_prompt_fails_its_conversation_alone() -> None:
+@pytest.mark.parametrize("status", [400, 403])
+def test_one_refused_prompt_fails_its_conversation_alone(status: int) -> None:
+    """A gateway's filter may deny what the API would take."""
+
     def picky(received: Received) -> Behaviour:
-        return failure(400, "this prompt will not do") if b"Bridge" in received.body else message()
+        return failure(status, "this prompt will not do") if b"Bridge" in received.body else message()
 
     async def two(backend: AnthropicBackend) -> Reply:
         with pytest.raises(RequestRefusedError, match="this prompt will not do"):
