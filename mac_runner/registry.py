@@ -38,6 +38,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "ollama": "mac_runner.backends.ollama",
     "openai": "mac_runner.backends.openai",
     "nano": "mac_runner.backends.nano",
+    "anthropic": "mac_runner.backends.anthropic",
 }
 """The package of each backend, in the order of the sections of a model definition."""
 
@@ -192,6 +193,8 @@ class BackendSpec(Generic[S]):
     """Whether `doctor` asks it for a token."""
     constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
+    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
+    """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None

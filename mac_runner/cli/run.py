@@ -97,6 +97,7 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         chosen.setups,
         SystemClock(),
         lambda line: _say(line, is_quiet=is_quiet),
+        is_dry=True,
     )
     surveys = {setup.slug: setup.survey() for setup in chosen.setups}
     lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
