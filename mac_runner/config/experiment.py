@@ -36,7 +36,7 @@ class AgentDefinition(Section):
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
     """Who it is: a noun such as `economist`, or a description in sentences."""
-    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field({})
+    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field(default={})
     """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys; or
     a text such as `a 34-year-old Black woman from Ohio`."""
     if_as_human: Annotated[bool | None, IDENTITY] = None

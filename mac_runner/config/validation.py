@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
 from mac_runner.config.hints import belongs
-from mac_runner.problems import Problem, dotted, found, suggestion
+from mac_runner.problems import Problem, found, suggestion
 from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, backend_specs, environment_specs
 from mac_runner.section import (
     ADDRESS,

@@ -62,11 +62,6 @@ class Rate:
         self._by_question.add(question, share.count, share.cases)
         self._by_discussion.add(share.count, share.cases)
 
-    @property
-    def share(self) -> Share:
-        """All cases as one."""
-        return Share(self.count, self.n)
-
     def clustered(self) -> ClusteredRate:
         """The rate by question, or by discussion where there is one question alone."""
         by_question = ClusteredRate()
