@@ -284,6 +284,9 @@ def sampling_of(definition: AgentDefinition) -> Sampling:
         frequency_penalty=definition.frequency_penalty,
         repetition_penalty=definition.repetition_penalty,
         stop=definition.stop,
+        reasoning_effort=definition.reasoning_effort,
+        verbosity=definition.verbosity,
+        thinking=definition.thinking,
     )
 
 

@@ -38,6 +38,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "ollama": "mac_runner.backends.ollama",
     "openai": "mac_runner.backends.openai",
     "nano": "mac_runner.backends.nano",
+    "anthropic": "mac_runner.backends.anthropic",
 }
 """The package of each backend, in the order of the sections of a model definition."""
 
@@ -56,6 +57,24 @@ class Converter(NamedTuple):
     """From the files by name, and the name and content of `--metadata`. Raises ConfigError naming every bad line."""
     metadata: str = ""
     """The file that `--metadata` names, in words; empty for a format that takes none."""
+
+
+class Imported(NamedTuple):
+    """An experiment file of another runner as one of ours."""
+
+    text: str
+    """The YAML."""
+    left_out: tuple[Problem, ...]
+    """The keys of the other file that it does not carry over, each with the reason and what to do."""
+
+
+class Importer(NamedTuple):
+    """How an experiment file of another runner becomes one of ours, for `mac-run import`."""
+
+    files: str
+    """Which file it takes, in words."""
+    convert: Callable[[JsonObject, Path, Path], Imported]
+    """From what the file holds, its path, and the folder that ours is written to. Raises ConfigError."""
 
 
 class Variant(NamedTuple):
@@ -150,6 +169,8 @@ class EnvironmentSpec(Generic[S]):
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
+    importers: Mapping[str, Importer] = field(default_factory=dict)
+    """By runner, what `mac-run import` converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +193,8 @@ class BackendSpec(Generic[S]):
     """Whether `doctor` asks it for a token."""
     constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
+    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
+    """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None

@@ -36,7 +36,7 @@ class AgentDefinition(Section):
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
     """Who it is: a noun such as `economist`, or a description in sentences."""
-    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field({})
+    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field(default={})
     """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys; or
     a text such as `a 34-year-old Black woman from Ohio`."""
     if_as_human: Annotated[bool | None, IDENTITY] = None
@@ -61,6 +61,12 @@ class AgentDefinition(Section):
     """By what factor a token that occurred, in the prompt too, is made less likely; null leaves it to the engine."""
     stop: Annotated[Listed[Text], IDENTITY] = ()
     """Texts that end a reply."""
+    reasoning_effort: Annotated[Text | None, IDENTITY] = None
+    """How hard a reasoning model thinks, in the engine's own words such as `low`; null leaves it to the engine."""
+    verbosity: Annotated[Literal["low", "medium", "high"] | None, IDENTITY] = None
+    """How much the model writes, for engines that have such a setting; null leaves it to the engine."""
+    thinking: Annotated[bool | None, IDENTITY] = None
+    """Whether a model that can think before it replies does so for this agent; null leaves it to the model."""
     reasoning: Annotated[Literal["required", "optional", "off"] | None, IDENTITY] = None
     """Whether it writes down its reasoning before it answers; null leaves it to the environment, as `optional`."""
     reasoning_chars_max: Annotated[int | None, IDENTITY, Field(ge=1, le=100_000)] = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.formats import convert
 from mac_runner.environments.discussion.selection import recorded_selection
 from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, warnings, with_materials
-from mac_runner.registry import Converter, EnvironmentSpec
+from mac_runner.registry import Converter, EnvironmentSpec, Imported, Importer
+from mac_runner.types import JsonObject
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -28,6 +30,12 @@ def _results() -> ResultsSpec:
     from mac_runner.environments.discussion.results.tables import RESULTS
 
     return RESULTS
+
+
+def _from_mac_fairness(values: JsonObject, source: Path, folder: Path) -> Imported:
+    from mac_runner.environments.discussion.imports.mac_fairness import imported
+
+    return imported(values, source, folder)
 
 
 _RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
@@ -52,4 +60,5 @@ SPEC = EnvironmentSpec(
     converters={
         name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
     },
+    importers={"mac-fairness": Importer("a configuration, with or without _grid", _from_mac_fairness)},
 )

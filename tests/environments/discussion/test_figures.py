@@ -259,7 +259,7 @@ def test_an_interval_by_question_is_that_of_a_bootstrap_over_questions() -> None
             rate.add(Share(sum(half), len(half)), f"bootstrap {number}")
     means = numpy.array([numpy.mean(one) for one in cases])
     drawn = bootstrap((means,), numpy.mean, rng=numpy.random.default_rng(1)).confidence_interval
-    report = rate.report()
+    report: Any = rate.report()
 
     assert (report["clusters"], report["discussions"], report["n"]) == (60, 120, 480)
     assert report["interval"] == [pytest.approx(drawn.low, abs=0.01), pytest.approx(drawn.high, abs=0.01)]

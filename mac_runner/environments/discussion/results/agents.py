@@ -10,7 +10,7 @@ from typing import Final
 from mac_runner.environments.discussion.results.accuracy import Right
 from mac_runner.environments.discussion.results.bias import Bias
 from mac_runner.environments.discussion.results.identities import changes_of
-from mac_runner.environments.discussion.results.outcome import DiscussionResult, Share
+from mac_runner.environments.discussion.results.outcome import DiscussionResult, added
 from mac_runner.environments.discussion.results.rates import Rate
 from mac_runner.environments.discussion.results.stances import answers_by_agent
 from mac_runner.results import Table, count_text, interval_text, percent_text, section, signed_text
@@ -77,8 +77,7 @@ def _add(own: _Own, agents: list[str], result: DiscussionResult) -> None:
         own.has_bias = True
         final = answers_by_agent(result, -1)
         own.bias.add([final[agent] for agent in agents if agent in final], result.bias, result.question_id)
-    changes = [changes_of(answers) for answers in given]
-    own.changes.add(Share(sum(one.count for one in changes), sum(one.cases for one in changes)), result.question_id)
+    own.changes.add(added(map(changes_of, given)), result.question_id)
     for agent in agents:
         turns, prompt, completion = result.tokens.get(agent, (0, 0, 0))
         own.turns += turns

@@ -13,7 +13,7 @@ from mac_runner.environments.discussion.results.contexts import ContextResults
 from mac_runner.environments.discussion.results.identities import IdentityResults
 from mac_runner.environments.discussion.results.judges import JudgeResults
 from mac_runner.environments.discussion.results.movers import MoverResults
-from mac_runner.environments.discussion.results.outcome import DiscussionResult, RolePart, Share
+from mac_runner.environments.discussion.results.outcome import DiscussionResult, RolePart, Share, added
 from mac_runner.environments.discussion.results.power import PowerResults
 from mac_runner.environments.discussion.results.rates import Rate, reports
 from mac_runner.environments.discussion.results.stances import REFUSAL
@@ -70,6 +70,8 @@ class _Course:
         self._endings: Counter[str] = Counter()
         self._consensus = Rate()
         self._changes: defaultdict[int, Rate] = defaultdict(Rate)
+        self._changed = Rate()
+        self._followed = Rate()
         self._roles: dict[str, _Part] = {}
 
     def add(self, result: DiscussionResult) -> None:
@@ -82,6 +84,8 @@ class _Course:
         self._consensus.add(Share(int(result.consensus), 1), question)
         for number, changed in enumerate(result.changes, 2):
             self._changes[number].add(changed, question)
+        self._changed.add(added(result.changes), question)
+        self._followed.add(added(result.influence.values()), question)
         for agent, part in result.roles.items():
             self._roles.setdefault(agent, _Part(part.role)).add(part, question)
 
@@ -93,7 +97,9 @@ class _Course:
             "passes": self._passes,
             "refusals": self._refusals,
             "consensus": self._consensus.report(),
+            "changes": self._changed.report(),
             "changes_by_round": reports(self._changes),
+            "followed": self._followed.report(),
             "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
         }
 

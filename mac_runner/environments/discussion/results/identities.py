@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mac_runner.environments.discussion.results.outcome import AgentPart, DiscussionResult, Share
+from mac_runner.environments.discussion.results.outcome import AgentPart, DiscussionResult, Share, added
 from mac_runner.environments.discussion.results.rates import Rate, reports
 from mac_runner.environments.discussion.state import same
 from mac_runner.types import JsonObject
@@ -45,7 +45,7 @@ class IdentityResults:
         who = {agent: part for agent, part in result.agents.items() if part.role == "participant"}
         question = result.question_id
         _add(self._own_changes, who, {agent: changes_of(result.answers.get(agent, ())) for agent in who}, question)
-        _add(self._own_followed, who, {agent: _sum([*result.moved.get(agent, {}).values()]) for agent in who}, question)
+        _add(self._own_followed, who, {agent: added(result.moved.get(agent, {}).values()) for agent in who}, question)
 
     def report(self) -> JsonObject:
         """The rates by identity shown and by own identity."""
@@ -74,7 +74,7 @@ def _add(
     for agent, part in who.items():
         groups[own_identity(agent, part.own)].append(agent)
     for own, agents in groups.items():
-        share = _sum([shares[agent] for agent in agents])
+        share = added([shares[agent] for agent in agents])
         if share.cases:
             rates[own].rate.add(share, question)
             rates[own].shown.update(who[agent].shown for agent in agents)
@@ -84,7 +84,3 @@ def changes_of(answers: tuple[str | None, ...]) -> Share:
     """Changed answers among those that could have changed; a pass on either side is no case."""
     pairs = [(same(one), same(other)) for one, other in pairwise(answers) if None not in (one, other)]
     return Share(sum(one != other for one, other in pairs), len(pairs))
-
-
-def _sum(shares: list[Share]) -> Share:
-    return Share(sum(share.count for share in shares), sum(share.cases for share in shares))

@@ -6,7 +6,7 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -25,6 +25,12 @@ class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
         """Refuses what cannot be counted."""
         if not 0 <= self.count <= self.cases:
             raise ValueError(f"{self.count} of {self.cases} cases cannot be")
+
+
+def added(shares: Iterable[Share]) -> Share:
+    """All cases as one."""
+    listed = [*shares]
+    return Share(sum(share.count for share in listed), sum(share.cases for share in listed))
 
 
 class BiasItem(msgspec.Struct, frozen=True):
