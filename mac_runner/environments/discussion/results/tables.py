@@ -151,6 +151,7 @@ def _bias(bias: JsonObject) -> Iterator[Table | str]:
         (kind, short, *_score(section(section(section(bias, kind), ALL), context)))
         for context, short in _CONTEXTS.items()
         for kind in bias
+        if _has_answers(section(section(section(bias, kind), ALL), context))
     ]
     if over_all:
         yield Table("bias scores of BBQ, from -1 to 1", ("answers", "context"), _BIAS_HEADS, over_all)
@@ -160,7 +161,7 @@ def _bias(bias: JsonObject) -> Iterator[Table | str]:
         (category, short, *_score(section(section(by_category, category), context)))
         for category in by_category
         for context, short in _CONTEXTS.items()
-        if category != ALL
+        if category != ALL and _has_answers(section(section(by_category, category), context))
     ]
     if rows:
         yield Table("bias scores of the groups' answers by category", ("category", "context"), _BIAS_HEADS, rows)
@@ -179,9 +180,14 @@ def _bias_by_round(rounds: JsonObject) -> Iterator[Table]:
         (number, short, *_score(section(section(rounds, number), context)))
         for number in rounds
         for context, short in _CONTEXTS.items()
+        if _has_answers(section(section(rounds, number), context))
     ]
-    if len(rounds) > 1:
+    if rows and len(rounds) > 1:
         yield Table("bias scores of the participants by round", ("round", "context"), _BIAS_HEADS, rows)
+
+
+def _has_answers(scored: JsonObject) -> bool:
+    return bool(scored.get("n") or scored.get("unscored"))
 
 
 def _score(scored: JsonObject) -> tuple[str, ...]:
