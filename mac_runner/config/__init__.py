@@ -13,11 +13,12 @@ from mac_runner.config.experiment import (
     Experiment,
     ExperimentMetadata,
     ModelDefinition,
+    ReportConfig,
     RetryConfig,
     RoleSpecificConfig,
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
-from mac_runner.config.grid_expansion import in_words, renamed
+from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, whole_number
 from mac_runner.config.resolution import Loaded, recorded
@@ -36,6 +37,7 @@ __all__ = [
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",
+    "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
     "allowed",
@@ -51,6 +53,7 @@ __all__ = [
     "recorded_speakers",
     "renamed",
     "reply_form_of",
+    "slug_beside",
     "upgraded",
     "whole_number",
 ]

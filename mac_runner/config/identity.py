@@ -34,10 +34,11 @@ class IdentityDiff(NamedTuple):
 
 
 def upgraded(config: JsonObject) -> JsonObject:
-    """A config as a run recorded it, with the keys that its version lacked and that did not mean their default."""
+    """A config as a run recorded it, in the form of now, with the keys it lacked that did not mean their default."""
     found = dict(config)
     for spec in environment_specs().values():
         if isinstance(section := config.get(spec.section), dict):
+            section = spec.upgrade(section)
             for key, meant in spec.absent.items():
                 section = _with_absent(section, key.split("."), meant)
             found[spec.section] = section

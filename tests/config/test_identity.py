@@ -18,7 +18,7 @@ RUNTIME = {
     "experiment_metadata.description",
     "profile",
     "conversation_config.conversations",
-    "discussion.questions",
+    "discussion.questions.files",
     "discussion.prompt.template_file",
     "game.template_file",
     "model_definitions.*.scripted_config.capacity",
@@ -48,6 +48,8 @@ RUNTIME = {
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",
     "retry_config.request_deadline_s",
+    "report.baseline",
+    "report.primary",
 }
 
 

@@ -13,7 +13,7 @@ from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.prompts import Rules
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question, permuted
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
@@ -55,9 +55,10 @@ class DiscussionEnvironment:
         """A discussion before its first reply."""
         if task.material is None:
             raise ConfigError(f"task {task.task_id} has no question; it was planned for another environment")
-        return DiscussionConversation(
-            DiscussionState(question=parse_question({**task.material}), seats=self._seats), self._rules
-        )
+        question = parse_question({**task.material})
+        if self._rules.settings.prompt.choice_order == "permuted":
+            question = permuted(question, task.seed)
+        return DiscussionConversation(DiscussionState(question=question, seats=self._seats), self._rules)
 
     def policy(self, name: str) -> Policy:
         """A scripted discussant."""

@@ -200,18 +200,19 @@ class PromptWriter:
 
     @cached_property
     def _matcher(self) -> Matcher | None:
-        settings, choices = self._rules.settings, self._state.question.choices
+        settings, choices = self._rules.settings, self._state.question.shown
         if not choices:
             return None
         threshold, margin = settings.answers.near_match_threshold, settings.answers.near_match_margin
-        is_earlier = settings.edition == 1
+        question = self._state.question
         return Matcher(
             choices,
             settings.prompt.choice_format,
             threshold=threshold,
             margin=margin,
-            unknown=None if is_earlier else unknown_choice(self._state.question),
-            knows_refusals=not is_earlier,
+            unknown=None if settings.edition == 1 else unknown_choice(question),
+            edition=settings.edition,
+            asked=f"{question.context} {question.question}",
         )
 
     def prompt(self, seat: Seat, attempt: int) -> Prompt:
@@ -279,7 +280,7 @@ class PromptWriter:
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
-            "choices": listed(self._rules.settings.prompt.choice_format, question.choices),
+            "choices": listed(self._rules.settings.prompt.choice_format, question.shown),
             "rounds": self._rules.settings.max_rounds,
         }
         return _Fixed(values=values, system=self._rules.template.render("system", values))

@@ -10,6 +10,7 @@ import pandas as pd
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.identities import own_identity
 from mac_runner.environments.discussion.results.tables import discussion_tables
+from mac_runner.results import Table
 from mac_runner.types import JsonObject, JsonValue
 from tests.environments.discussion.table import agent, opened, reply, result, talk
 from tests.environments.discussion.test_results import OUTCOME, changed, counted
@@ -101,7 +102,8 @@ def test_where_all_is_shown_own_and_shown_identities_have_the_same_rates() -> No
 
 
 def test_tables_say_who_it_was_and_what_was_shown_of_it() -> None:
-    tables = {table.title: table for table in discussion_tables({"discussions": report_of([next(played({}))[0]])})}
+    found = discussion_tables({"discussions": report_of([next(played({}))[0]])})
+    tables = {part.title: part for part in found if isinstance(part, Table)}
 
     for title in ("changed answers, by who gave them", "another's answer taken over, by whose it was"):
         assert tables[title].words == ("identity", "shown as")
@@ -138,6 +140,7 @@ def test_accuracy_counts_passes_as_wrong_and_gives_the_rate_among_answers_beside
         if isinstance(rate, dict) and isinstance(rate["answered"], dict)
     }
     assert found == {"first": (5, 2, 2, 3, 0.6667), "final": (5, 0, 1, 4, 0.0), "group": (2, 0, 1, 1, 0.0)}
-    (table,) = [table for table in discussion_tables({"discussions": report}) if "passes count" in table.title]
+    parts = discussion_tables({"discussions": report})
+    (table,) = [part for part in parts if isinstance(part, Table) and part.title.startswith("answers; passes count")]
     assert table.numbers[-2:] == ("passes", "rate without passes")
     assert [row[-2:] for row in table.rows] == [("2", "66.7%"), ("1", "0.0%"), ("1", "0.0%"), ("", "")]

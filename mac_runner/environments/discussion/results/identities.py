@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mac_runner.environments.discussion.results.outcome import AgentPart, DiscussionResult, Share
+from mac_runner.environments.discussion.results.outcome import AgentPart, DiscussionResult, Share, added
 from mac_runner.environments.discussion.results.rates import Rate, reports
 from mac_runner.environments.discussion.state import same
 from mac_runner.types import JsonObject
@@ -39,12 +39,13 @@ class IdentityResults:
     def add(self, result: DiscussionResult) -> None:
         """Count one discussion. One of an earlier version does not say who its agents are."""
         for shown, changed in result.changes_by_identity.items():
-            self._changes[shown].add(changed)
+            self._changes[shown].add(changed, result.question_id)
         for shown, followed in result.influence.items():
-            self._followed[shown].add(followed)
+            self._followed[shown].add(followed, result.question_id)
         who = {agent: part for agent, part in result.agents.items() if part.role == "participant"}
-        _add(self._own_changes, who, {agent: _changes(result.answers.get(agent, ())) for agent in who})
-        _add(self._own_followed, who, {agent: _sum([*result.moved.get(agent, {}).values()]) for agent in who})
+        question = result.question_id
+        _add(self._own_changes, who, {agent: changes_of(result.answers.get(agent, ())) for agent in who}, question)
+        _add(self._own_followed, who, {agent: added(result.moved.get(agent, {}).values()) for agent in who}, question)
 
     def report(self) -> JsonObject:
         """The rates by identity shown and by own identity."""
@@ -65,23 +66,21 @@ def own_identity(agent: str, own: str) -> str:
     return (who if ". " in who else who.removesuffix(".")) or agent
 
 
-def _add(rates: defaultdict[str, _Own], who: dict[str, AgentPart], shares: dict[str, Share]) -> None:
+def _add(
+    rates: defaultdict[str, _Own], who: dict[str, AgentPart], shares: dict[str, Share], question: str | None
+) -> None:
     """The cases of one discussion, those of agents with the same identity as one."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for agent, part in who.items():
         groups[own_identity(agent, part.own)].append(agent)
     for own, agents in groups.items():
-        share = _sum([shares[agent] for agent in agents])
+        share = added([shares[agent] for agent in agents])
         if share.cases:
-            rates[own].rate.add(share)
+            rates[own].rate.add(share, question)
             rates[own].shown.update(who[agent].shown for agent in agents)
 
 
-def _changes(answers: tuple[str | None, ...]) -> Share:
+def changes_of(answers: tuple[str | None, ...]) -> Share:
     """Changed answers among those that could have changed; a pass on either side is no case."""
     pairs = [(same(one), same(other)) for one, other in pairwise(answers) if None not in (one, other)]
     return Share(sum(one != other for one, other in pairs), len(pairs))
-
-
-def _sum(shares: list[Share]) -> Share:
-    return Share(sum(share.count for share in shares), sum(share.cases for share in shares))
