@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.experiment import Experiment, ReportConfig
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -75,6 +75,8 @@ def expanded(draft: Draft, files: Path) -> Grid:
         raise draft_error(draft, [Problem((GRID_KEY,), text)])
     _refuse_idle(draft, found)
     _refuse_duplicates(draft, found)
+    if any(one.loaded.experiment.report != found[0].loaded.experiment.report for one in found):
+        raise draft_error(draft, [Problem(("report",), "differs between combinations; a grid has one report")])
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(
@@ -83,6 +85,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
         columns=tuple(dict.fromkeys(column for one in found for column in one.values)),
         combinations=tuple(_named(name, one) for one in found),
         asked=section.model_dump(mode="json"),
+        report=experiment.report,
     )
 
 
@@ -186,10 +189,12 @@ def _named(grid_name: str, one: _Expanded, slug: str | None = None) -> Combinati
     slug = slug or "-".join([*_readable(one.values), one.identity[:_DIGEST_CHARS]])
     name = f"{grid_name[: NAME_CHARS_MAX - len(slug) - 1]}-{slug}"
     metadata = one.loaded.experiment.experiment_metadata.model_copy(update={"experiment_name": name})
-    experiment = one.loaded.experiment.model_copy(update={"experiment_metadata": metadata})
+    # How combinations are compared is of the grid: each of them is an experiment that can be played alone.
+    alone = {"experiment_metadata": metadata, "report": ReportConfig()}
+    experiment = one.loaded.experiment.model_copy(update=alone)
     loaded = Loaded(
         experiment=experiment,
-        resolved={**one.loaded.resolved, "experiment_metadata": metadata.model_dump(mode="json")},
+        resolved={**one.loaded.resolved, **{key: part.model_dump(mode="json") for key, part in alone.items()}},
         locate=one.loaded.locate,
     )
     return Combination(slug=slug, identity=one.identity, values=one.values, loaded=loaded)
