@@ -176,13 +176,13 @@ class _Writer:
             self._fill(path, value)
         models = self.ours.get("model_definitions")
         for model, definition in models.items() if isinstance(models, dict) else ():
-            backend = definition.get("backend") if isinstance(definition, dict) else None
-            for key, value in _ENGINE_DEFAULTS.get(str(backend), {}).items():
+            backend = str(definition.get("backend")) if isinstance(definition, dict) else ""
+            for key, value in _ENGINE_DEFAULTS.get(backend, {}).items():
                 self._fill(("model_definitions", model, *key.split(".")), value)
             api = value_at(self.layout.base, ("model_definitions", model, "api_config"))
             if backend in _KEY_VARIABLES and not (isinstance(api, dict) and api.get("base_url")):
                 path = ("model_definitions", model, f"{backend}_config", "api_key_env")
-                self._fill(path, _KEY_VARIABLES[str(backend)])
+                self._fill(path, _KEY_VARIABLES[backend])
         for place, agent in _agents(self.layout.base):
             if _backends(self.layout.base).get(str(agent.get("model"))) == "anthropic":
                 self._fill(("agent_definitions", place, "thinking"), False)
