@@ -317,6 +317,13 @@ def test_questions_are_found_from_the_root_of_their_repository(convert: Import) 
     assert "questions: [../data/own.jsonl]" in convert(SINGLE)[0].read_text()
 
 
+def test_what_wants_a_look_has_a_comment_above_it(convert: Import) -> None:
+    lines = convert(SINGLE)[0].read_text().splitlines()
+
+    marked = [after.split(":")[0].strip() for line, after in zip(lines, lines[1:], strict=False) if "# " in line]
+    assert marked[-5:] == ["seed", "near_match_threshold", "reveal_from_round", "when_exhausted", "demographics"]
+
+
 def test_questions_that_are_not_found_are_named_where_a_person_looks(convert: Import) -> None:
     text = convert(SINGLE.replace("data/own.jsonl", "data/lost.jsonl"))[0].read_text()
 

@@ -186,6 +186,9 @@ class _Writer:
         for place, agent in _agents(self.layout.base):
             if _backends(self.layout.base).get(str(agent.get("model"))) == "anthropic":
                 self._fill(("agent_definitions", place, "thinking"), False)
+        texts = (path for path, value in self.written.items() if path[-1] == "demographics" and isinstance(value, str))
+        if (first := next(texts, None)) is not None:
+            self.comments[first] = 'a text is shown as it is; {race: black} reads "a black doctor", as in mac-fairness'
         if self.finder.missing:
             text = f"not found from {source}: {', '.join(dict.fromkeys(self.finder.missing))}; put the files there"
             self.comments[QUESTIONS if QUESTIONS in self.written else (GRID,)] = text
