@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -320,7 +320,7 @@ def test_questions_are_found_from_the_root_of_their_repository(convert: Import) 
 def test_what_wants_a_look_has_a_comment_above_it(convert: Import) -> None:
     lines = convert(SINGLE)[0].read_text().splitlines()
 
-    marked = [after.split(":")[0].strip() for line, after in zip(lines, lines[1:], strict=False) if "# " in line]
+    marked = [after.split(":")[0].strip() for line, after in pairwise(lines) if "# " in line]
     assert marked[-5:] == ["seed", "near_match_threshold", "reveal_from_round", "when_exhausted", "demographics"]
 
 
