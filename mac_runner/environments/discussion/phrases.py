@@ -110,7 +110,8 @@ def stems(texts: Iterable[str]) -> frozenset[str]:
 
 def may_be_narrowed(choice: Sequence[str]) -> bool:
     """Whether a choice names somebody or something, unlike a yes or no and a whole statement."""
-    return not set(choice) <= _FIXED and not set(choice) & _AUXILIARIES
+    said = set(choice)
+    return not said <= _FIXED and (not said & _AUXILIARIES or bool(said & _RELATIVES))
 
 
 def is_general(choice: Sequence[str]) -> bool:

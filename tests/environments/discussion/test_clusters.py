@@ -165,7 +165,7 @@ def test_tables_of_bias_have_no_rows_for_contexts_without_questions() -> None:
     results.add(plain_outcome("one context", "A"), "here")
     tables = [part for part in discussion_tables(results.report()) if isinstance(part, Table) and "bias" in part.title]
 
-    assert len(tables) == 2
+    assert len(tables) == 3
     assert not [row for table in tables for row in table.rows if "disambig" in row]
 
 

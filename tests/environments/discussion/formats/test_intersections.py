@@ -17,7 +17,10 @@ from mac_runner.errors import ConfigError
 from mac_runner.types import JsonObject
 
 RELEASED = Path(__file__).with_name("intersectional.jsonl")
-"""One line of the release for each template of Race_x_gender, and for each template and version of Race_x_SES."""
+"""One line of the release for each template of Race_x_gender, and for each template and version of Race_x_SES.
+
+BBQ is by A. Parrish et al. (2022) and licensed under CC BY 4.0; contexts and questions are left out.
+"""
 LINES: list[JsonObject] = [json.loads(line) for line in RELEASED.read_text(encoding="utf-8").splitlines()]
 HEADER = '"category","question_index","example_id","target_loc","label_type"\n'
 AGE: JsonObject = {
