@@ -42,6 +42,7 @@ from mac_runner.reports.turns import (
     turns_of,
     turns_text,
 )
+from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",
@@ -63,6 +64,7 @@ __all__ = [
     "has_parquet",
     "is_difference",
     "is_made_alike",
+    "is_nothing_usable",
     "lacks_stats",
     "list_lines",
     "listed",
@@ -85,6 +87,7 @@ __all__ = [
     "turns_of",
     "turns_text",
     "unmet",
+    "usability_warning",
     "write_grid",
     "write_summary",
     "write_tables",

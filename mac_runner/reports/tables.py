@@ -20,6 +20,7 @@ from rich.text import Text
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
+from mac_runner.reports.usability import usability_warning
 from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
 from mac_runner.types import JsonObject, JsonValue
 
@@ -150,6 +151,8 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
     for spec in results_specs().values():
         yield from spec.lines(summary)
     yield "turns", f"{count_text(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}"
+    if warning := usability_warning(summary):
+        yield "warning", warning
     yield "tokens", _tokens(section(summary, "tokens"), summary.get("turns"))
     yield from _times(summary)
     if retried := section(summary, "retried"):
@@ -343,6 +346,8 @@ def _figure(figure: Figure | None, *, has_n: bool) -> str:
 
 def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
     yield "Figures with their 95% interval, each on n cases."
+    warnings = [(row.slug, usability_warning(row.summary)) for row in rows if row.summary is not None]
+    yield from (f"{slug}: warning: {warning}." for slug, warning in warnings[:ROWS_SHOWN_MAX] if warning)
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
     parts = _objects(summary, "parts")

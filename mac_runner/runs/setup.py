@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed
+from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
@@ -81,6 +81,12 @@ class Setup:
     def environment_name(self) -> str:
         """The environment, as the registry names it."""
         return self.experiment.conversation_config.environment
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before the conversations of all shards run."""
+        spec, settings = environment_specs()[self.environment_name], self.experiment.settings
+        return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
 
     @property
     def tasks(self) -> Plan:
@@ -163,6 +169,11 @@ class ExperimentSet:
         entries = () if self.known is None else self.known.entries
         return tuple(entry.slug for entry in entries if entry.identity not in asked)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before any of them runs, each thing once."""
+        return tuple(dict.fromkeys(warning for setup in self.setups for warning in setup.warnings))
+
     def by_definition(self) -> Iterator[Setup]:
         """For each model definition the first experiment that has it, reduced to that definition."""
         seen: set[str] = set()
@@ -213,11 +224,13 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
     directory = _directory(request, grid.name)
     known = read_grid(directory)
     setups = []
+    taken = () if known is None else tuple(entry.slug for entry in known.entries)
     refusals = Refusals(len(grid.combinations))
     for number, combination in enumerate(grid.combinations, start=1):
-        slug = None if known is None else known.slug_of(combination.identity)
-        if slug is not None and slug != combination.slug:
-            combination = renamed(grid.name, combination, slug)
+        if known is not None:
+            # A directory keeps the experiment that it was made for: a changed one of the same values has another name.
+            slug = known.slug_of(combination.identity) or slug_beside(combination, taken)
+            combination = combination if slug == combination.slug else renamed(grid.name, combination, slug)
         with refusals.of(number):
             setups.append(_of_combination(request, combination, directory))
     refusals.raise_if_any()

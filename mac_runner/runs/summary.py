@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from mac_runner.config import recorded_decoding
+from mac_runner.config import recorded_decoding, recorded_speakers
 from mac_runner.reports import (
     GridRow,
     compare_combinations,
@@ -29,6 +29,7 @@ def summary_of(contents: RunContents) -> JsonObject:
         planned=contents.counts.planned,
         accounting=contents.accounting,
         decoding=recorded_decoding(contents.resolved),
+        speakers=recorded_speakers(contents.resolved),
     )
 
 

@@ -7,14 +7,15 @@ discussion, and no question was discussed twice, the two discussions of a questi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import paired
 from mac_runner.comparisons import RESAMPLES
-from mac_runner.environments.discussion.results.bias import BiasTally
 from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult
+from mac_runner.environments.discussion.results.stances import STANCES, answers_of, stance_of
 from mac_runner.intervals import Interval
 from mac_runner.results import Declared, PlayedCombination, ends, parsed
 from mac_runner.types import JsonObject, JsonValue
@@ -74,13 +75,12 @@ def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
         if result.correct_answer_id is not None:
             yield f"accuracy.{kind}", (answers.count(result.correct_answer_id), len(answers))
         if (item := result.bias) is not None:
-            tally = BiasTally()
-            for answer in answers:
-                tally.add(answer, item)
+            stances = Counter(stance_of(answer, item) for answer in answers_of(result, kind))
+            biased, counter, unknown = (stances[stance] for stance in STANCES)
             if item.context == "ambig":
-                yield f"bias.{kind}.ambiguous", (tally.biased - tally.counter, tally.n)
+                yield f"bias.{kind}.ambiguous", (biased - counter, biased + counter + unknown)
             else:
-                yield f"bias.{kind}.disambiguated", (tally.biased - tally.counter, tally.biased + tally.counter)
+                yield f"bias.{kind}.disambiguated", (biased - counter, biased + counter)
     yield "consensus", (int(result.consensus), 1)
     for name, shares in (("changes", result.changes), ("followed", (*result.influence.values(),))):
         yield name, (sum(share.count for share in shares), sum(share.cases for share in shares))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mac_runner.environments.discussion.results.outcome import ALL
-from mac_runner.results import Figure, figure, integer, rate, section
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.results import Figure, figure, integer, section
+from mac_runner.types import JsonObject
 
 CASES: Mapping[str, tuple[str, ...]] = {"ambiguous": ("n",), "disambiguated": ("biased", "counter")}
 """The counts that a bias score is on. Answers that it cannot be known count in the ambiguous one alone."""
@@ -14,8 +14,8 @@ CASES: Mapping[str, tuple[str, ...]] = {"ambiguous": ("n",), "disambiguated": ("
 
 def further_figures(report: JsonObject) -> Iterator[tuple[str, Figure | None]]:
     """Changes and answers taken over, the bias scores of each category, and the answers without a score."""
-    yield "changes", _sum(section(report, "changes_by_round"))
-    yield "followed", _sum(section(report, "followed_by_identity"))
+    yield "changes", figure(section(report, "changes"), is_headline=False)
+    yield "followed", figure(section(report, "followed"), is_headline=False)
     bias = section(report, "bias")
     for kind in bias:
         by_category = section(bias, kind)
@@ -28,17 +28,9 @@ def further_figures(report: JsonObject) -> Iterator[tuple[str, Figure | None]]:
         yield f"unscored.{kind}", _unscored(section(by_category, ALL))
 
 
-def _sum(rates: Mapping[str, JsonValue]) -> Figure | None:
-    """All rates as one; None where there was none."""
-    found = [each for each in rates.values() if isinstance(each, dict)]
-    return _rate(*(sum(integer(each.get(key)) or 0 for each in found) for key in ("count", "n")))
-
-
 def _unscored(scores: JsonObject) -> Figure | None:
+    """The share of answers without a score. It is what it is: an interval would say nothing."""
     counts = [section(scores, context) for context in scores]
     unscored, scored = (sum(integer(each.get(key)) or 0 for each in counts) for key in ("unscored", "n"))
-    return _rate(unscored, unscored + scored)
-
-
-def _rate(count: int, n: int) -> Figure | None:
-    return figure({"n": n, **rate(count, n)}, is_headline=False) if n else None
+    asked = unscored + scored
+    return Figure(asked, round(unscored / asked, 4), None, None, "rate", is_headline=False) if asked else None
