@@ -24,8 +24,10 @@ from mac_runner.reports.grid import (
     is_made_alike,
     lacks_stats,
     summarise_grid,
+    value_columns,
 )
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.streams import PIECES
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text
@@ -44,6 +46,7 @@ from mac_runner.reports.turns import (
 __all__ = [
     "ALL",
     "PARQUET_HINT",
+    "PIECES",
     "GridRow",
     "GridTable",
     "TextTable",
@@ -81,6 +84,7 @@ __all__ = [
     "turns_of",
     "turns_text",
     "unmet",
+    "value_columns",
     "write_grid",
     "write_summary",
     "write_tables",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mac_runner.environments.discussion.results.answer_table import ANSWERS
 from mac_runner.environments.discussion.results.counter import DiscussionResults
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
 from mac_runner.results import (
@@ -159,4 +160,5 @@ RESULTS: Final = ResultsSpec(
     tables=discussion_tables,
     figures=discussion_figures,
     columns=DISCUSSION_COLUMNS,
+    exports={"answers": ANSWERS},
 )
