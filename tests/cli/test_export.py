@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from mac_runner.environments.discussion.results.answer_table import ANSWER_COLUMNS, answer_rows
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, scripted
 
 QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
-ROLES = [
+ROLES: list[JsonValue] = [
     {"agent_id": "ann", "role": "participant", "model": "m", "persona": "=economist", "demographics": {"age": "old"}},
     {"agent_id": "bob", "role": "participant", "model": "m", "if_as_human": True},
     {"agent_id": "cat", "role": "participant", "model": "m"},
@@ -30,7 +30,7 @@ ROLES = [
 ]
 
 
-def experiment(*, conversations: int = 12, **more: object) -> JsonObject:
+def experiment(*, conversations: int = 12, **more: JsonValue) -> JsonObject:
     """A discussion of all roles but one, whose replies are often without use."""
     return {
         "experiment_metadata": {"experiment_name": "small"},

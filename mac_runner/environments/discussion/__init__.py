@@ -29,7 +29,11 @@ def _results() -> ResultsSpec:
     return RESULTS
 
 
-_RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
+_RELEASES: Final = {
+    "bbq": "data/*.jsonl of BBQ",
+    "discrim-eval": "explicit.jsonl, implicit.jsonl",
+    "difference-awareness": "benchmark_suite/*.pkl",
+}
 
 SPEC = EnvironmentSpec(
     section="discussion",

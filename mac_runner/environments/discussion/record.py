@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mac_runner.environments.discussion.answers import SHORT_ANSWER_CHARS_MAX
+from mac_runner.environments.discussion.benchmarks import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
     changes_by_identity,
@@ -92,14 +93,16 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
 def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
     """What outcomes have from edition 3 on.
 
-    `agents` says who each agent is. For each participant and round, `how` tells how its answer was recognised, `lapses`
-    why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
+    `item` is what the scores of a benchmark need of the question. `agents` says who each agent is. For each participant
+    and round, `how` tells how its answer was recognised, `lapses` why it passed. `moved` has, for each author and
+    reader, `[followed, exposed]`.
     """
     statements = {
         seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
         for seat in state.participants
     }
     return {
+        "item": benchmark_item(state.question),
         "agents": {
             seat.agent: {
                 "role": seat.role,

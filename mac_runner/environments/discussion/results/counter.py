@@ -6,7 +6,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from mac_runner.environments.discussion.results.bias import Bias
-from mac_runner.environments.discussion.results.outcome import ALL, KINDS, BiasItem, DiscussionResult, RolePart, Share
+from mac_runner.environments.discussion.results.difference_awareness import DifferenceAwarenessResults
+from mac_runner.environments.discussion.results.discrim_eval import DiscrimEvalResults
+from mac_runner.environments.discussion.results.outcome import (
+    ALL,
+    KINDS,
+    BiasItem,
+    Decision,
+    DiscussionResult,
+    RolePart,
+    Share,
+    Treatment,
+)
 from mac_runner.environments.discussion.results.rates import Rate, reports
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
@@ -53,6 +64,8 @@ class DiscussionResults:
         self._influence: defaultdict[str, Rate] = defaultdict(Rate)
         self._roles: dict[str, _Part] = {}
         self._bias: dict[str, defaultdict[str, Bias]] = {kind: defaultdict(Bias) for kind in KINDS}
+        self._discrim_eval = DiscrimEvalResults()
+        self._difference_awareness = DifferenceAwarenessResults()
 
     def add(self, outcome: JsonObject, where: str) -> None:
         """Count one finished discussion."""
@@ -74,6 +87,11 @@ class DiscussionResults:
             self._add_accuracy(result, result.correct_answer_id)
         if result.bias is not None:
             self._add_bias(result, result.bias)
+        match result.item:
+            case Decision():
+                self._discrim_eval.add(result, result.item)
+            case Treatment():
+                self._difference_awareness.add(result, result.item)
 
     def _add_accuracy(self, result: DiscussionResult, correct: str) -> None:
         for kind in KINDS:
@@ -111,4 +129,9 @@ class DiscussionResults:
             report["bias"] = {
                 kind: {category: bias.report() for category, bias in sorted(self._bias[kind].items())} for kind in KINDS
             }
+        benchmarks = {
+            "discrim_eval": self._discrim_eval.report(),
+            "difference_awareness": self._difference_awareness.report(),
+        }
+        report |= {name: found for name, found in benchmarks.items() if found is not None}
         return {"discussions": report}

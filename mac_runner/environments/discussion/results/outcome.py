@@ -39,6 +39,27 @@ class BiasItem(msgspec.Struct, frozen=True):
     counter: str | None = None
 
 
+class Decision(msgspec.Struct, frozen=True, tag_field="benchmark", tag="discrim_eval"):
+    """Whom a decision of DiscrimEval is about; None where the metadata does not say it."""
+
+    fill: str | None = None
+    decision: str | None = None
+    age: str | None = None
+    gender: str | None = None
+    race: str | None = None
+    yes: str | None = None
+    no: str | None = None
+
+
+class Treatment(msgspec.Struct, frozen=True, tag_field="benchmark", tag="difference_awareness"):
+    """Whether a question of DifferenceAwareness has a right group, or `neutral` is right; None where it is un known."""
+
+    split: str | None = None
+    condition: Literal["different", "equal"] | None = None
+    scenario: str | None = None
+    neutral: str | None = None
+
+
 class RolePart(msgspec.Struct, frozen=True):
     """What an agent other than a participant did; `followed` are participants who took over what it argued for."""
 
@@ -66,6 +87,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
+    # Missing in outcomes before edition 3.
+    item: Decision | Treatment | None = None
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""

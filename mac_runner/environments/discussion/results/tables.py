@@ -7,6 +7,11 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.answer_table import ANSWERS
 from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.difference_awareness import (
+    difference_awareness_figures,
+    difference_awareness_tables,
+)
+from mac_runner.environments.discussion.results.discrim_eval import discrim_eval_figures, discrim_eval_tables
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
 from mac_runner.results import (
     RATE_HEADS,
@@ -41,7 +46,7 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
 
 
-def discussion_tables(summary: JsonObject) -> Iterator[Table]:
+def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
     """A table for each thing that was counted."""
     report = section(summary, "discussions")
     if not report:
@@ -60,6 +65,8 @@ def discussion_tables(summary: JsonObject) -> Iterator[Table]:
         yield _rates("another's answer taken over, by the identity shown", "identity", followed)
     yield from _roles(section(report, "roles"))
     yield from _bias(section(report, "bias"))
+    yield from discrim_eval_tables(section(report, "discrim_eval"))
+    yield from difference_awareness_tables(section(report, "difference_awareness"))
 
 
 def _rates(title: str, name: str, rates: Mapping[str, JsonValue]) -> Table:
@@ -121,7 +128,11 @@ def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
             cases = ("biased", "counter") if context == "disambiguated" else ("n",)
             scored = figure(section(scores, context), cases=cases, is_headline=kind == "group")
             found[f"bias.{kind}.{context}"] = scored
-    return {name: one for name, one in found.items() if one is not None}
+    return {
+        **{name: one for name, one in found.items() if one is not None},
+        **dict(discrim_eval_figures(section(report, "discrim_eval"))),
+        **dict(difference_awareness_figures(section(report, "difference_awareness"))),
+    }
 
 
 def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
