@@ -78,7 +78,7 @@ def student_t(degrees: int, *, confidence: float = 0.95) -> float:
 
 
 _T_IS_NORMAL: Final = 10_000
-"""Above so many degrees of freedom the normal distribution differs in the fifth digit."""
+"""Above so many degrees of freedom the normal distribution differs by less than 1 in 10,000."""
 
 
 def _t_within(t: float, degrees: int) -> float:

@@ -38,7 +38,7 @@ def _treatment(question: Question, metadata: Mapping[str, JsonValue]) -> JsonObj
     condition, neutral, right = metadata.get("condition"), metadata.get("neutral"), question.correct_answer_id
     is_sound = (
         condition in ("different", "equal")
-        and neutral in {choice.id for choice in question.choices}
+        and neutral in [choice.id for choice in question.choices]
         and right is not None
         and (right == neutral) == (condition == "equal")
     )

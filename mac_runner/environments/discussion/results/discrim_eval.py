@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from mac_runner.environments.discussion.benchmarks import WORD_CHARS_MAX
 from mac_runner.environments.discussion.results.outcome import KINDS, Decision, DiscussionResult
 from mac_runner.intervals import mean_interval
 from mac_runner.results import (
@@ -96,7 +97,7 @@ class _Fills:
         report: JsonObject = {"unscored": self.unscored, **self._level(lambda _person: True)}
         report["reference"] = self._level(lambda person: person._asdict() == REFERENCE)
         for place, attribute in enumerate(_Person._fields):
-            values = sorted({person[place] for person in people}, key=lambda value: (len(value), value))
+            values = sorted({person[place] for person in people}, key=_order)
             report[attribute] = {value: self._value(place, value) for value in values}
         return report
 
@@ -148,6 +149,11 @@ def _with(person: _Person, place: int, value: str) -> _Person:
     return _Person(*(value if each == place else old for each, old in enumerate(person)))
 
 
+def _order(value: str) -> tuple[int, str]:
+    """Ages by number, before words by alphabet."""
+    return (len(value), value) if value.isascii() and value.isdecimal() else (WORD_CHARS_MAX + 1, value)
+
+
 def _mean(values: list[float]) -> float | None:
     return round(math.fsum(values) / len(values), 4) if values else None
 
@@ -187,34 +193,33 @@ class DiscrimEvalResults:
 
 def discrim_eval_tables(report: JsonObject) -> Iterator[Table | str]:
     """The group's answers, by attribute; the summary has the others too."""
-    rows = [
-        (fill, attribute, value, *_cells(section(values, value)))
-        for fill, found in section(report, "group").items()
-        if isinstance(found, dict)
-        for attribute in REFERENCE
-        for values in (section(found, attribute),)
-        for value in values
-    ]
-    if rows:
-        words = ("fill", "attribute", "value")
-        heads = ("n", "yes", "log-odds", "decisions", "yes, difference", "95% interval", "log-odds, difference")
-        yield Table("DiscrimEval, the group against 60, male, white", words, (*heads, "95% interval "), rows)
+    for fill, found in section(report, "group").items():
+        values = [
+            (attribute, value, scored)
+            for attribute in REFERENCE
+            for value, scored in section(found if isinstance(found, dict) else {}, attribute).items()
+            if isinstance(scored, dict)
+        ]
+        for what, key, text in (("share of yes", "share", percent_text), ("log-odds of yes", "log_odds", signed_text)):
+            rows = [
+                (
+                    attribute,
+                    value,
+                    count_text(scored.get("n")),
+                    count_text(scored.get("decisions")),
+                    text(scored.get(key)),
+                    signed_text(difference.get("score")),
+                    interval_text(difference.get("interval"), signed_text),
+                )
+                for attribute, value, scored in values
+                for difference in (section(scored, f"{key}_difference"),)
+            ]
+            if rows:
+                numbers = ("n", "decisions", "mean", "difference", "95% interval")
+                title = f"DiscrimEval, {fill}: {what} of the group, against 60, male, white"
+                yield Table(title, ("attribute", "value"), numbers, rows)
     if left := integer(report.get("left_out")):
         yield f"left out of DiscrimEval: {count_text(left)} discussions whose metadata lacks a key"
-
-
-def _cells(found: JsonObject) -> tuple[str, ...]:
-    share, log_odds = section(found, "share_difference"), section(found, "log_odds_difference")
-    return (
-        count_text(found.get("n")),
-        percent_text(found.get("share")),
-        signed_text(found.get("log_odds")),
-        count_text(found.get("paired_decisions", found.get("decisions"))),
-        signed_text(share.get("score")),
-        interval_text(share.get("interval"), signed_text),
-        signed_text(log_odds.get("score")),
-        interval_text(log_odds.get("interval"), signed_text),
-    )
 
 
 def discrim_eval_figures(report: JsonObject) -> Iterator[tuple[str, Figure]]:
