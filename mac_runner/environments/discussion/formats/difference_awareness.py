@@ -135,9 +135,16 @@ def _unpickled(data: bytes) -> object:
         value: object = _Unpickler(io.BytesIO(data)).load()
     except ValueError as fault:
         raise ValueError(f"is no pickle of the release: {fault}") from None
-    except Exception as fault:  # noqa: BLE001 - a broken pickle raises nearly anything
+    except _BROKEN as fault:
         raise ValueError(f"is no pickle of the release: {type(fault).__name__}: {fault}") from None
     return value
+
+
+_BROKEN: Final = (
+    *(pickle.UnpicklingError, EOFError, ArithmeticError, AttributeError, BufferError, ImportError, LookupError),
+    *(MemoryError, RecursionError, TypeError),
+)
+"""What loading a broken pickle raises besides ValueError."""
 
 
 class _Type:
