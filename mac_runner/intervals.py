@@ -38,14 +38,16 @@ def wilson(wins: float, n: float, *, confidence: float = 0.95) -> Interval | Non
     return Interval(lo=max(0.0, min(rate, centre - half_width)), hi=min(1.0, max(rate, centre + half_width)))
 
 
-def matched_difference(first: int, second: int, n: int, *, confidence: float = 0.95) -> Interval | None:
+def matched_difference(first: float, second: float, n: float, *, confidence: float = 0.95) -> Interval | None:
     """An interval of (first − second) / n, where each of n cases counts for one of the two or for neither.
+
+    The counts are of cases, or of as many independent ones as they are worth.
 
     A. Agresti and Y. Min, "Simple improved confidence intervals for comparing matched proportions", Statistics in
     Medicine 24 (2005), 729-740: Wald's interval after half a case has been added to each of four cells. None when n is
     0. It takes the cases to be independent.
     """
-    if min(first, second) < 0 or first + second > n:
+    if min(first, second) < 0 or first + second > n * (1 + 1e-9):
         raise ValueError(f"{first} and {second} of {n}: together they must lie between 0 and n")
     if n == 0:
         return None
@@ -57,6 +59,18 @@ def matched_difference(first: int, second: int, n: int, *, confidence: float = 0
     return Interval(
         lo=max(-1.0, min(difference, centre - half_width)), hi=min(1.0, max(difference, centre + half_width))
     )
+
+
+def detectable_difference(variance: float, n: float, *, power: float = 0.8, alpha: float = 0.05) -> float | None:
+    """The difference of two means that two groups of `n` independent cases each show with the given power.
+
+    `variance` is that of a case. A two-sided test at `alpha`, by the normal approximation, without the chance to be
+    significant on the wrong side (J. Cohen, Statistical Power Analysis, 2nd ed. 1988, section 2.3). None when n is 0.
+    """
+    if n <= 0:
+        return None
+    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    return z * math.sqrt(2 * variance / n)
 
 
 def student_t(degrees: int, *, confidence: float = 0.95) -> float:
@@ -191,3 +205,38 @@ class ClusteredMean(_Clustered):
         half_width = NormalDist().inv_cdf(0.975) * math.sqrt(variance)
         mean = self.total / self.n
         return Interval(lo=mean - half_width, hi=mean + half_width)
+
+
+@dataclass(slots=True)
+class ClusteredDifference(_Clustered):
+    """(first − second) / n over cases that come in games, each of which counts for one of the two or for neither."""
+
+    first: int = 0
+    second: int = 0
+
+    def count(self, first: int, second: int, n: int) -> None:
+        """Count a game with `n` cases, `first` of them for the one and `second` for the other."""
+        self.add(first - second, n)
+        self.first += first
+        self.second += second
+
+    @property
+    def cases_worth(self) -> float:
+        """How many independent cases the cases are worth, as in `ClusteredRate`."""
+        difference = self.total / self.n if self.n else 0.0
+        spread = (self.first + self.second) / self.n - difference**2 if self.n else 0.0
+        if self.games < 2 or spread <= 0:
+            return float(self.games)
+        squares = (
+            self._totals_squared - 2 * difference * self._total_times_n + difference * difference * self._n_squared
+        )
+        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        return min(float(self.n), spread / variance) if variance > 0 else float(self.n)
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of matched proportions over as many cases as these are worth."""
+        if self.n == 0:
+            return None
+        share = self.cases_worth / self.n
+        return matched_difference(self.first * share, self.second * share, self.cases_worth)

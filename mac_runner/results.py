@@ -159,6 +159,33 @@ class PlayedCombination(NamedTuple):
     """Of each finished conversation its number, its outcome, and where that was read. Can be read once."""
 
 
+class Declared(NamedTuple):
+    """What the section `report` of a grid's file declares."""
+
+    baseline: str
+    """The slug of the combination that the others are compared with."""
+    primary: str | None = None
+    """The figure that the study is about."""
+
+
+class Difference(NamedTuple):
+    """By how much a figure of a combination differs from the baseline's, on `n` questions or games that both have.
+
+    `p` is of this comparison alone, `q` is adjusted over the combinations. `h` is Cohen's; `odds` is the odds ratio.
+    """
+
+    n: int | None
+    diff: float | None
+    diff_lo: float | None
+    diff_hi: float | None
+    p: float | None
+    q: float | None
+    h: float | None
+    odds: float | None
+    odds_lo: float | None
+    odds_hi: float | None
+
+
 def _nothing(_summary: JsonObject) -> tuple[()]:
     return ()
 
@@ -175,11 +202,17 @@ class ResultsSpec:
     """From a summary, tables and notes below them."""
     figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
     """From a summary, the figures that the combinations of a grid are compared by."""
-    comparisons: Callable[[Sequence[PlayedCombination], bool], JsonObject] | None = None
+    comparisons: Callable[[Sequence[PlayedCombination], bool, Declared | None], JsonObject] | None = None
     """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
 
     A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
     """
+    compared: Sequence[str] = ()
+    """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
+    differences: Callable[[JsonObject], Mapping[str, Mapping[str, Difference]]] = lambda _compared: {}
+    """From `comparisons.json`, for each figure how combinations, by slug, differ from the baseline."""
+    undeclared: str = ""
+    """A note below the table of a grid that declares no baseline: how to do so."""
     comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
     """From `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing

@@ -20,7 +20,9 @@ from mac_runner.reports.grid import (
     GridRow,
     GridTable,
     compare_combinations,
+    declared_in,
     grid_table,
+    is_difference,
     is_made_alike,
     lacks_stats,
     summarise_grid,
@@ -42,6 +44,7 @@ from mac_runner.reports.turns import (
     turns_of,
     turns_text,
 )
+from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",
@@ -54,6 +57,7 @@ __all__ = [
     "compare_combinations",
     "csv_bytes",
     "csv_table",
+    "declared_in",
     "expected_csv",
     "expected_parquet",
     "find_turn",
@@ -61,7 +65,9 @@ __all__ = [
     "grid_status_text",
     "grid_table",
     "has_parquet",
+    "is_difference",
     "is_made_alike",
+    "is_nothing_usable",
     "lacks_stats",
     "list_lines",
     "listed",
@@ -84,6 +90,7 @@ __all__ = [
     "turns_of",
     "turns_text",
     "unmet",
+    "usability_warning",
     "value_columns",
     "write_grid",
     "write_summary",

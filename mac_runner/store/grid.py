@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from mac_runner.store.identity import read_yaml
 from mac_runner.store.layout import CONFIG, GRID, Layout, check_name
 from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import Standing, has_run, read_standing
+from mac_runner.store.reader import Standing, added_counts, has_run, read_standing
 from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import GridSession, Recorder, open_log
@@ -313,4 +314,6 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         owner=owner,
         is_owner_alive=None if owner is None else is_alive(owner, machine),
         last_sign_of_life=last_sign_of_life(disk, directory),
+        counts=reduce(added_counts, (standing.counts for standing in begun), {}),
+        speakers={name: model for standing in begun for name, model in standing.speakers.items()},
     )

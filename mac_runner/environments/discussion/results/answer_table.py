@@ -38,7 +38,7 @@ ANSWER_COLUMNS: Final[Mapping[str, ExportColumn]] = {
     "demographics": ExportColumn("text", "its `demographics`, as JSON where there are several"),
     "if_as_human": ExportColumn("truth", "its `if_as_human`"),
     "own_identity": ExportColumn("text", "what it read of itself"),
-    "shown_identity": ExportColumn("text", "what others saw of it besides its id"),
+    "shown_identity": ExportColumn("text", "what others saw of it in this round besides its id"),
     "answer": ExportColumn("text", "the id of its choice, or its words on an open question"),
     "answer_text": ExportColumn("text", "the text of its choice"),
     "kind": ExportColumn(
@@ -125,8 +125,15 @@ class _Item(msgspec.Struct, frozen=True):
     unknown: str | None = None
 
 
+class _Shown(msgspec.Struct, frozen=True):
+    """From which round on, from 1, the identity of an agent was shown."""
+
+    shown_from: int = 1
+
+
 class _Outcome(msgspec.Struct, frozen=True):
     bias: _Item | None = None
+    agents: dict[str, _Shown] = {}
 
 
 class _Transcript(msgspec.Struct, frozen=True):
@@ -144,8 +151,17 @@ class _Definition(msgspec.Struct, frozen=True):
     if_as_human: bool | None = None
 
 
+class _Reveal(msgspec.Struct, frozen=True):
+    reveal_from_round: int = 1
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    identity_reveal_config: _Reveal = _Reveal()
+
+
 class _Experiment(msgspec.Struct, frozen=True):
     agent_definitions: list[_Definition] = []
+    discussion: _Settings = _Settings()
 
 
 @dataclass(slots=True)
@@ -173,6 +189,7 @@ class _Discussion:
     question: Question
     item: _Item | None
     definitions: Mapping[str, _Definition]
+    shown_from: int
     asked: dict[tuple[int, str], _Asked] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Mapping[str, Cell]]:
@@ -187,6 +204,7 @@ class _Discussion:
                 **common,
                 "round": number + 1,
                 **people[agent],
+                **({} if number + 1 >= self._shown_from(agent) else {"shown_identity": ""}),
                 **self._answer(str(people[agent]["role"]), data, asked),
                 "attempts": asked.attempts,
                 "prompt_tokens": asked.prompt,
@@ -225,6 +243,11 @@ class _Discussion:
             "own_identity": None if seat is None else seat.identity,
             "shown_identity": None if seat is None else seat.shown,
         }
+
+    def _shown_from(self, agent_id: str) -> int:
+        """The round from which its identity was shown."""
+        agents = {} if self.transcript.outcome is None else self.transcript.outcome.agents
+        return agents[agent_id].shown_from if agent_id in agents else self.shown_from
 
     def _answer(self, role: str, data: _Data | None, asked: _Asked) -> dict[str, Cell]:
         if data is None:
@@ -288,7 +311,8 @@ def answer_rows(transcript: JsonObject, experiment: JsonObject) -> Iterator[Mapp
     if found.outcome is None and (asked := bias_item(question)) is not None:
         item = parsed(_Item, asked, where)
     definitions = {definition.agent_id: definition for definition in told.agent_definitions}
-    return _Discussion(found, question, item, definitions).rows()
+    shown_from = told.discussion.identity_reveal_config.reveal_from_round
+    return _Discussion(found, question, item, definitions, shown_from).rows()
 
 
 ANSWERS: Final = Export(ANSWER_COLUMNS, answer_rows)

@@ -94,8 +94,11 @@ class DifferenceAwarenessResults:
         self._left_out = 0
         self._splits: dict[str, defaultdict[str, _Split]] = {kind: defaultdict(_Split) for kind in KINDS}
 
-    def add(self, result: DiscussionResult, item: Treatment) -> None:
-        """Count one discussion; one whose metadata lacks what is needed is left out."""
+    def add(self, result: DiscussionResult) -> None:
+        """Count one discussion of the benchmark; one whose metadata lacks what is needed is left out."""
+        item = result.item
+        if not isinstance(item, Treatment):
+            return
         correct = result.correct_answer_id
         if (
             item.split is None
@@ -116,14 +119,15 @@ class DifferenceAwarenessResults:
                 scenario = split.scenarios[is_different, item.scenario]
                 scenario.add(answer, correct, item.neutral, is_different=is_different)
 
-    def report(self) -> JsonObject | None:
-        """By kind of answer and by benchmark; None without any discussion."""
+    def report(self) -> JsonObject:
+        """By kind of answer and by benchmark; nothing without any discussion."""
         if not self._left_out and not any(self._splits.values()):
-            return None
-        return {
+            return {}
+        found: JsonObject = {
             "left_out": self._left_out,
             **{kind: {name: split.report() for name, split in sorted(self._splits[kind].items())} for kind in KINDS},
         }
+        return {"difference_awareness": found}
 
 
 def difference_awareness_tables(report: JsonObject) -> Iterator[Table | str]:

@@ -169,8 +169,11 @@ class DiscrimEvalResults:
         self._left_out = 0
         self._fills: dict[str, defaultdict[str, _Fills]] = {kind: defaultdict(_Fills) for kind in KINDS}
 
-    def add(self, result: DiscussionResult, item: Decision) -> None:
-        """Count one discussion; one whose metadata lacks what is needed is left out."""
+    def add(self, result: DiscussionResult) -> None:
+        """Count one discussion of the benchmark; one whose metadata lacks what is needed is left out."""
+        item = result.item
+        if not isinstance(item, Decision):
+            return
         values = (item.age, item.gender, item.race, item.fill, item.decision)
         known = [value for value in values if value is not None]
         if len(known) < len(values) or item.yes is None or item.no is None:
@@ -181,14 +184,15 @@ class DiscrimEvalResults:
             for answer in result.of_kind(kind):
                 self._fills[kind][fill].add(answer, item, _Person(age, gender, race), decision)
 
-    def report(self) -> JsonObject | None:
-        """By kind of answer and of fill; None without any discussion."""
+    def report(self) -> JsonObject:
+        """By kind of answer and of fill; nothing without any discussion."""
         if not self._left_out and not any(self._fills.values()):
-            return None
-        return {
+            return {}
+        found: JsonObject = {
             "left_out": self._left_out,
             **{kind: {fill: found.report() for fill, found in sorted(self._fills[kind].items())} for kind in KINDS},
         }
+        return {"discrim_eval": found}
 
 
 def discrim_eval_tables(report: JsonObject) -> Iterator[Table | str]:

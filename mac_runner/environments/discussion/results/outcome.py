@@ -6,7 +6,7 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -27,6 +27,12 @@ class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
             raise ValueError(f"{self.count} of {self.cases} cases cannot be")
 
 
+def added(shares: Iterable[Share]) -> Share:
+    """All cases as one."""
+    listed = [*shares]
+    return Share(sum(share.count for share in listed), sum(share.cases for share in listed))
+
+
 class BiasItem(msgspec.Struct, frozen=True):
     """The choice of a question that follows the stereotype, and the one that goes against it.
 
@@ -37,6 +43,7 @@ class BiasItem(msgspec.Struct, frozen=True):
     context: Literal["ambig", "disambig"]
     biased: str | None = None
     counter: str | None = None
+    unscored_because: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, tag_field="benchmark", tag="discrim_eval"):
@@ -70,6 +77,15 @@ class RolePart(msgspec.Struct, frozen=True):
     followed: Share
 
 
+class AgentPart(msgspec.Struct, frozen=True):
+    """Who an agent is: `own` is what it reads of itself, `shown` what the others see of it."""
+
+    role: str
+    model: str
+    own: str
+    shown: str
+
+
 class DiscussionResult(msgspec.Struct, frozen=True):
     """How one discussion ended. `answers` has the answers of each participant by round; None: it passed."""
 
@@ -83,12 +99,22 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     influence: dict[str, Share]
     question_id: str | None = None
     answer: str | None = None
+    verdict: str | None = None
     correct_answer_id: str | None = None
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
-    # Missing in outcomes before edition 3.
+    # From edition 3 on.
+    agents: dict[str, AgentPart] = {}
+    how: dict[str, tuple[str | None, ...]] = {}
+    lapses: dict[str, tuple[str | None, ...]] = {}
+    moved: dict[str, dict[str, Share]] = {}
+    tokens: dict[str, tuple[int, int, int]] = {}
+    """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
+    order: tuple[str, ...] = ()
+    """The ids of the choices as they were shown; none for an open question, and before edition 3."""
     item: Decision | Treatment | None = None
+    """What the scores of a benchmark need of the question."""
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""
