@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.experiment import Experiment, ReportConfig
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -78,6 +78,8 @@ def expanded(draft: Draft, files: Path) -> Grid:
         raise draft_error(draft, [Problem((GRID_KEY,), text)])
     _refuse_idle(draft, found)
     _refuse_duplicates(draft, found)
+    if any(one.loaded.experiment.report != found[0].loaded.experiment.report for one in found):
+        raise draft_error(draft, [Problem(("report",), "differs between combinations; a grid has one report")])
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(
@@ -86,6 +88,7 @@ def expanded(draft: Draft, files: Path) -> Grid:
         columns=tuple(dict.fromkeys(column for one in found for column in one.values)),
         combinations=tuple(_named(name, one, slug) for one, slug in zip(found, _slugs(found), strict=True)),
         asked=section.model_dump(mode="json"),
+        report=experiment.report,
     )
 
 
@@ -196,10 +199,12 @@ def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
 def _named(grid_name: str, one: _Expanded, slug: str) -> Combination:
     name = f"{grid_name[: NAME_CHARS_MAX - len(slug) - 1]}-{slug}"
     metadata = one.loaded.experiment.experiment_metadata.model_copy(update={"experiment_name": name})
-    experiment = one.loaded.experiment.model_copy(update={"experiment_metadata": metadata})
+    # How combinations are compared is of the grid: each of them is an experiment that can be played alone.
+    alone = {"experiment_metadata": metadata, "report": ReportConfig()}
+    experiment = one.loaded.experiment.model_copy(update=alone)
     loaded = Loaded(
         experiment=experiment,
-        resolved={**one.loaded.resolved, "experiment_metadata": metadata.model_dump(mode="json")},
+        resolved={**one.loaded.resolved, **{key: part.model_dump(mode="json") for key, part in alone.items()}},
         locate=one.loaded.locate,
     )
     return Combination(slug=slug, identity=one.identity, values=one.values, loaded=loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from mac_runner.config import Combination, Loaded, in_words
+from mac_runner.config import Combination, Loaded, ReportConfig, in_words
 from mac_runner.errors import ConfigError
 from mac_runner.problems import clipped, config_error, dotted, suggestion
 from mac_runner.registry import environment_specs, results_specs
@@ -26,16 +26,12 @@ def refuse_report(loaded: Loaded) -> None:
             raise _refusal(loaded, path, f"{text}, or set it to null")
 
 
-def declared_report(combinations: Sequence[Combination]) -> Declared | None:
+def declared_report(report: ReportConfig, combinations: Sequence[Combination]) -> Declared | None:
     """What the combinations are compared with, and by which figure first; None without the section.
 
     Raises ConfigError, with the key, for a baseline or a figure that is not there.
     """
     loaded = combinations[0].loaded
-    report = loaded.experiment.report
-    for other in combinations:
-        if other.loaded.experiment.report != report:
-            raise _refusal(other.loaded, ("report",), "differs between combinations; a grid has one report")
     if report.baseline is None:
         if report.primary is not None:
             raise _refusal(loaded, _BASELINE, "is missing; the primary outcome is compared with that of a baseline")

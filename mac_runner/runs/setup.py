@@ -153,6 +153,7 @@ class ExperimentSet:
             name=self.name,
             profile=self.profile,
             asked=self.grid.asked,
+            report=self.grid.report.model_dump(mode="json", exclude_defaults=True),
             entries=grid_entries((c.slug, c.identity, c.values) for c in self._combinations()),
         )
 
@@ -240,7 +241,7 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
         setups=tuple(setups),
         grid=grid,
         known=known,
-        declared=declared_report([setup.combination for setup in setups if setup.combination is not None]),
+        declared=declared_report(grid.report, [setup.combination for setup in setups if setup.combination is not None]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -315,6 +315,13 @@ def test_every_choice_format_has_one_of_ours(convert: Import, marker: str, sign:
 
 def test_questions_are_found_from_the_root_of_their_repository(convert: Import) -> None:
     assert "questions: [../data/own.jsonl]" in convert(SINGLE)[0].read_text()
+
+
+def test_what_wants_a_look_has_a_comment_above_it(convert: Import) -> None:
+    lines = convert(SINGLE)[0].read_text().splitlines()
+
+    marked = [after.split(":")[0].strip() for line, after in pairwise(lines) if "# " in line]
+    assert marked[-5:] == ["seed", "near_match_threshold", "reveal_from_round", "when_exhausted", "demographics"]
 
 
 def test_questions_that_are_not_found_are_named_where_a_person_looks(convert: Import) -> None:

@@ -85,7 +85,7 @@ def test_a_preview_of_a_grid_is_of_its_first_combination(lab: Lab, at_once: AtOn
 
     process = at_once(file, "--dry-run", "--prompt", "0")
 
-    assert "in the first of 2 combinations, seed-5-" in process.stderr
+    assert "in the first of 2 combinations, seed-5" in process.stderr
     assert process.stdout.startswith("=== turn ")
 
 

@@ -56,7 +56,7 @@ def test_how_tokens_are_drawn_is_refused_with_the_version_that_takes_it(
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
 
     with pytest.raises(ConfigError, match=rf"{setting}: .*or set anthropic_config.api_version: 2023-06-01"):
-        build(**{setting: value})
+        build(None, **{setting: value})
 
 
 def test_missing_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,13 @@ def test_transitions_are_the_cross_tables_of_pandas() -> None:
     stances = scored.pivot(index=["discussion", "agent"], columns="round", values="stance")
     frame["kind"] = numpy.where(frame.answer.notna(), numpy.where(frame.right, "right", "wrong"), frame.stance)
     kinds = frame.pivot(index=["discussion", "agent"], columns="round", values="kind")
-    for name, wide in (("stance", stances), ("correctness", kinds)):
+    contexts = {
+        f"stance_{name}": scored[scored.context == context].pivot(
+            index=["discussion", "agent"], columns="round", values="stance"
+        )
+        for context, name in (("ambig", "ambiguous"), ("disambig", "disambiguated"))
+    }
+    for name, wide in (("stance", stances), *contexts.items(), ("correctness", kinds)):
         for step, pairs in (
             ("first_to_final", [(1, ROUNDS)]),
             ("round_to_round", [(number, number + 1) for number in range(1, ROUNDS)]),

@@ -86,18 +86,24 @@ def _add(own: _Own, agents: list[str], result: DiscussionResult) -> None:
 
 
 def agent_tables(report: JsonObject) -> Iterator[Table]:
-    """One table by agent, and one by model where there are several."""
+    """By agent and by model, where there are several: answers, and what they cost."""
     for name, head in _SECTIONS.items():
-        owns = section(report, name)
+        owns = {key: own for key, own in section(report, name).items() if isinstance(own, dict)}
         if len(owns) < 2:
             continue
-        rows = [_row(key, section(owns, key)) for key in owns]
-        heads = ("n", "right, first", "right, final", "95% interval", "bias ambig", "bias disambig", "changed")
-        yield Table(f"by {head}", (head,), (*heads, "turns", "prompt tokens", "completion"), rows)
+        rows = [_answers(key, own) for key, own in owns.items() if "accuracy" in own or "changes" in own]
+        heads = ("n", "right, first", "final", "95% interval", "bias ambig", "bias disambig", "changed")
+        if rows:
+            yield Table(f"answers by {head}", (head,), heads, rows)
+        costs = [
+            (key, *(count_text(section(own, "tokens").get(part)) for part in ("turns", "prompt", "completion")))
+            for key, own in owns.items()
+        ]
+        yield Table(f"tokens by {head}", (head,), ("turns", "prompt tokens", "completion tokens"), costs)
 
 
-def _row(key: str, own: JsonObject) -> tuple[str, ...]:
-    accuracy, bias, tokens = section(own, "accuracy"), section(own, "bias"), section(own, "tokens")
+def _answers(key: str, own: JsonObject) -> tuple[str, ...]:
+    accuracy, bias = section(own, "accuracy"), section(own, "bias")
     first, final = section(accuracy, "first"), section(accuracy, "final")
     return (
         key,
@@ -108,5 +114,4 @@ def _row(key: str, own: JsonObject) -> tuple[str, ...]:
         signed_text(section(bias, "ambiguous").get("score")),
         signed_text(section(bias, "disambiguated").get("score")),
         percent_text(section(own, "changes").get("rate")),
-        *(count_text(tokens.get(name)) for name in ("turns", "prompt", "completion")),
     )

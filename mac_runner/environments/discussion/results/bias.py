@@ -93,12 +93,16 @@ class BiasTally:
         return self._report(self.s_amb(), difference.interval, difference.games)
 
     def clustered(self) -> tuple[ClusteredRate, ClusteredDifference]:
-        """Both scores by question, or by discussion where there is one question alone."""
+        """The cases of either score by question, or by discussion where they are all of one question."""
         named, difference = ClusteredRate(), ClusteredDifference()
         for biased, counter, unknown in self._by_question:
             named.add(biased, biased + counter)
             difference.count(biased, counter, biased + counter + unknown)
-        return (named, difference) if difference.games > 1 else self._by_discussion
+        by_discussion = self._by_discussion
+        return (
+            named if named.games > 1 else by_discussion[0],
+            difference if difference.games > 1 else by_discussion[1],
+        )
 
     def _report(self, score: float | None, interval: Interval | None, clusters: int) -> JsonObject:
         return {

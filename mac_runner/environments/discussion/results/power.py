@@ -22,6 +22,7 @@ _WORDS: Final = {
     "bias_ambiguous": ("{points} in the bias score of ambiguous contexts", 1),
     "bias_disambiguated": ("{points} in that of disambiguated ones", 1),
 }
+_RANGES: Final = {"accuracy": 1, "bias_ambiguous": 2, "bias_disambiguated": 2}
 
 
 def detectable_rate(rate: Rate) -> float | None:
@@ -59,14 +60,21 @@ class PowerResults:
         """Counts nothing by itself."""
 
     def report(self) -> JsonObject:
-        """`power`: the difference that would show in each figure of the final answers; empty without any."""
+        """`power`: the difference that would show in each figure of the final answers; empty without any.
+
+        None where the whole range of the figure is too small.
+        """
         ambiguous, disambiguated = self._bias.final.ambiguous, self._bias.final.disambiguated
         found = {
             "accuracy": detectable_rate(self._accuracy.final),
             "bias_ambiguous": detectable_bias(ambiguous)["ambiguous"],
             "bias_disambiguated": detectable_bias(disambiguated)["disambiguated"],
         }
-        shown: JsonObject = {name: round(value, 4) for name, value in found.items() if value is not None}
+        shown: JsonObject = {
+            name: round(value, 4) if value <= _RANGES[name] else None
+            for name, value in found.items()
+            if value is not None
+        }
         return {"power": shown} if shown else {}
 
 
@@ -78,5 +86,6 @@ def power_lines(report: JsonObject) -> Iterator[tuple[str, str]]:
         for name, (words, scale) in _WORDS.items()
         if (value := number(found.get(name))) is not None
     ]
-    if parts:
-        yield "could show", f"{', '.join(parts)} between two such runs (power 80%, level 5%); less in pairs"
+    if found:
+        shown = ", ".join(parts) or "no difference, for want of questions,"
+        yield "could show", f"{shown} between two such runs (power 80%, level 5%); less in pairs"

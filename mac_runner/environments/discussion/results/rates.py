@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import Share
@@ -39,7 +38,7 @@ class Sums:
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """The counts of each question that has any."""
-        return (counts for counts in zip_longest(*self._columns, fillvalue=0) if any(counts))
+        return (counts for counts in zip(*self._columns, strict=True) if any(counts))
 
 
 @dataclass(slots=True)

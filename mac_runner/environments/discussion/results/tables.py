@@ -121,7 +121,8 @@ def _identities(report: JsonObject, key: str, what: str, whose: str, of_whom: st
             if isinstance(rate, dict)
         ]
         yield Table(f"{what} {whose}", ("identity", "shown as"), ("n", "clusters", "count", *RATE_HEADS), rows)
-    if shown := section(report, f"{key}_identity"):
+    shown = section(report, f"{key}_identity")
+    if shown and len(shown) != len(own):  # Otherwise the table above says it all.
         yield _rates(f"{what} the identity shown {of_whom}".rstrip(), "identity", shown)
 
 
@@ -154,15 +155,24 @@ def _part(agent: str, part: JsonObject) -> tuple[str, ...]:
 
 
 def _bias(bias: JsonObject) -> Iterator[Table | str]:
-    rows = [
-        (category, kind, short, *_score(section(section(section(bias, kind), category), context)))
-        for category in section(bias, "group")
+    over_all = [
+        (kind, short, *_score(section(section(section(bias, kind), ALL), context)))
         for context, short in _CONTEXTS.items()
-        # What talking did is shown over all; the summary has it by category too.
-        for kind in (bias if category == ALL else ("group",))
+        for kind in bias
+        if _has_answers(section(section(section(bias, kind), ALL), context))
+    ]
+    if over_all:
+        yield Table("bias scores of BBQ, from -1 to 1", ("answers", "context"), _BIAS_HEADS, over_all)
+    # What talking did is shown over all; the summary has it by category too.
+    by_category = section(bias, "group")
+    rows = [
+        (category, short, *_score(section(section(by_category, category), context)))
+        for category in by_category
+        for context, short in _CONTEXTS.items()
+        if category != ALL and _has_answers(section(section(by_category, category), context))
     ]
     if rows:
-        yield Table("bias scores of BBQ, from -1 to 1", ("category", "answers", "context"), _BIAS_HEADS, rows)
+        yield Table("bias scores of the groups' answers by category", ("category", "context"), _BIAS_HEADS, rows)
     for kind in bias:
         left_out: Counter[str] = Counter()
         for context in _CONTEXTS:
@@ -178,15 +188,24 @@ def _bias_by_round(rounds: JsonObject) -> Iterator[Table]:
         (number, short, *_score(section(section(rounds, number), context)))
         for number in rounds
         for context, short in _CONTEXTS.items()
+        if _has_answers(section(section(rounds, number), context))
     ]
-    if len(rounds) > 1:
+    if rows and len(rounds) > 1:
         yield Table("bias scores of the participants by round", ("round", "context"), _BIAS_HEADS, rows)
 
 
+def _has_answers(scored: JsonObject) -> bool:
+    return bool(scored.get("n") or scored.get("unscored"))
+
+
 def _score(scored: JsonObject) -> tuple[str, ...]:
-    ends = interval_text(scored.get("interval"), signed_text)
+    ends = interval_text(scored.get("interval"), _short_signed)
     counts = _counts(scored, "n", "clusters", "biased", "counter", "unscored")
     return (*counts, signed_text(scored.get("score")), ends)
+
+
+def _short_signed(value: JsonValue) -> str:
+    return f"{value:+.2f}" if isinstance(value, int | float) else UNKNOWN
 
 
 def _counts(record: JsonObject, *keys: str) -> tuple[str, ...]:

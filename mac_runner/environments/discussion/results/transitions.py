@@ -25,8 +25,20 @@ from mac_runner.types import JsonObject
 
 _SECTION: Final = "transitions"
 _STEPS: Final = {"first_to_final": "from the first round to the last", "round_to_round": "from each round to the next"}
-_KINDS: Final = {"stance": (*STANCES, REFUSAL, PASSED), "correctness": ("right", "wrong", REFUSAL, PASSED)}
-_TITLES: Final = {"stance": "how stances changed", "correctness": "how right answers changed"}
+_AFTER: Final = (*STANCES, REFUSAL, PASSED)
+_KINDS: Final = {
+    "stance": _AFTER,
+    "stance_ambiguous": _AFTER,
+    "stance_disambiguated": _AFTER,
+    "correctness": ("right", "wrong", REFUSAL, PASSED),
+}
+_BY_CONTEXT: Final = {"ambig": "stance_ambiguous", "disambig": "stance_disambiguated"}
+_TITLES: Final = {
+    "stance_ambiguous": "how stances changed in ambiguous contexts",
+    "stance_disambiguated": "how stances changed in disambiguated contexts",
+    "correctness": "how right answers changed",
+}
+"""What is printed. A stance means different things where the context settles the answer and where it does not."""
 
 
 class TransitionResults:
@@ -51,7 +63,8 @@ class TransitionResults:
             if result.bias is not None:
                 stances = stance_of(earlier, result.bias), stance_of(later, result.bias)
                 if UNSCORED not in stances and result.bias.biased is not None:
-                    self._counts["stance", step][stances[0]][stances[1]] += 1
+                    for kind in ("stance", _BY_CONTEXT[result.bias.context]):
+                        self._counts[kind, step][stances[0]][stances[1]] += 1
             if result.correct_answer_id is not None:
                 kinds = [_correctness(answer, result.correct_answer_id) for answer in (earlier, later)]
                 self._counts["correctness", step][kinds[0]][kinds[1]] += 1
@@ -78,7 +91,8 @@ def _correctness(answer: Answer, correct: str) -> str:
 def transition_tables(report: JsonObject) -> Iterator[Table]:
     """A table of kinds before and after, from the first round to the last."""
     found = section(report, _SECTION)
-    for kind, kinds in _KINDS.items():
+    for kind, title in _TITLES.items():
+        kinds = _KINDS[kind]
         counted = section(section(found, kind), "first_to_final")
         if counted:
             rows = [
@@ -86,6 +100,4 @@ def transition_tables(report: JsonObject) -> Iterator[Table]:
                 for before in kinds
                 if any(section(counted, before).values())
             ]
-            yield Table(
-                f"{_TITLES[kind]}, {_STEPS['first_to_final']}", ("first",), tuple(f"then {one}" for one in kinds), rows
-            )
+            yield Table(f"{title}, {_STEPS['first_to_final']}", ("first",), tuple(f"then {one}" for one in kinds), rows)

@@ -176,16 +176,19 @@ class _Writer:
             self._fill(path, value)
         models = self.ours.get("model_definitions")
         for model, definition in models.items() if isinstance(models, dict) else ():
-            backend = definition.get("backend") if isinstance(definition, dict) else None
-            for key, value in _ENGINE_DEFAULTS.get(str(backend), {}).items():
+            backend = str(definition.get("backend")) if isinstance(definition, dict) else ""
+            for key, value in _ENGINE_DEFAULTS.get(backend, {}).items():
                 self._fill(("model_definitions", model, *key.split(".")), value)
             api = value_at(self.layout.base, ("model_definitions", model, "api_config"))
             if backend in _KEY_VARIABLES and not (isinstance(api, dict) and api.get("base_url")):
                 path = ("model_definitions", model, f"{backend}_config", "api_key_env")
-                self._fill(path, _KEY_VARIABLES[str(backend)])
+                self._fill(path, _KEY_VARIABLES[backend])
         for place, agent in _agents(self.layout.base):
             if _backends(self.layout.base).get(str(agent.get("model"))) == "anthropic":
                 self._fill(("agent_definitions", place, "thinking"), False)
+        texts = (path for path, value in self.written.items() if path[-1] == "demographics" and isinstance(value, str))
+        if (first := next(texts, None)) is not None:
+            self.comments[first] = 'a text is shown as it is; {race: black} reads "a black doctor", as in mac-fairness'
         if self.finder.missing:
             text = f"not found from {source}: {', '.join(dict.fromkeys(self.finder.missing))}; put the files there"
             self.comments[QUESTIONS if QUESTIONS in self.written else (GRID,)] = text

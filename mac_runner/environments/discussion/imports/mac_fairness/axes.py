@@ -131,7 +131,9 @@ def _derive(layout: Layout, target: str, template: JsonValue) -> None:
     fields = [_path(name) for name in _PLACEHOLDER.findall(template)]
     owners = [axis for axis in layout.axes if any(name in axis.places for name in fields)]
     if path == NAME and any(len(axis.rows) > 1 for axis in owners):
-        return  # Each combination is named by its values.
+        text = "a combination is named after the file's own name and its values; choose that name"
+        layout.left_out.append(Problem(here, text))
+        return
     axis = _merged(layout, owners)
     layout.used.update(fields)
     rows: list[dict[KeyPath, JsonValue]] = [{}] if axis is None else axis.rows
@@ -140,8 +142,8 @@ def _derive(layout: Layout, target: str, template: JsonValue) -> None:
         for field_path in fields:
             value = row[field_path] if field_path in row else value_at(layout.base, field_path)
             if value is None or value == _NO_VALUE:
-                text_left = f"its {{{dotted(field_path)}}} names no value; write out what it makes"
-                layout.left_out.append(Problem(here, text_left))
+                reason = f"its {{{dotted(field_path)}}} names no value; write out what it makes"
+                layout.left_out.append(Problem(here, reason))
                 return
             text = text.replace(f"{{{dotted(field_path)}}}", str(value))
         if axis is None:

@@ -53,6 +53,8 @@ def rule_of(path: KeyPath, backends: Mapping[str, str]) -> Rule | None:
     if path[0] == "model_definitions" and len(path) > 2:
         return _MODEL.get(backends.get(str(path[1]), ""), _ANY_MODEL).get(_joined(path[2:]))
     if path[0] == "agent_definitions" and len(path) > 2:
+        if not isinstance(path[1], int):
+            return None
         return _AGENT.get(_joined(path[2:]))
     return _RULES.get(_joined(path))
 
