@@ -94,8 +94,8 @@ def test_one_combination_without_a_usable_reply_fails_the_grid(lab: Lab, at_once
     with in_a_thread(OpenaiServer(script=script)) as stub:
         process = at_once(talk(lab, stub.url, _grid=sweep))
         assert process.returncode == Exit.FAILURES, process.stderr
-        assert "max-rounds-1" in process.stderr.split("nothing was usable")[0].splitlines()[-1]
-        assert "max-rounds-2" not in process.stderr.split("nothing was usable")[0].splitlines()[-1]
+        assert "max_rounds-1" in process.stderr.split("nothing was usable")[0].splitlines()[-1]
+        assert "max_rounds-2" not in process.stderr.split("nothing was usable")[0].splitlines()[-1]
         assert at_once("talk.yaml", "--quiet").returncode == Exit.FAILURES
     assert process.stdout.count("nothing was usable") == 1
     assert at_once("status", "runs/talk").stdout.count("warning: nothing was usable") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from random import Random
 from typing import TypeAlias
@@ -166,3 +167,49 @@ def test_tables_of_bias_have_no_rows_for_contexts_without_questions() -> None:
 
     assert len(tables) == 3
     assert not [row for table in tables for row in table.rows if "disambig" in row]
+
+
+NAMES = [f"a|{number} \n\x1b[31m<&" for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rounds": 1, "answers": {"ann": ["A"], "bob": [None]}, "changes": []},
+        {"answers": {}, "agents": {}, "answer": None},
+        {"answers": {"ann": [None, None], "bob": [None, None]}, "answer": None},
+        {"answers": {"ann": ["bread", "rain"], "bob": ["", "rain"]}, "correct_answer_id": None, "bias": None},
+        {"question_id": None},
+        {"bias": {"category": "", "context": "disambig"}},
+        {"roles": {"jud": {"role": "judge", "statements": 0, "questions": 0, "verdicts": 0, "followed": [0, 0]}}},
+        {
+            "answers": {name: ["A", "B"] for name in NAMES},
+            "agents": {name: {"role": "participant", "model": name, "own": name, "shown": name} for name in NAMES},
+            "moved": {name: {other: [0, 1] for other in NAMES if other != name} for name in NAMES},
+            "lapses": {"nobody": ["refusal", None]},
+        },
+    ],
+    ids=["one round", "no participants", "passes", "open", "no id", "no target", "silent judge", "many agents"],
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_odd_outcomes_have_a_report_and_tables_of_even_rows(changes: JsonObject, times: int) -> None:
+    results = DiscussionResults()
+    for number in range(times):
+        results.add(plain_outcome(f"odd {number}", "A") | changes, "here")
+    report = results.report()
+
+    json.dumps(report, allow_nan=False)
+    assert [*discussion_lines(report)]
+    for table in discussion_tables(report):
+        if isinstance(table, Table):
+            assert {len(row) for row in table.rows} <= {len(table.words) + len(table.numbers)}, table.title
+
+
+def test_a_run_without_discussions_has_a_report_and_no_rates() -> None:
+    report = DiscussionResults().report()
+
+    assert isinstance(report["discussions"], dict)
+    assert report["discussions"]["n"] == 0
+    assert not {"accuracy", "bias", "power", "judge", "moved", "by_agent"} & report["discussions"].keys()
+    assert [*discussion_lines(report)]
+    assert all(isinstance(part, Table | str) for part in discussion_tables(report))

@@ -122,7 +122,7 @@ def _points(value: JsonValue, sign: str) -> str:
 
 def _score(value: JsonValue, sign: str) -> str:
     found = number(value)
-    return UNKNOWN if found is None else f"{found:{sign}.2f}"
+    return UNKNOWN if found is None else f"{found:{sign}.3f}"
 
 
 def _ratio(value: JsonValue) -> str:

@@ -93,6 +93,13 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     order: tuple[str, ...] = ()
     """The ids of the choices as they were shown; none for an open question, and before edition 3."""
 
+    def __post_init__(self) -> None:
+        """Refuses answers, and what is said of them, that are not one for each round."""
+        for name, by_agent in (("answers", self.answers), ("how", self.how), ("lapses", self.lapses)):
+            for given in by_agent.values():
+                if len(given) != self.rounds:
+                    raise ValueError(f"{len(given)} {name} of an agent in {self.rounds} rounds cannot be")
+
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""
         match kind:
