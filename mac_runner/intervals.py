@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Interval(NamedTuple):
@@ -70,6 +71,55 @@ def detectable_difference(variance: float, n: float, *, power: float = 0.8, alph
         return None
     z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
     return z * math.sqrt(2 * variance / n)
+
+
+def student_t(degrees: int, *, confidence: float = 0.95) -> float:
+    """How far the middle `confidence` of Student's t distribution reaches to either side.
+
+    By bisection over the finite sums for whole degrees of freedom (M. Abramowitz and I. A. Stegun, Handbook of
+    Mathematical Functions, 1964, 26.7.3 and 26.7.4).
+    """
+    if degrees < 1:
+        raise ValueError(f"{degrees} degrees of freedom: there must be one at least")
+    if degrees > _T_IS_NORMAL:
+        return NormalDist().inv_cdf((1 + confidence) / 2)
+    lo, hi = 0.0, 1.0
+    while _t_within(hi, degrees) < confidence:
+        lo, hi = hi, 2 * hi
+    while (middle := (lo + hi) / 2) not in (lo, hi):
+        lo, hi = (middle, hi) if _t_within(middle, degrees) < confidence else (lo, middle)
+    return hi
+
+
+_T_IS_NORMAL: Final = 10_000
+"""Above so many degrees of freedom the normal distribution differs by less than 1 in 10,000."""
+
+
+def _t_within(t: float, degrees: int) -> float:
+    """The probability that Student's t is at most `t` from 0."""
+    angle = math.atan(t / math.sqrt(degrees))
+    square = math.cos(angle) ** 2
+    is_odd = degrees % 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for step in range(1 + is_odd, degrees - 2, 2):
+        term *= square * step / (step + 1)
+        total += term
+    within = math.sin(angle) * total
+    return (angle + within) * 2 / math.pi if is_odd else within
+
+
+def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
+    """Student's interval of the mean of independent values.
+
+    None for less than two, and for values that are all the same, which say nothing about how far others may be.
+    """
+    if len(set(values)) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    half_width = student_t(len(values) - 1, confidence=confidence) * math.sqrt(variance / len(values))
+    return Interval(lo=mean - half_width, hi=mean + half_width)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ into the summary. From the summary alone they print its `lines` and `tables` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -92,6 +92,28 @@ class Columns(NamedTuple):
     of: Mapping[str, Column]
     values: Callable[[JsonObject], Mapping[str, Value]]
     """Raises RunDirectoryError for a damaged outcome."""
+
+
+Cell: TypeAlias = bool | int | float | str | None
+"""What a row of an exported table has in a column; None where there is nothing."""
+
+
+class ExportColumn(NamedTuple):
+    """A column of an exported table: the one type of its cells, and what they mean."""
+
+    kind: Literal["text", "integer", "number", "truth"]
+    meaning: str
+
+
+class Export(NamedTuple):
+    """A table over the conversations of a run, one file of `mac-run export`."""
+
+    columns: Mapping[str, ExportColumn]
+    rows: Callable[[JsonObject, JsonObject], Iterable[Mapping[str, Cell]]]
+    """From a transcript and the experiment as it was recorded, the rows of that conversation, by column.
+
+    Raises RunDirectoryError for a transcript that cannot be read.
+    """
 
 
 NO_COLUMNS: Final = Columns({}, lambda _outcome: {})
@@ -197,6 +219,8 @@ class ResultsSpec:
     """From an outcome, a heading and lines for the end of the conversation's text."""
     columns: Columns = NO_COLUMNS
     """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    """The tables that `mac-run export` writes, by name."""
     moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
     """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None

@@ -33,6 +33,7 @@ from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
+from mac_runner.runs.export import CSV, PARQUET
 from mac_runner.runs.setup import RunRequest
 
 _DEFAULT_VERB = "run"
@@ -92,6 +93,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
@@ -300,6 +302,28 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
         raise click.UsageError("--profile and --set need an EXPERIMENT")
     request = None if file is None else RunRequest(file=file, profile=profile, overrides=overrides)
     _end(lambda: diagnose(request))
+
+
+@cli.command(name="export")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
+@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice([CSV, PARQUET]),
+    multiple=True,
+    help="May be repeated [csv].",
+)
+def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
+    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+
+    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
+    already is not replaced.
+
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    """
+    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())

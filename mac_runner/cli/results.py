@@ -1,4 +1,4 @@
-"""`mac-run status`, `format` and `import`: how far a run is, and files of benchmarks and of other runners."""
+"""`mac-run status`, `export`, `format` and `import`: how far a run is, its tables, and files of others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.runs.export import export
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk, is_grid, read_grid_standing, read_standing
 
@@ -28,6 +29,14 @@ def status(directory: Path, *, as_json: bool) -> Exit:
         found, tell = status_json(read_standing(directory), now), status_text
     with report() as stream:
         stream.write(json.dumps(found, indent=2) + "\n" if as_json else tell(found))
+    return Exit.OK
+
+
+def export_tables(directory: Path, to: Path, *, tables: Sequence[str], formats: Sequence[str]) -> Exit:
+    """Write the tables of a run or a grid to new files in `to`."""
+    with report() as stream:
+        for path, rows, ended, planned in export(directory, to, tables=tables, formats=formats):
+            stream.write(f"{path}: {rows} rows of {ended} of {planned} conversations\n")
     return Exit.OK
 
 

@@ -26,8 +26,10 @@ from mac_runner.reports.grid import (
     is_made_alike,
     lacks_stats,
     summarise_grid,
+    value_columns,
 )
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.streams import PIECES
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text
@@ -47,6 +49,7 @@ from mac_runner.reports.usability import is_nothing_usable, usability_warning
 __all__ = [
     "ALL",
     "PARQUET_HINT",
+    "PIECES",
     "GridRow",
     "GridTable",
     "TextTable",
@@ -88,6 +91,7 @@ __all__ = [
     "turns_text",
     "unmet",
     "usability_warning",
+    "value_columns",
     "write_grid",
     "write_summary",
     "write_tables",

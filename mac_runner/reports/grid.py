@@ -10,7 +10,7 @@ combinations together.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from mac_runner import comparisons
 from mac_runner.registry import results_specs
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
-from mac_runner.results import Declared, Difference, Figure, PlayedCombination, integer, number, section
+from mac_runner.results import Cell, Declared, Difference, Figure, PlayedCombination, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
 
 COMPARISONS_FORMAT: Final = 1
@@ -26,7 +26,6 @@ ROWS_SHOWN_MAX: Final = 200
 """How many combinations are printed; the files of a grid hold all of them."""
 
 Kind: TypeAlias = Literal["text", "integer", "number", "truth"]
-Cell: TypeAlias = bool | int | float | str | None
 
 _CONVERSATIONS = ("planned", "finished", "failed")
 _SUMS = ("turns", "corrections", "defaults")
@@ -62,7 +61,6 @@ class GridTable(NamedTuple):
 
 def grid_table(rows: Sequence[GridRow], compared: JsonObject | None = None) -> GridTable:
     """The table over `rows`, with their differences from the baseline in `compared` where there are any."""
-    swept = list(dict.fromkeys(name for row in rows for name in row.values))
     figures = [{} if row.summary is None else figures_of(row.summary) for row in rows]
     results = [
         _column("session", [row.session for row in rows]),
@@ -71,10 +69,14 @@ def grid_table(rows: Sequence[GridRow], compared: JsonObject | None = None) -> G
         *_differences(rows, compared or {}),
     ]
     taken = {"combination", *(column.name for column in results)}
-    values = [
-        _column(f"grid.{name}" if name in taken else name, [row.values.get(name) for row in rows]) for name in swept
-    ]
-    return GridTable((_column("combination", [row.slug for row in rows]), *values, *results), len(swept))
+    values = value_columns([row.values for row in rows], taken)
+    return GridTable((_column("combination", [row.slug for row in rows]), *values, *results), len(values))
+
+
+def value_columns(rows: Sequence[Mapping[str, JsonValue]], taken: Container[str]) -> list[Column]:
+    """What combinations differ in, as columns; a name that is taken has `grid.` before it."""
+    swept = dict.fromkeys(name for row in rows for name in row)
+    return [_column(f"grid.{name}" if name in taken else name, [row.get(name) for row in rows]) for name in swept]
 
 
 def figures_of(summary: JsonObject) -> dict[str, Figure]:

@@ -107,6 +107,14 @@ class RunContents:
                 f"{path} cannot be read ({fault}); {repair_advice(self.layout.directory)}"
             ) from fault
 
+    def acknowledged(self, row: JsonObject) -> JsonObject:
+        """The transcript of a row. Raises RunDirectoryError when it is not what was acknowledged."""
+        path = self.layout.transcript(row_id(row))
+        try:
+            return decode_transcript(read_acknowledged(self.disk, path, row))
+        except ValueError as fault:
+            raise RunDirectoryError(f"{path} {fault}; {repair_advice(self.layout.directory)}") from fault
+
     def flaw(self, row: JsonObject) -> str | None:
         """How the transcript of a row differs from what is acknowledged there; None when it does not."""
         path = self.layout.transcript(row_id(row))

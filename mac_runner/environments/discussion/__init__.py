@@ -38,7 +38,11 @@ def _from_mac_fairness(values: JsonObject, source: Path, folder: Path) -> Import
     return imported(values, source, folder)
 
 
-_RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
+_RELEASES: Final = {
+    "bbq": "data/*.jsonl of BBQ",
+    "discrim-eval": "explicit.jsonl, implicit.jsonl",
+    "difference-awareness": "benchmark_suite/*.pkl",
+}
 _METADATA: Final = {"bbq": "supplemental/additional_metadata.csv of BBQ"}
 
 SPEC = EnvironmentSpec(

@@ -211,7 +211,7 @@ def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...
     at_most = 2 if question_type is QuestionType.BINARY else CHOICES_MAX
     if not 2 <= len(choices) <= at_most:
         raise ValueError(f"choices: {len(choices)} of them; a {question_type} question has 2 to {at_most}")
-    for part in ({choice.id for choice in choices}, {_plain(choice.text) for choice in choices}):
+    for part in ({choice.id for choice in choices}, {plain(choice.text) for choice in choices}):
         if len(part) < len(choices):
             raise ValueError("choices: two of them have the same id or read alike; make each of them different")
     return choices
@@ -219,12 +219,12 @@ def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...
 
 def _choice(entry: JsonObject) -> Choice:
     choice = Choice(id=_text(entry, "id"), text=_text(entry, "text"))
-    if not _plain(choice.text):
+    if not plain(choice.text):
         raise ValueError(f"choices: {found(choice.text)}; a choice needs a letter or a digit in its text")
     return choice
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text as the readers of replies compare it: letters and digits alone, case folded."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(char if char.isalnum() else " " for char in folded).split())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mac_runner.environments.discussion.answers import SHORT_ANSWER_CHARS_MAX
+from mac_runner.environments.discussion.benchmarks import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
     changes_by_identity,
@@ -109,6 +110,7 @@ def _details(
 ) -> JsonObject:
     """What outcomes have from edition 3 on.
 
+    `item` is what the scores of a benchmark need of the question.
     `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
     counted from 1, what is `shown` of it was shown. For each participant and round, `how` tells how its answer was
     recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
@@ -119,6 +121,7 @@ def _details(
         for seat in state.participants
     }
     return {
+        "item": benchmark_item(state.question),
         "order": _order(state),
         "agents": {
             seat.agent: {

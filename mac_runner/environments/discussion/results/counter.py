@@ -10,6 +10,8 @@ from mac_runner.environments.discussion.results.accuracy import AccuracyResults
 from mac_runner.environments.discussion.results.agents import AgentResults
 from mac_runner.environments.discussion.results.bias import BiasResults
 from mac_runner.environments.discussion.results.contexts import ContextResults
+from mac_runner.environments.discussion.results.difference_awareness import DifferenceAwarenessResults
+from mac_runner.environments.discussion.results.discrim_eval import DiscrimEvalResults
 from mac_runner.environments.discussion.results.identities import IdentityResults
 from mac_runner.environments.discussion.results.judges import JudgeResults
 from mac_runner.environments.discussion.results.movers import MoverResults
@@ -120,6 +122,8 @@ class DiscussionResults:
             JudgeResults(),
             MoverResults(),
             PowerResults(accuracy, bias),
+            DiscrimEvalResults(),
+            DifferenceAwarenessResults(),
         )
 
     def add(self, outcome: JsonObject, where: str) -> None:

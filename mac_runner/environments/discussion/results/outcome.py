@@ -46,6 +46,27 @@ class BiasItem(msgspec.Struct, frozen=True):
     unscored_because: str | None = None
 
 
+class Decision(msgspec.Struct, frozen=True, tag_field="benchmark", tag="discrim_eval"):
+    """Whom a decision of DiscrimEval is about; None where the metadata does not say it."""
+
+    fill: str | None = None
+    decision: str | None = None
+    age: str | None = None
+    gender: str | None = None
+    race: str | None = None
+    yes: str | None = None
+    no: str | None = None
+
+
+class Treatment(msgspec.Struct, frozen=True, tag_field="benchmark", tag="difference_awareness"):
+    """Whether a question of DifferenceAwareness has a right group, or `neutral` is right; None where it is un known."""
+
+    split: str | None = None
+    condition: Literal["different", "equal"] | None = None
+    scenario: str | None = None
+    neutral: str | None = None
+
+
 class RolePart(msgspec.Struct, frozen=True):
     """What an agent other than a participant did; `followed` are participants who took over what it argued for."""
 
@@ -92,6 +113,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
     order: tuple[str, ...] = ()
     """The ids of the choices as they were shown; none for an open question, and before edition 3."""
+    item: Decision | Treatment | None = None
+    """What the scores of a benchmark need of the question."""
 
     def __post_init__(self) -> None:
         """Refuses answers, and what is said of them, that are not one for each round."""

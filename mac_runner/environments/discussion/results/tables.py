@@ -8,10 +8,16 @@ from typing import Final
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.agents import agent_tables
+from mac_runner.environments.discussion.results.answer_table import ANSWERS
 from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.environments.discussion.results.contexts import context_tables
 from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.difference_awareness import (
+    difference_awareness_figures,
+    difference_awareness_tables,
+)
+from mac_runner.environments.discussion.results.discrim_eval import discrim_eval_figures, discrim_eval_tables
 from mac_runner.environments.discussion.results.grid_figures import CASES, further_figures
 from mac_runner.environments.discussion.results.judges import judge_tables
 from mac_runner.environments.discussion.results.movers import mover_tables
@@ -82,6 +88,8 @@ def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
     yield from agent_tables(report)
     yield from mover_tables(report)
     yield from position_tables(summary)
+    yield from discrim_eval_tables(section(report, "discrim_eval"))
+    yield from difference_awareness_tables(section(report, "difference_awareness"))
 
 
 def _answers(rates: Mapping[str, JsonValue], *, has_accuracy: bool) -> Table:
@@ -219,7 +227,11 @@ def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
             scored = figure(section(scores, context), cases=CASES[context], is_headline=kind == "group")
             found[f"bias.{kind}.{context}"] = scored
     found |= dict(further_figures(report))
-    return {name: one for name, one in found.items() if one is not None}
+    return {
+        **{name: one for name, one in found.items() if one is not None},
+        **dict(discrim_eval_figures(section(report, "discrim_eval"))),
+        **dict(difference_awareness_figures(section(report, "difference_awareness"))),
+    }
 
 
 def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
@@ -263,4 +275,5 @@ RESULTS: Final = ResultsSpec(
     differences=grid_differences,
     undeclared=UNDECLARED,
     columns=DISCUSSION_COLUMNS,
+    exports={"answers": ANSWERS},
 )
