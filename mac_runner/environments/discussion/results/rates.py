@@ -26,19 +26,27 @@ class Sums:
     """Counts added up by question, in as many columns as were asked for."""
 
     def __init__(self, columns: int) -> None:
-        self._columns = tuple(array("I") for _ in range(columns))
+        self._columns = columns
+        self._cells = array("I")
 
     def add(self, question: str | None, *counts: int) -> None:
         """Add the counts of one discussion; one without a question is a cluster of its own."""
-        number = _NUMBERS.setdefault(f"\n{len(_NUMBERS)}" if question is None else question, len(_NUMBERS))
-        for column, count in zip(self._columns, counts, strict=True):
-            if len(column) <= number:
-                column.frombytes(bytes(column.itemsize * (number + 1 - len(column))))
-            column[number] += count
+        number = None if question is None else _NUMBERS.get(question)
+        if number is None:
+            number = len(_NUMBERS)
+            _NUMBERS[f"\n{number}" if question is None else question] = number
+        cells, place = self._cells, number * self._columns
+        if place >= len(cells):
+            cells.frombytes(bytes(cells.itemsize * (place + self._columns - len(cells))))
+        for count in counts:
+            if count:
+                cells[place] += count
+            place += 1
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """The counts of each question that has any."""
-        return (counts for counts in zip(*self._columns, strict=True) if any(counts))
+        columns = [self._cells[number :: self._columns] for number in range(self._columns)]
+        return (counts for counts in zip(*columns, strict=True) if any(counts))
 
 
 @dataclass(slots=True)
@@ -49,24 +57,34 @@ class Rate:
     count: int = 0
     discussions: int = 0
     _by_question: Sums = field(default_factory=lambda: Sums(2))
-    _by_discussion: ClusteredRate = field(default_factory=ClusteredRate)
+    _question: str | None = None
+    _by_discussion: ClusteredRate | None = field(default_factory=ClusteredRate)
+    """None from a second question on, when it is not needed any more."""
 
     def add(self, share: Share, question: str | None) -> None:
         """The cases of one discussion of `question`."""
-        if share.cases == 0:
+        count, cases = share.count, share.cases
+        if cases == 0:
             return
-        self.n += share.cases
-        self.count += share.count
+        self.n += cases
+        self.count += count
         self.discussions += 1
-        self._by_question.add(question, share.count, share.cases)
-        self._by_discussion.add(share.count, share.cases)
+        self._by_question.add(question, count, cases)
+        if self._by_discussion is not None:
+            if self._by_discussion.games and (question is None or question != self._question):
+                self._by_discussion = None
+            else:
+                self._question = question
+                self._by_discussion.add(count, cases)
 
     def clustered(self) -> ClusteredRate:
         """The rate by question, or by discussion where there is one question alone."""
+        if self._by_discussion is not None:
+            return self._by_discussion
         by_question = ClusteredRate()
         for count, cases in self._by_question:
             by_question.add(count, cases)
-        return by_question if by_question.games > 1 else self._by_discussion
+        return by_question
 
     def report(self) -> JsonObject:
         """The counts, the rate, its interval, and the number of clusters that this goes by."""
