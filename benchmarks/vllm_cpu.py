@@ -156,7 +156,7 @@ async def play(loaded: Loaded, backend: VllmBackend, directory: Path) -> tuple[P
 async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) -> Phase:
     """The same prompts, rendered beforehand, straight to the engine, which tokenises them."""
     running = backend.running
-    prompts = [(running.renderer.render(request.prompt.messages).text, request) for request in requests]
+    prompts = [(running.renderers[None].render(request.prompt.messages).text, request) for request in requests]
     waiting, phase, clock = iter(prompts), Phase(), SystemClock()
 
     async def work() -> None:

@@ -4,6 +4,7 @@
 
     MacRunnerError
     ├── ConfigError            the experiment, a flag or a file the user wrote cannot be used
+    │   └── MissingPackageError     for a package that is not installed here
     ├── RunDirectoryError      the run directory cannot be used in its state
     │   ├── RunLockedError     another process is running it
     │   └── IdentityError      it belongs to an experiment with another identity
@@ -72,6 +73,10 @@ class ConfigError(MacRunnerError):
     def __init__(self, message: str, *, key: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.key = key
+
+
+class MissingPackageError(ConfigError):
+    """A backend needs a package that is not installed here. `--dry-run` can do without it."""
 
 
 class RunDirectoryError(MacRunnerError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Interval(NamedTuple):
@@ -37,14 +38,16 @@ def wilson(wins: float, n: float, *, confidence: float = 0.95) -> Interval | Non
     return Interval(lo=max(0.0, min(rate, centre - half_width)), hi=min(1.0, max(rate, centre + half_width)))
 
 
-def matched_difference(first: int, second: int, n: int, *, confidence: float = 0.95) -> Interval | None:
+def matched_difference(first: float, second: float, n: float, *, confidence: float = 0.95) -> Interval | None:
     """An interval of (first − second) / n, where each of n cases counts for one of the two or for neither.
+
+    The counts are of cases, or of as many independent ones as they are worth.
 
     A. Agresti and Y. Min, "Simple improved confidence intervals for comparing matched proportions", Statistics in
     Medicine 24 (2005), 729-740: Wald's interval after half a case has been added to each of four cells. None when n is
     0. It takes the cases to be independent.
     """
-    if min(first, second) < 0 or first + second > n:
+    if min(first, second) < 0 or first + second > n * (1 + 1e-9):
         raise ValueError(f"{first} and {second} of {n}: together they must lie between 0 and n")
     if n == 0:
         return None
@@ -56,6 +59,67 @@ def matched_difference(first: int, second: int, n: int, *, confidence: float = 0
     return Interval(
         lo=max(-1.0, min(difference, centre - half_width)), hi=min(1.0, max(difference, centre + half_width))
     )
+
+
+def detectable_difference(variance: float, n: float, *, power: float = 0.8, alpha: float = 0.05) -> float | None:
+    """The difference of two means that two groups of `n` independent cases each show with the given power.
+
+    `variance` is that of a case. A two-sided test at `alpha`, by the normal approximation, without the chance to be
+    significant on the wrong side (J. Cohen, Statistical Power Analysis, 2nd ed. 1988, section 2.3). None when n is 0.
+    """
+    if n <= 0:
+        return None
+    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    return z * math.sqrt(2 * variance / n)
+
+
+def student_t(degrees: int, *, confidence: float = 0.95) -> float:
+    """How far the middle `confidence` of Student's t distribution reaches to either side.
+
+    By bisection over the finite sums for whole degrees of freedom (M. Abramowitz and I. A. Stegun, Handbook of
+    Mathematical Functions, 1964, 26.7.3 and 26.7.4).
+    """
+    if degrees < 1:
+        raise ValueError(f"{degrees} degrees of freedom: there must be one at least")
+    if degrees > _T_IS_NORMAL:
+        return NormalDist().inv_cdf((1 + confidence) / 2)
+    lo, hi = 0.0, 1.0
+    while _t_within(hi, degrees) < confidence:
+        lo, hi = hi, 2 * hi
+    while (middle := (lo + hi) / 2) not in (lo, hi):
+        lo, hi = (middle, hi) if _t_within(middle, degrees) < confidence else (lo, middle)
+    return hi
+
+
+_T_IS_NORMAL: Final = 10_000
+"""Above so many degrees of freedom the normal distribution differs by less than 1 in 10,000."""
+
+
+def _t_within(t: float, degrees: int) -> float:
+    """The probability that Student's t is at most `t` from 0."""
+    angle = math.atan(t / math.sqrt(degrees))
+    square = math.cos(angle) ** 2
+    is_odd = degrees % 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for step in range(1 + is_odd, degrees - 2, 2):
+        term *= square * step / (step + 1)
+        total += term
+    within = math.sin(angle) * total
+    return (angle + within) * 2 / math.pi if is_odd else within
+
+
+def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
+    """Student's interval of the mean of independent values.
+
+    None for less than two, and for values that are all the same, which say nothing about how far others may be.
+    """
+    if len(set(values)) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    half_width = student_t(len(values) - 1, confidence=confidence) * math.sqrt(variance / len(values))
+    return Interval(lo=mean - half_width, hi=mean + half_width)
 
 
 @dataclass(slots=True)
@@ -141,3 +205,38 @@ class ClusteredMean(_Clustered):
         half_width = NormalDist().inv_cdf(0.975) * math.sqrt(variance)
         mean = self.total / self.n
         return Interval(lo=mean - half_width, hi=mean + half_width)
+
+
+@dataclass(slots=True)
+class ClusteredDifference(_Clustered):
+    """(first − second) / n over cases that come in games, each of which counts for one of the two or for neither."""
+
+    first: int = 0
+    second: int = 0
+
+    def count(self, first: int, second: int, n: int) -> None:
+        """Count a game with `n` cases, `first` of them for the one and `second` for the other."""
+        self.add(first - second, n)
+        self.first += first
+        self.second += second
+
+    @property
+    def cases_worth(self) -> float:
+        """How many independent cases the cases are worth, as in `ClusteredRate`."""
+        difference = self.total / self.n if self.n else 0.0
+        spread = (self.first + self.second) / self.n - difference**2 if self.n else 0.0
+        if self.games < 2 or spread <= 0:
+            return float(self.games)
+        squares = (
+            self._totals_squared - 2 * difference * self._total_times_n + difference * difference * self._n_squared
+        )
+        variance = self.games / (self.games - 1) * max(0.0, squares) / self.n**2
+        return min(float(self.n), spread / variance) if variance > 0 else float(self.n)
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of matched proportions over as many cases as these are worth."""
+        if self.n == 0:
+            return None
+        share = self.cases_worth / self.n
+        return matched_difference(self.first * share, self.second * share, self.cases_worth)

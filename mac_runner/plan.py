@@ -144,7 +144,10 @@ class Plan:
 
 def task_count(experiment: Experiment) -> int:
     """How many tasks are planned."""
-    return experiment.conversation_config.conversations
+    count = experiment.conversation_config.conversations
+    if count == "all":
+        raise ConfigError("conversations: all was not counted; load the experiment from its own file")
+    return count
 
 
 def request_seed(task: Task, turn: Turn) -> int:
@@ -281,6 +284,9 @@ def sampling_of(definition: AgentDefinition) -> Sampling:
         frequency_penalty=definition.frequency_penalty,
         repetition_penalty=definition.repetition_penalty,
         stop=definition.stop,
+        reasoning_effort=definition.reasoning_effort,
+        verbosity=definition.verbosity,
+        thinking=definition.thinking,
     )
 
 

@@ -38,6 +38,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "ollama": "mac_runner.backends.ollama",
     "openai": "mac_runner.backends.openai",
     "nano": "mac_runner.backends.nano",
+    "anthropic": "mac_runner.backends.anthropic",
 }
 """The package of each backend, in the order of the sections of a model definition."""
 
@@ -52,8 +53,28 @@ class Converter(NamedTuple):
 
     files: str
     """Which files it takes, in words."""
-    convert: Callable[[Mapping[str, bytes]], bytes]
-    """From the files by name. Raises ConfigError naming every bad line."""
+    convert: Callable[[Mapping[str, bytes], tuple[str, bytes] | None], bytes]
+    """From the files by name, and the name and content of `--metadata`. Raises ConfigError naming every bad line."""
+    metadata: str = ""
+    """The file that `--metadata` names, in words; empty for a format that takes none."""
+
+
+class Imported(NamedTuple):
+    """An experiment file of another runner as one of ours."""
+
+    text: str
+    """The YAML."""
+    left_out: tuple[Problem, ...]
+    """The keys of the other file that it does not carry over, each with the reason and what to do."""
+
+
+class Importer(NamedTuple):
+    """How an experiment file of another runner becomes one of ours, for `mac-run import`."""
+
+    files: str
+    """Which file it takes, in words."""
+    convert: Callable[[JsonObject, Path, Path], Imported]
+    """From what the file holds, its path, and the folder that ours is written to. Raises ConfigError."""
 
 
 class Variant(NamedTuple):
@@ -118,11 +139,15 @@ class EnvironmentSpec(Generic[S]):
     """The experiments that this one stands for; none where it is a single one."""
     design: Callable[[Sequence[Planned]], Iterable[Table | str]] = lambda _planned: ()
     """Who takes part in what over several experiments, as tables and notes for `--dry-run`."""
-    materials: Callable[[S, Path, dict[str, object]], S] = lambda settings, _base, _cache: settings
+    materials: Callable[[S, Path, dict[str, object], int], S] = lambda settings, _base, _cache, _seed: settings
     """The section with all it reads from files, named relative to a directory. Raises MaterialError and ConfigError.
 
-    The cache is shared by the combinations of a grid.
+    The cache is shared by the combinations of a grid. The seed is the experiment's, for what is drawn from files.
     """
+    whole: Callable[[S], int | None] = lambda _settings: None
+    """How many conversations `conversations: all` is, with what was read; None where `all` means nothing."""
+    warnings: Callable[[S, int], Iterable[str]] = lambda _settings, _conversations: ()
+    """What to know before so many conversations run, such as that questions repeat."""
     material: Callable[[S, int], JsonObject | None] = lambda _settings, _index: None
     """What conversation number `index` is about (`Task.material`)."""
     needs_files: Callable[[S], bool] = lambda _settings: False
@@ -131,14 +156,21 @@ class EnvironmentSpec(Generic[S]):
     """The forms of reply that its prompts can ask for, first that of its scripted players; () for neither."""
     honours: tuple[str, ...] = ()
     """The keys of an agent definition it honours of those that change how an agent is asked (`WORDINGS`)."""
+    upgrade: Callable[[JsonObject], JsonObject] = lambda section: section
+    """The section as an earlier version recorded it, in the form that it has now."""
     absent: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What keys of the section mean in a run that was recorded before they existed, where it is not their default."""
+    """What keys of the section mean in a run that was recorded before they existed, where it is not their default.
+
+    A dotted key is one of a section inside.
+    """
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
     results: Callable[[], ResultsSpec] | None = None
     """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
+    importers: Mapping[str, Importer] = field(default_factory=dict)
+    """By runner, what `mac-run import` converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +193,8 @@ class BackendSpec(Generic[S]):
     """Whether `doctor` asks it for a token."""
     constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
+    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
+    """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
     policy: Callable[[S], str | None] = lambda _settings: None

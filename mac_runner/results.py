@@ -7,7 +7,7 @@ into the summary. From the summary alone they print its `lines` and `tables` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -94,6 +94,28 @@ class Columns(NamedTuple):
     """Raises RunDirectoryError for a damaged outcome."""
 
 
+Cell: TypeAlias = bool | int | float | str | None
+"""What a row of an exported table has in a column; None where there is nothing."""
+
+
+class ExportColumn(NamedTuple):
+    """A column of an exported table: the one type of its cells, and what they mean."""
+
+    kind: Literal["text", "integer", "number", "truth"]
+    meaning: str
+
+
+class Export(NamedTuple):
+    """A table over the conversations of a run, one file of `mac-run export`."""
+
+    columns: Mapping[str, ExportColumn]
+    rows: Callable[[JsonObject, JsonObject], Iterable[Mapping[str, Cell]]]
+    """From a transcript and the experiment as it was recorded, the rows of that conversation, by column.
+
+    Raises RunDirectoryError for a transcript that cannot be read.
+    """
+
+
 NO_COLUMNS: Final = Columns({}, lambda _outcome: {})
 
 
@@ -137,6 +159,33 @@ class PlayedCombination(NamedTuple):
     """Of each finished conversation its number, its outcome, and where that was read. Can be read once."""
 
 
+class Declared(NamedTuple):
+    """What the section `report` of a grid's file declares."""
+
+    baseline: str
+    """The slug of the combination that the others are compared with."""
+    primary: str | None = None
+    """The figure that the study is about."""
+
+
+class Difference(NamedTuple):
+    """By how much a figure of a combination differs from the baseline's, on `n` questions or games that both have.
+
+    `p` is of this comparison alone, `q` is adjusted over the combinations. `h` is Cohen's; `odds` is the odds ratio.
+    """
+
+    n: int | None
+    diff: float | None
+    diff_lo: float | None
+    diff_hi: float | None
+    p: float | None
+    q: float | None
+    h: float | None
+    odds: float | None
+    odds_lo: float | None
+    odds_hi: float | None
+
+
 def _nothing(_summary: JsonObject) -> tuple[()]:
     return ()
 
@@ -153,17 +202,25 @@ class ResultsSpec:
     """From a summary, tables and notes below them."""
     figures: Callable[[JsonObject], Mapping[str, Figure]] = lambda _summary: {}
     """From a summary, the figures that the combinations of a grid are compared by."""
-    comparisons: Callable[[Sequence[PlayedCombination], bool], JsonObject] | None = None
+    comparisons: Callable[[Sequence[PlayedCombination], bool, Declared | None], JsonObject] | None = None
     """From the combinations of a grid, what their outcomes say of one another: sections of `comparisons.json`.
 
     A section is None where it needs the extra `stats` and this is false; without anything to compare there is none.
     """
+    compared: Sequence[str] = ()
+    """The figures that can be declared as the primary outcome; none where nothing is compared with a baseline."""
+    differences: Callable[[JsonObject], Mapping[str, Mapping[str, Difference]]] = lambda _compared: {}
+    """From `comparisons.json`, for each figure how combinations, by slug, differ from the baseline."""
+    undeclared: str = ""
+    """A note below the table of a grid that declares no baseline: how to do so."""
     comparison_tables: Callable[[JsonObject], Iterable[Table | str]] = _nothing
     """From `comparisons.json`, tables and notes below that of the grid."""
     ending: Callable[[JsonObject], Sequence[str]] = _nothing
     """From an outcome, a heading and lines for the end of the conversation's text."""
     columns: Columns = NO_COLUMNS
     """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    """The tables that `mac-run export` writes, by name."""
     moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
     """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None

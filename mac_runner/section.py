@@ -25,6 +25,8 @@ Listed: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
 
 ADDRESS: Final = "address"
 """The type of pydantic's error for an impossible server address."""
+LIST_OR_MAPPING: Final = "list_or_mapping"
+"""The type of pydantic's error for a value of a section that may be a list too, and is neither."""
 
 
 def flaw_of(url: str) -> str | None:

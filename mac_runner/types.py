@@ -51,6 +51,13 @@ class Sampling:
     repetition_penalty: float | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    thinking: bool | None = None
+
+
+EFFORT_KEYS: Final = ("reasoning_effort", "verbosity", "thinking")
+"""The fields of Sampling that say how much a model thinks and writes. Only some backends can honour them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +276,10 @@ class Reply:
             trace=self.trace,
             timing=timing,
         )
+
+
+WhenExhausted: TypeAlias = Literal["pass", "fail"]
+"""What follows a reply without use after all corrections: the environment's default act, or a failure."""
 
 
 class ReceiptKind(StrEnum):

@@ -23,6 +23,7 @@ GROUND = (
     "latency",
     "intervals",
     "comparisons",
+    "paired",
     "results",
     "registry",
     "__init__",
@@ -69,9 +70,11 @@ ENDS = {"cli/commands.py", "cli/entry.py"}
 
 LIBRARIES = (
     "aiohttp",
+    "anthropic",
     "click",
     "filelock",
     "httpx",
+    "httpx2",
     "jinja2",
     "json_repair",
     "ollama",
@@ -130,9 +133,11 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
 
     assert users == {
         "aiohttp": {"backends"},
+        "anthropic": {"backends"},
         "click": {"cli", "nano", "serve"},
         "filelock": {"store"},
         "httpx": {"backends"},
+        "httpx2": {"backends"},
         "jinja2": {"environments", "nano"},
         "json_repair": {"environments"},
         "msgspec": {"backends", "environments", "reports", "results", "store"},
@@ -142,7 +147,7 @@ def test_ground_floor_and_config_need_no_terminal_and_no_lock() -> None:
         "pytest": {"testing"},
         "rapidfuzz": {"environments"},
         "rich": {"status", "reports"},
-        "scipy": {"comparisons"},
+        "scipy": {"comparisons", "paired"},
         "tqdm": {"status"},
         "yaml": {"config", "store"},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
@@ -70,6 +70,15 @@ class BackendRequest(Generic[S_co]):
                     f"not support it; {unsupported.remedy}",
                     key=("agent_definitions", index, setting),
                 )
+
+    @property
+    def thinking(self) -> Mapping[bool, str]:
+        """What agents of this model set `thinking` to, each with the first agent that does."""
+        found: dict[bool, str] = {}
+        for agent in self.agents:
+            if agent.model == self.name and agent.thinking is not None:
+                found.setdefault(agent.thinking, agent.agent_id)
+        return found
 
     @property
     def used_settings(self) -> frozenset[str]:

@@ -23,6 +23,7 @@ from mac_runner.types import FinishReason, Message, Reply, TokenCount, TokenTrac
 
 OPEN_THOUGHT: Final = "<think>"
 CLOSED_THOUGHT: Final = "</think>"
+THINKING_VARIABLE: Final = "enable_thinking"
 _BETWEEN: Final = "\n\n"
 # One word each: some tokenizers write a blank as another character.
 _SYSTEM: Final = Message(role="system", content="system-probe")
@@ -175,6 +176,27 @@ def renderer_of(write: Write | None, encode: Encode, *, key: tuple[str, ...]) ->
     except RequestRefusedError as fault:
         raise ConfigError(f"{'.'.join(key)}: the chat template does not work: {fault}", key=key) from fault
     return Renderer(write=write, encode=encode, shape=shape)
+
+
+def switches_of(thinking: bool | None) -> dict[str, bool]:
+    """The variables of a chat template that switch thinking on or off, by the name most templates have for it."""
+    return {} if thinking is None else {THINKING_VARIABLE: thinking}
+
+
+def check_switch(
+    renderers: Mapping[bool | None, Renderer], asking: Mapping[bool, str], *, key: tuple[str, ...]
+) -> None:
+    """Raise ConfigError where agents set `thinking` and the chat template writes the same prompt either way.
+
+    `renderers` has one for true and one for false; `asking` says which agents set which.
+    """
+    if asking and renderers[True].render((USER_PROBE,)) == renderers[False].render((USER_PROBE,)):
+        agents = ", ".join(sorted(map(repr, asking.values())))
+        raise ConfigError(
+            f"{'.'.join(key)}: its chat template has no switch {THINKING_VARIABLE!r}, so `thinking` of agent {agents} "
+            "would change nothing; leave it out",
+            key=key,
+        )
 
 
 def conversation_of(messages: Sequence[Message]) -> Conversation:

@@ -12,7 +12,7 @@ from mac_runner.backends.base import Backend, BackendRequest, PassingBackend
 from mac_runner.backends.forms import FormBackend
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
-from mac_runner.errors import ConfigError
+from mac_runner.errors import MissingPackageError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import backend_specs
 from mac_runner.types import Reply, Request
@@ -50,13 +50,13 @@ def build_backend(
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("mac_runner"):
             raise
-        raise ConfigError(
+        raise MissingPackageError(
             f"model_definitions.{name}.backend: {definition.backend!r} needs the package {missing.name!r}, which is "
             f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
-    if spec.constrains(definition.settings):
-        backend = FormBackend(backend, name, decoding)
+    if can := spec.constrains(definition.settings):
+        backend = FormBackend(backend, name, decoding, can)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 
 

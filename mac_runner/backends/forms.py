@@ -8,13 +8,14 @@ request, so the run stops and names the setting.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from mac_runner.backends.base import Backend, PassingBackend
 from mac_runner.errors import EngineDeadError, FormRefusedError, RequestRefusedError
+from mac_runner.registry import CONSTRAINS_ALL
 from mac_runner.types import Decoding, JsonValue, Prompt, Reply, Request
 
 JSON_OBJECT: Final[Mapping[str, JsonValue]] = MappingProxyType({"type": "object"})
@@ -25,6 +26,7 @@ REFUSING_STATUSES: Final = frozenset({400, 404, 405, 415, 422, 501})
 _BROKEN: Final = 500
 _FORM: Final = re.compile(
     r"response[ _]format|responseformat|json[ _]?schema|json[ _]?object|json mode|structured[ _]?output"
+    r"|output_config\.format|output[ _]format"
     r"|guided[ _](?:json|choice|decoding|grammar)|grammar|schema|struct field chatrequest\.format|invalid format",
     re.IGNORECASE,
 )
@@ -36,6 +38,7 @@ is unavailable now". Groq: "invalid schema for response format". LM Studio: "'re
 contains features not supported by xgrammar". SGLang: "Input should be 'text', 'json_object' or 'json_schema'". TGI:
 "grammar is not valid". llama.cpp: "failed to parse grammar". Ollama: "invalid JSON schema in format", and before 0.5
 "cannot unmarshal object into Go struct field ChatRequest.format of type string".
+Anthropic: "output_config.format: Extra inputs are not permitted".
 """
 _FAILED: Final = re.compile(
     r"failed to (?:parse|initialize|create) (?:the )?grammar|json schema conversion"
@@ -68,10 +71,12 @@ def held(prompt: Prompt, decoding: Decoding) -> Prompt:
 class FormBackend(PassingBackend):
     """A backend whose replies are held to what `model_definitions.NAME.constrained_decoding` says."""
 
-    def __init__(self, backend: Backend, name: str, decoding: Decoding) -> None:
+    def __init__(
+        self, backend: Backend, name: str, decoding: Decoding, can: Collection[Decoding] = CONSTRAINS_ALL
+    ) -> None:
         super().__init__(backend)
         self._decoding = decoding
-        self._others = " or ".join(("json_object", "none") if decoding == "schema" else ("none",))
+        self._others = "json_object or none" if decoding == "schema" and "json_object" in can else "none"
         self._key = f"model_definitions.{name}.constrained_decoding"
         self._has_held = False
 

@@ -36,6 +36,8 @@ from mac_runner.types import REPLY_CHARS_MAX
 KEY_CHARS_MAX: Final = 8_000
 """Servers take 8 KiB for a line of a header, including "Authorization: Bearer "."""
 
+_VARIABLE_CHARS_MAX: Final = 19
+"""A longer name in lower case is not shown: it may be a key."""
 _REDACTED: Final = "***"
 _RUN_CHARS: Final = 5
 """A run of this many characters of the key is redacted."""
@@ -72,6 +74,20 @@ def key_in(environ: Mapping[str, str], variable: str) -> str | None:
             f"{KEY_CHARS_MAX:,}; set it to the key alone"
         )
     return key or None
+
+
+def required_key(variable: str, environ: Mapping[str, str], *, path: tuple[str, ...]) -> str:
+    """The key in `variable`, which the setting at `path` names. Raises ConfigError when there is none to send."""
+    try:
+        key = key_in(environ, variable)
+    except ConfigError as error:
+        raise ConfigError(f"{'.'.join(path)}: {error}", key=path) from None
+    if key is None:
+        # The user may have pasted the key itself, and some keys are valid names.
+        name_shown = f" {variable}" if variable.isupper() or len(variable) <= _VARIABLE_CHARS_MAX else ""
+        text = f"the environment variable{name_shown} is not set; set it to the key of the server"
+        raise ConfigError(f"{'.'.join(path)}: {text}", key=path)
+    return key
 
 
 def bearer(key: str | None) -> dict[str, str]:

@@ -26,13 +26,14 @@ from mac_runner.cli.process import (
     report,
     say,
 )
-from mac_runner.cli.run import describe
+from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
+from mac_runner.runs.export import CSV, PARQUET
 from mac_runner.runs.setup import RunRequest
 
 _DEFAULT_VERB = "run"
@@ -68,6 +69,14 @@ def _count(ctx: click.Context, param: click.Parameter, value: str | None) -> int
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The value of `--prompt`."""
+    try:
+        return None if value is None else whole_number(param.opts[0], value, at_least=0)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
 @click.group(cls=_VerbOrFile, no_args_is_help=True, context_settings={"help_option_names": ["--help"]})
 @click.version_option(__version__, prog_name="mac-run")
 def cli() -> None:
@@ -75,7 +84,7 @@ def cli() -> None:
 
     \b
     mac-run FILE            run an experiment or a grid of them, or go on with it where it stopped
-    mac-run FILE --dry-run  say what would run and how much is left
+    mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
     mac-run status RUN      say how far a run is, while it runs or after
@@ -84,7 +93,9 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
+    mac-run import RUNNER   turn an experiment file of another runner into one of ours
     """
 
 
@@ -111,6 +122,10 @@ def cli() -> None:
     help="Let engines pull models that they do not have; refused where no engine can pull.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would run; touch nothing.")
+@click.option(
+    "--prompt", callback=_number, metavar="N", help="With --dry-run: print the first prompts of conversation N, from 0."
+)
+@click.option("--agent", metavar="ID", help="With --prompt: of this agent only.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
 def run(
@@ -124,6 +139,8 @@ def run(
     shard: Shard | None,
     is_pulling: bool,
     dry_run: bool,
+    prompt: int | None,
+    agent: str | None,
     quiet: bool,
     live: bool | None,
 ) -> None:
@@ -142,6 +159,13 @@ def run(
         shard=shard,
         can_pull=is_pulling,
     )
+    if prompt is not None and not dry_run:
+        raise click.UsageError("--prompt prints what would be sent: add --dry-run; of a run, use mac-run show RUN GAME")
+    if agent is not None and prompt is None:
+        raise click.UsageError("--agent chooses among prompts: add --dry-run --prompt N")
+    if prompt is not None:
+        number = prompt
+        _end(lambda: preview(request, number, agent))
     if dry_run:
         _end(lambda: describe(request, is_quiet=quiet))
     _end(lambda: run_file(request, concurrency=concurrency, is_quiet=quiet, is_live=live))
@@ -280,7 +304,30 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(request))
 
 
+@cli.command(name="export")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
+@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice([CSV, PARQUET]),
+    multiple=True,
+    help="May be repeated [csv].",
+)
+def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
+    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+
+    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
+    already is not replaced.
+
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    """
+    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+
+
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
+_METADATA = " or ".join(f"{found.metadata} ({name})" for name, found in results.formats().items() if found.metadata)
 
 
 @cli.command(
@@ -296,9 +343,35 @@ _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in resu
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The question file to write."
 )
-def format_command(name: str, files: tuple[Path, ...], out: Path) -> None:
+@click.option(
+    "--metadata",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"What else is known of the questions: {_METADATA}.",
+)
+def format_command(name: str, files: tuple[Path, ...], out: Path, metadata: Path | None) -> None:
     """Write a file of questions."""
-    _end(lambda: results.format_questions(name, files, out))
+    _end(lambda: results.format_questions(name, files, out, metadata))
+
+
+_RUNNERS = "; ".join(f"of {name}: {importer.files}" for name, importer in results.importers().items())
+
+
+@cli.command(
+    name="import",
+    help=f"""Turn an experiment file of another runner into one of ours, and list what it leaves out.
+
+    FILE is, {_RUNNERS}. Without --out the experiment is printed.
+
+    Exit codes: 0 written, also where keys are left out, 2 bad input, 4 storage failed.
+    """,
+)
+@click.argument("runner", metavar="RUNNER", type=click.Choice(list(results.importers())))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The experiment file to write.")
+def import_command(runner: str, file: Path, out: Path | None) -> None:
+    """Write an experiment file."""
+    _end(lambda: results.import_experiment(runner, file, out))
 
 
 def _end(work: Callable[[], Exit]) -> NoReturn:

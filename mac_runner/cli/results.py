@@ -1,4 +1,4 @@
-"""`mac-run status` and `format`: how far a run is, and benchmarks as files of questions."""
+"""`mac-run status`, `export`, `format` and `import`: how far a run is, its tables, and files of others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mac_runner.cli.process import Exit, report
+from mac_runner.cli.process import Exit, report, say
 from mac_runner.clock import SystemClock
+from mac_runner.config.document import Document, parse_document
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
-from mac_runner.registry import Converter, environment_specs
+from mac_runner.printable import printable
+from mac_runner.problems import dotted
+from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.runs.export import export
+from mac_runner.section import KeyPath
 from mac_runner.store import Disk, is_grid, read_grid_standing, read_standing
 
 
@@ -27,20 +32,74 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
+def export_tables(directory: Path, to: Path, *, tables: Sequence[str], formats: Sequence[str]) -> Exit:
+    """Write the tables of a run or a grid to new files in `to`."""
+    with report() as stream:
+        for path, rows, ended, planned in export(directory, to, tables=tables, formats=formats):
+            stream.write(f"{path}: {rows} rows of {ended} of {planned} conversations\n")
+    return Exit.OK
+
+
 def formats() -> Mapping[str, Converter]:
     """Each benchmark format, with what turns its files into a question file."""
     return {name: found for spec in environment_specs().values() for name, found in spec.converters.items()}
 
 
-def format_questions(name: str, files: Sequence[Path], out: Path) -> Exit:
+def format_questions(name: str, files: Sequence[Path], out: Path, metadata: Path | None = None) -> Exit:
     """Write the questions of `files`, in the format `name`, to the new file `out`."""
-    if out.exists() or out.is_symlink():
-        raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
-    if not out.parent.is_dir():
-        raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
-    written = formats()[name].convert({str(file): read_material(file) for file in files})
+    converter = formats()[name]
+    if metadata is not None and not converter.metadata:
+        raise ConfigError(f"--metadata: the format {name} takes no such file; leave it out")
+    _refuse(out)
+    known = None if metadata is None else (str(metadata), read_material(metadata))
+    written = converter.convert({str(file): read_material(file) for file in files}, known)
     Disk().write_atomic(out, [written])
     with report() as stream:
         lines = written.count(b"\n")
         stream.write(f"{out}: {lines} questions\n")
     return Exit.OK
+
+
+def importers() -> Mapping[str, Importer]:
+    """Each other runner whose experiment files can be read, with what turns them into ours."""
+    return {name: found for spec in environment_specs().values() for name, found in spec.importers.items()}
+
+
+def import_experiment(runner: str, file: Path, out: Path | None) -> Exit:
+    """Write the experiment `file` of another runner as one of ours to `out`, or print it; list what it leaves out."""
+    if out is not None:
+        _refuse(out)
+    document = parse_document(read_material(file), str(file))
+    if not isinstance(document.value, dict):
+        raise ConfigError(f"{file}:1: an experiment file is a mapping of sections")
+    imported = importers()[runner].convert(document.value, file, Path() if out is None else out.parent)
+    placed = sorted((_line(problem.path, document), problem) for problem in imported.left_out)
+    left_out = [printable(f"{line}: {dotted(path)}: {text}") for line, (path, text) in placed]
+    heading = [f"Imported from {file} ({runner}); docs/from_mac_fairness.md says what became of each key."]
+    heading += [_carried(len(left_out)), *(f"- line {line}" for line in left_out)]
+    written = "".join(f"# {printable(line)}\n" for line in heading) + f"\n{imported.text}"
+    if out is None:
+        with report() as stream:
+            stream.write(written)
+    else:
+        Disk().write_atomic(out, [written.encode()])
+    for line in (*(f"{file}:{line}" for line in left_out), _carried(len(left_out))):
+        say(printable(line))
+    return Exit.OK
+
+
+def _carried(count: int) -> str:
+    return f"Keys that are not carried over: {count}" if count else "All keys are carried over"
+
+
+def _line(path: KeyPath, document: Document) -> int:
+    """The line of a key, or of the nearest one above it."""
+    return next(line for n in range(len(path), -1, -1) if (line := document.lines.get(path[:n])) is not None)
+
+
+def _refuse(out: Path) -> None:
+    """Raises ConfigError where no new file can be written."""
+    if out.exists() or out.is_symlink():
+        raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")

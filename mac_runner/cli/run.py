@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,13 +13,24 @@ from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
 from mac_runner.printable import printable
 from mac_runner.registry import Planned, environment_specs
-from mac_runner.reports import PARQUET_HINT, has_parquet, lacks_stats, write_grid, write_summary, write_tables
+from mac_runner.reports import (
+    PARQUET_HINT,
+    has_parquet,
+    lacks_stats,
+    printable_lines,
+    prompt_text,
+    write_grid,
+    write_summary,
+    write_tables,
+)
 from mac_runner.results import Table
 from mac_runner.runs.engines import EnginePlan, plan_engines
 from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.preview import first_prompts
 from mac_runner.runs.setup import ExperimentSet, RunRequest, Setup, set_up
 from mac_runner.status import choose_display
 from mac_runner.store import Survey
+from mac_runner.types import Prompt
 
 
 def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
@@ -27,6 +39,8 @@ def run(request: RunRequest, *, concurrency: int | None, is_quiet: bool, is_live
     if (complete := results_if_complete(chosen, SystemClock())) is not None:
         _say(f"{chosen.directory}: {complete.ended}; nothing to run", is_quiet=is_quiet)
         return print_results(complete, is_quiet=is_quiet)
+    for warning in chosen.warnings:
+        _say(f"warning: {warning}", is_quiet=is_quiet)
     player = player_of(concurrency=concurrency, can_pull=request.can_pull, is_quiet=is_quiet, is_live=is_live)
     results = player.play(chosen)
     exit_code = print_results(results, is_quiet=is_quiet)
@@ -45,9 +59,11 @@ def player_of(*, concurrency: int | None, is_quiet: bool, is_live: bool | None, 
 
 
 def print_results(results: Results, *, is_quiet: bool) -> Exit:
-    """Print the summary or the grid's table; failed conversations decide the exit code."""
+    """Print the summary or the grid's table; the exit code says whether conversations failed or nothing was usable."""
     if not is_quiet:
         print_summary(results)
+    for line in results.unusable:
+        say(line)
     return Exit.FAILURES if results.has_failures else Exit.OK
 
 
@@ -81,15 +97,38 @@ def describe(request: RunRequest, *, is_quiet: bool) -> Exit:
         chosen.setups,
         SystemClock(),
         lambda line: _say(line, is_quiet=is_quiet),
+        is_dry=True,
     )
     surveys = {setup.slug: setup.survey() for setup in chosen.setups}
     lines = _of_one(chosen.setups[0], surveys) if chosen.grid is None else _of_grid(chosen, surveys, engines)
     with report() as stream:
-        stream.write("\n".join(lines) + "\n")
+        stream.write("\n".join([*lines, *(f"warning        {warning}" for warning in chosen.warnings)]) + "\n")
         if design := [*_design(chosen)]:
             stream.write("\n")
             write_tables(design, stream)
     return Exit.OK
+
+
+def preview(request: RunRequest, number: int, agent: str | None) -> Exit:
+    """`--dry-run --prompt`: print the first prompts of a conversation; of a grid, in its first combination."""
+    chosen = set_up(request)
+    found = list(first_prompts(chosen.setups[0], number, agent))
+    if chosen.grid is not None:
+        _say(f"in the first of {len(chosen.setups)} combinations, {chosen.setups[0].slug}", is_quiet=False)
+    with report() as stream:
+        for turn, prompt in found:
+            text = f"=== turn {turn.key}, sent to {turn.model}\n{prompt_text(prompt)}=== {_held_to(prompt)}\n"
+            stream.write(printable_lines(text) if stream.isatty() else text)
+    return Exit.OK
+
+
+def _held_to(prompt: Prompt) -> str:
+    """What the engine holds the reply to."""
+    if prompt.schema is not None:
+        return f"held to this schema, where the engine can\n{json.dumps(prompt.schema, ensure_ascii=False, indent=2)}"
+    if prompt.choices is not None:
+        return f"held to one of these, where the engine can\n{json.dumps(prompt.choices, ensure_ascii=False, indent=2)}"
+    return "not held to a form"
 
 
 def _design(chosen: ExperimentSet) -> Iterable[Table | str]:

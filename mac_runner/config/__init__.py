@@ -6,18 +6,19 @@ Nothing else of the package reads YAML that a person wrote.
 
 from __future__ import annotations
 
-from mac_runner.config.decoding import decoding_of, recorded_decoding, reply_form_of
+from mac_runner.config.decoding import decoding_of, recorded_decoding, recorded_speakers, reply_form_of
 from mac_runner.config.experiment import (
     AgentDefinition,
     ConversationConfig,
     Experiment,
     ExperimentMetadata,
     ModelDefinition,
+    ReportConfig,
     RetryConfig,
     RoleSpecificConfig,
 )
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
-from mac_runner.config.grid_expansion import in_words, renamed
+from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
 from mac_runner.config.loading import load, load_experiment, whole_number
 from mac_runner.config.resolution import Loaded, recorded
@@ -36,6 +37,7 @@ __all__ = [
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",
+    "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
     "allowed",
@@ -48,8 +50,10 @@ __all__ = [
     "load_experiment",
     "recorded",
     "recorded_decoding",
+    "recorded_speakers",
     "renamed",
     "reply_form_of",
+    "slug_beside",
     "upgraded",
     "whole_number",
 ]

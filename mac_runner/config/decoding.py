@@ -37,6 +37,13 @@ def reply_form_of(experiment: Experiment, definition: ModelDefinition) -> ReplyF
     return form if form in forms or not forms else forms[0]
 
 
+def recorded_speakers(config: JsonObject) -> dict[str, str]:
+    """By agent definition, its model in a recorded run."""
+    definitions = config.get("agent_definitions")
+    listed = [one for one in definitions if isinstance(one, dict)] if isinstance(definitions, list) else []
+    return {str(one["agent_id"]): str(one["model"]) for one in listed if "agent_id" in one and "model" in one}
+
+
 def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
     """By model, what replies of a recorded run were held to, and the form that prompts taught, if they taught one.
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
+from pydantic import JsonValue as AnyJson
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
-from mac_runner.types import Decoding, ReplyForm
+from mac_runner.types import Decoding, ReplyForm, WhenExhausted
 
 
 class RoleSpecificConfig(Section):
@@ -35,8 +36,9 @@ class AgentDefinition(Section):
     """What it is in the conversation."""
     persona: Annotated[Text | None, IDENTITY] = None
     """Who it is: a noun such as `economist`, or a description in sentences."""
-    demographics: Annotated[Mapping[Name, Text | int], IDENTITY] = {}
-    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys."""
+    demographics: Annotated[Mapping[Name, Text | int] | Text, IDENTITY] = Field(default={})
+    """What else it is: `age`, `race`, `ethnicity`, `nationality`, `religion`, `gender`, `occupation`, or other keys; or
+    a text such as `a 34-year-old Black woman from Ohio`."""
     if_as_human: Annotated[bool | None, IDENTITY] = None
     """Whether it takes part as a human (true) or as an AI (false); null leaves it open."""
     model: Annotated[Name, IDENTITY]
@@ -59,6 +61,12 @@ class AgentDefinition(Section):
     """By what factor a token that occurred, in the prompt too, is made less likely; null leaves it to the engine."""
     stop: Annotated[Listed[Text], IDENTITY] = ()
     """Texts that end a reply."""
+    reasoning_effort: Annotated[Text | None, IDENTITY] = None
+    """How hard a reasoning model thinks, in the engine's own words such as `low`; null leaves it to the engine."""
+    verbosity: Annotated[Literal["low", "medium", "high"] | None, IDENTITY] = None
+    """How much the model writes, for engines that have such a setting; null leaves it to the engine."""
+    thinking: Annotated[bool | None, IDENTITY] = None
+    """Whether a model that can think before it replies does so for this agent; null leaves it to the model."""
     reasoning: Annotated[Literal["required", "optional", "off"] | None, IDENTITY] = None
     """Whether it writes down its reasoning before it answers; null leaves it to the environment, as `optional`."""
     reasoning_chars_max: Annotated[int | None, IDENTITY, Field(ge=1, le=100_000)] = None
@@ -167,8 +175,8 @@ class ConversationConfig(Section):
     """What is played, and how often."""
 
     environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
-    conversations: Annotated[int, RUNTIME, Field(ge=1, le=1_000_000)]
-    """How many conversations to run; a run can be extended by raising it."""
+    conversations: Annotated[Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"], RUNTIME]
+    """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
 
 
 class RetryConfig(Section):
@@ -176,6 +184,8 @@ class RetryConfig(Section):
 
     max_retries: Annotated[int, IDENTITY, Field(ge=0, le=20)] = 2
     """How often an agent is asked to correct a malformed reply before its default act is taken."""
+    when_exhausted: Annotated[WhenExhausted, IDENTITY] = "pass"
+    """What follows a reply that is malformed after all corrections: the default act, or the conversation fails."""
     max_attempts: Annotated[int, RUNTIME, Field(ge=1, le=100)] = 5
     """How often one request is sent to an engine that does not answer; rejections as too many are not counted."""
     backoff_s: Annotated[float, RUNTIME, Field(ge=0, le=3600)] = 1.0
@@ -184,6 +194,15 @@ class RetryConfig(Section):
     """The longest pause between two sendings."""
     request_deadline_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
     """The time one request may take, all sendings and pauses together."""
+
+
+class ReportConfig(Section):
+    """With what the combinations of a grid are compared; it changes no conversation."""
+
+    baseline: Annotated[Mapping[Text, AnyJson] | Text | None, RUNTIME] = None
+    """The combination of the grid that all others are compared with: its values by column, or its directory's name."""
+    primary: Annotated[Text | None, RUNTIME] = None
+    """The figure that the study is about, such as `accuracy.final` or `bias.final.ambiguous`; it is reported first."""
 
 
 class _Experiment(Section):
@@ -201,6 +220,7 @@ class _Experiment(Section):
         agent_definitions: tuple[AgentDefinition, ...]
         conversation_config: ConversationConfig
         retry_config: RetryConfig = RetryConfig()
+        report: ReportConfig = ReportConfig()
 
     @property
     def name(self) -> str:
@@ -225,6 +245,14 @@ class _Experiment(Section):
         """The same experiment with another section of its environment."""
         spec = environment_specs()[self.conversation_config.environment]
         return self.model_copy(update={spec.section: settings})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_report(cls, data: object) -> object:
+        """A profile takes the section back with null."""
+        if isinstance(data, dict) and data.get("report") is None:
+            return {key: value for key, value in data.items() if key != "report"}
+        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -274,5 +302,10 @@ else:
         },
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
+        ),
+        report=_described(
+            ReportConfig | None,
+            "With what the combinations of a grid are compared; it changes no conversation.",
+            ReportConfig(),
         ),
     )

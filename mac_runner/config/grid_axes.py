@@ -17,6 +17,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import Field, ValidationError
 from pydantic import JsonValue as AnyJson
 
+from mac_runner.config.experiment import ReportConfig
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path
 from mac_runner.config.validation import complaints
 from mac_runner.problems import Problem, dotted
@@ -73,7 +74,8 @@ class Combination:
 class Grid:
     """The experiments of one file, in the order in which the axes vary: the first one slowest.
 
-    `name` is what the file calls the experiment, `columns` what the combinations differ in, `asked` the section itself.
+    `name` is what the file calls the experiment, `columns` what the combinations differ in, `asked` the section itself,
+    and `report` the section that says how they are compared; they themselves do not have it.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Grid:
     columns: tuple[str, ...]
     combinations: tuple[Combination, ...]
     asked: JsonObject
+    report: ReportConfig
 
 
 _NAME_PATH: Final = ("experiment_metadata", "experiment_name")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.experiment import Experiment, ReportConfig
 from mac_runner.config.grid_axes import (
     GRID_KEY,
     Axis,
@@ -36,10 +37,12 @@ from mac_runner.registry import Variant, environment_specs
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
-_DIGEST_CHARS: Final = 10
-_PART_CHARS_MAX: Final = 20
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9.]+")
-GRID_SLUG_CHARS_MAX: Final = 48
+_DIGEST_CHARS: Final = 6
+_LONGER_DIGEST_CHARS: Final = 16
+"""Where six characters are the same for two combinations."""
+_VALUE_CHARS_MAX: Final = 24
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+GRID_SLUG_CHARS_MAX: Final = 60
 """The longest name of a combination, which names its directory."""
 NAME_CHARS_MAX: Final = 80
 """The longest name of an experiment."""
@@ -75,20 +78,31 @@ def expanded(draft: Draft, files: Path) -> Grid:
         raise draft_error(draft, [Problem((GRID_KEY,), text)])
     _refuse_idle(draft, found)
     _refuse_duplicates(draft, found)
+    if any(one.loaded.experiment.report != found[0].loaded.experiment.report for one in found):
+        raise draft_error(draft, [Problem(("report",), "differs between combinations; a grid has one report")])
     experiment = found[0].loaded.experiment
     name = experiment.experiment_metadata.experiment_name
     return Grid(
         name=name,
         profile=experiment.profile,
         columns=tuple(dict.fromkeys(column for one in found for column in one.values)),
-        combinations=tuple(_named(name, one) for one in found),
+        combinations=tuple(_named(name, one, slug) for one, slug in zip(found, _slugs(found), strict=True)),
         asked=section.model_dump(mode="json"),
+        report=experiment.report,
     )
 
 
 def renamed(grid_name: str, combination: Combination, slug: str) -> Combination:
     """`combination` under the slug it already has."""
     return _named(grid_name, _Expanded(combination.values, combination.loaded, combination.identity, {}), slug)
+
+
+def slug_beside(combination: Combination, taken: Collection[str]) -> str:
+    """The slug of a combination that is none of `taken`, which other experiments have in a grid's directory."""
+    folded = {slug.casefold() for slug in taken}
+    endings = (combination.identity[:count] for count in (_DIGEST_CHARS, _LONGER_DIGEST_CHARS))
+    slugs = (combination.slug, *(_with_digest(combination.slug, ending) for ending in endings))
+    return next((slug for slug in slugs if slug.casefold() not in folded), combination.identity)
 
 
 def _all(base: Draft, axes: Sequence[Axis], templates: Mapping[str, str], files: Path) -> list[_Expanded]:
@@ -182,31 +196,84 @@ def _refuse_duplicates(draft: Draft, found: Sequence[_Expanded]) -> None:
         raise draft_error(draft, problems)
 
 
-def _named(grid_name: str, one: _Expanded, slug: str | None = None) -> Combination:
-    slug = slug or "-".join([*_readable(one.values), one.identity[:_DIGEST_CHARS]])
+def _named(grid_name: str, one: _Expanded, slug: str) -> Combination:
     name = f"{grid_name[: NAME_CHARS_MAX - len(slug) - 1]}-{slug}"
     metadata = one.loaded.experiment.experiment_metadata.model_copy(update={"experiment_name": name})
-    experiment = one.loaded.experiment.model_copy(update={"experiment_metadata": metadata})
+    # How combinations are compared is of the grid: each of them is an experiment that can be played alone.
+    alone = {"experiment_metadata": metadata, "report": ReportConfig()}
+    experiment = one.loaded.experiment.model_copy(update=alone)
     loaded = Loaded(
         experiment=experiment,
-        resolved={**one.loaded.resolved, "experiment_metadata": metadata.model_dump(mode="json")},
+        resolved={**one.loaded.resolved, **{key: part.model_dump(mode="json") for key, part in alone.items()}},
         locate=one.loaded.locate,
     )
     return Combination(slug=slug, identity=one.identity, values=one.values, loaded=loaded)
 
 
-def _readable(values: Mapping[str, JsonValue]) -> Iterator[str]:
-    """What a slug says of the values, as far as there is room: `lobby-classic-7`, `seed-3`."""
-    room = GRID_SLUG_CHARS_MAX - _DIGEST_CHARS - 1
-    for column, value in values.items():
-        if value is None or isinstance(value, dict | list):
-            continue
-        word = value if isinstance(value, str) else json.dumps(value)
-        part = _UNFIT.sub("-", f"{column.split('.')[-1]}-{word}").strip("-.")[:_PART_CHARS_MAX].strip("-.")
-        if len(part) >= room:
-            return
-        room -= len(part) + 1
-        yield part
+def _slugs(found: Sequence[_Expanded]) -> list[str]:
+    """A slug for each combination: its values, such as `max_rounds-2_model-a`.
+
+    A slug that does not say all of the values has a digest of the identity behind it. So it is the same whatever other
+    values the grid has. Slugs that are alike for another reason, such as small and large letters, have one as well.
+    """
+    heads = _heads(dict.fromkeys(column for one in found for column in one.values))
+    readable = [_readable(one.values, heads) for one in found]
+    slugs = [
+        text if is_whole else _with_digest(text, one.identity[:_DIGEST_CHARS])
+        for one, (text, is_whole) in zip(found, readable, strict=True)
+    ]
+    for chars in (_DIGEST_CHARS, _LONGER_DIGEST_CHARS):
+        counts = Counter(slug.casefold() for slug in slugs)
+        slugs = [
+            slug if counts[slug.casefold()] == 1 else _with_digest(text, one.identity[:chars])
+            for one, slug, (text, _) in zip(found, slugs, readable, strict=True)
+        ]
+    return slugs
+
+
+def _with_digest(text: str, digest: str) -> str:
+    kept = text[: GRID_SLUG_CHARS_MAX - len(digest) - 1].rstrip("._-")
+    return f"{kept}_{digest}" if kept else digest
+
+
+def _heads(columns: Iterable[str]) -> dict[str, str]:
+    """What each column is called: the end of its key, with as many parts as tell it from the others."""
+    parts = {column: column.split(".") for column in columns}
+    heads: dict[str, str] = {}
+    for column, own in parts.items():
+        others = [other for name, other in parts.items() if name != column]
+        sizes = range(1, len(own) + 1)
+        size = next((size for size in sizes if all(other[-size:] != own[-size:] for other in others)), len(own))
+        heads[column] = ".".join(own[-size:])
+    return heads
+
+
+def _readable(values: Mapping[str, JsonValue], heads: Mapping[str, str]) -> tuple[str, bool]:
+    """What a slug says of the values, as far as there is room, and whether that is all of them."""
+    parts = [_part(heads[column], value) for column, value in values.items()]
+    text = "_".join(part for part, _ in parts if part)
+    if text[:1].isalnum() and len(text) <= GRID_SLUG_CHARS_MAX and all(is_whole for _, is_whole in parts):
+        return text, True
+    said: list[str] = []
+    for part, _ in parts:
+        if part and len("_".join([*said, part])) + 1 + _DIGEST_CHARS <= GRID_SLUG_CHARS_MAX:
+            said.append(part)
+    return "_".join(said).lstrip("._-"), False
+
+
+def _part(head: str, value: JsonValue) -> tuple[str, bool]:
+    """`max_rounds-2`, and whether it says all of the value; empty for null, and for a list or a mapping."""
+    if value is None:
+        return "", True
+    if isinstance(value, dict | list):
+        return "", False
+    word = value if isinstance(value, str) else json.dumps(value)
+    whole = f"{head}-{word}"
+    if word and len(word) <= _VALUE_CHARS_MAX and not _UNFIT.search(whole):
+        return whole, True
+    # Of a path or the name of a model the end says most.
+    end = _UNFIT.sub("-", word.rsplit("/", 1)[-1]).strip("._-")[:_VALUE_CHARS_MAX]
+    return _UNFIT.sub("-", f"{head}-{end}").strip("._-"), False
 
 
 def in_words(values: Mapping[str, JsonValue]) -> str:

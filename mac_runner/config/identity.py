@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.experiment import Experiment
 from mac_runner.registry import environment_specs
-from mac_runner.section import IDENTITY, Bearing, KeyPath, bearing_of, place_at
+from mac_runner.section import IDENTITY, Bearing, KeyPath, Section, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
 _NAME: Final = ("experiment_metadata", "experiment_name")
@@ -34,12 +34,25 @@ class IdentityDiff(NamedTuple):
 
 
 def upgraded(config: JsonObject) -> JsonObject:
-    """A config as a run recorded it, with the keys that its version lacked and that did not mean their default."""
+    """A config as a run recorded it, in the form of now, with the keys it lacked that did not mean their default."""
     found = dict(config)
     for spec in environment_specs().values():
         if isinstance(section := config.get(spec.section), dict):
-            found[spec.section] = {**spec.absent, **section}
+            section = spec.upgrade(section)
+            for key, meant in spec.absent.items():
+                section = _with_absent(section, key.split("."), meant)
+            found[spec.section] = section
     return found
+
+
+def _with_absent(section: JsonObject, keys: Sequence[str], meant: JsonValue) -> JsonObject:
+    """The section with a key that it lacks; `keys` lead to it through the sections inside."""
+    key, *below = keys
+    if not below:
+        return {key: meant, **section}
+    inner = section.get(key, {})
+    # What is no section is reported where the config is validated.
+    return {**section, key: _with_absent(inner, below, meant)} if isinstance(inner, dict) else section
 
 
 def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
@@ -64,15 +77,30 @@ def identity_of(experiment: Experiment) -> str:
     written = experiment.model_dump(mode="json", exclude_defaults=True)
     spec = environment_specs().get(experiment.conversation_config.environment)
     if spec is not None and spec.absent and experiment.settings is not None:
-        section = dict(written.get(spec.section, {}))
+        section = written.get(spec.section, {})
         for key, meant in spec.absent.items():
-            section.pop(key, None)
-            if (value := to_jsonable_python(getattr(experiment.settings, key))) != meant:
-                section[key] = value
+            section = _with_value(section, key.split("."), _value_of(experiment.settings, key), meant)
         written[spec.section] = section
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
     text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _value_of(settings: Section, key: str) -> JsonValue:
+    value: JsonValue = to_jsonable_python(reduce(getattr, key.split("."), settings))
+    return value
+
+
+def _with_value(section: JsonObject, keys: Sequence[str], value: JsonValue, meant: JsonValue) -> JsonObject:
+    """The section with the value of a key, or without the key where the value is what it `meant` before it existed."""
+    key, *below = keys
+    rest = {name: each for name, each in section.items() if name != key}
+    if not below:
+        return rest if value == meant else {**rest, key: value}
+    inner = section.get(key, {})
+    assert isinstance(inner, dict), "a key of a section inside leads through mappings"
+    inside = _with_value(inner, below, value, meant)
+    return {**rest, key: inside} if inside else rest
 
 
 def _leaves(path: KeyPath, value: JsonValue) -> Iterator[tuple[KeyPath, JsonValue]]:

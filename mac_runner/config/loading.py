@@ -10,6 +10,7 @@ from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, parse_docu
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
 from mac_runner.config.grid_expansion import expanded, has_variants
+from mac_runner.config.hints import belongs
 from mac_runner.config.participants import idle_agents
 from mac_runner.config.resolution import (
     Draft,
@@ -109,7 +110,8 @@ def _wrong_profiles(value: JsonValue) -> Iterator[Problem]:
             yield Problem(("profiles", name), f"{found(overlay)}; allowed: a mapping of sections")
         for key in as_object(overlay):
             if key not in allowed:
-                yield Problem(("profiles", name, key), f"unknown key{suggestion(key, allowed)}")
+                elsewhere = "" if key in Experiment.model_fields else belongs((key,), Experiment)
+                yield Problem(("profiles", name, key), f"unknown key{elsewhere or suggestion(key, allowed)}")
 
 
 def whole_number(flag: str, text: str, *, at_least: int) -> int:

@@ -21,11 +21,11 @@ MATERIAL_BYTES_MAX: Final = 256 << 20
 
 
 class MaterialError(Exception):
-    """A file that an experiment names cannot be used; `problem` has the key that names it."""
+    """A file that an experiment names cannot be used; `problems` have the keys that name it."""
 
-    def __init__(self, path: KeyPath, text: str) -> None:
+    def __init__(self, path: KeyPath, text: str, *more: Problem) -> None:
         super().__init__(text)
-        self.problem = Problem(path, text)
+        self.problems = (Problem(path, text), *more)
 
 
 def read_material(path: Path) -> bytes:
@@ -66,7 +66,22 @@ def with_materials(experiment: Experiment, base: Path, cache: dict[str, object])
     Raises MaterialError when a file cannot be used, and ConfigError with the lines of a file that are wrong.
     """
     spec, settings = environment_specs().get(experiment.conversation_config.environment), experiment.settings
-    if spec is None or settings is None:
+    if spec is not None and settings is not None:
+        read = spec.materials(settings, base, cache, experiment.seed)
+        experiment = experiment if read is settings else experiment.with_settings(read)
+    return _counted(experiment)
+
+
+def _counted(experiment: Experiment) -> Experiment:
+    """`experiment` with `conversations: all` as a number. Raises MaterialError where nothing says how many they are."""
+    conversation = experiment.conversation_config
+    if conversation.conversations != "all":
         return experiment
-    read = spec.materials(settings, base, cache)
-    return experiment if read is settings else experiment.with_settings(read)
+    spec, settings = environment_specs().get(conversation.environment), experiment.settings
+    whole = None if spec is None or settings is None else spec.whole(settings)
+    if whole is None:
+        text = f"found 'all'; the environment {conversation.environment!r} has no questions to count; write a number"
+        raise MaterialError(("conversation_config", "conversations"), text)
+    return experiment.model_copy(
+        update={"conversation_config": conversation.model_copy(update={"conversations": whole})}
+    )

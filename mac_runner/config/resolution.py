@@ -201,7 +201,8 @@ def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment
             try:
                 return with_materials(experiment, base, cache)
             except MaterialError as fault:
-                first = fault.problem
-        problems = chain([first], problems)
+                problems = iter(fault.problems)
+        else:
+            problems = chain([first], problems)
     # Raised out here, not from the failure: its text repeats values, and one may be a key pasted in the wrong place.
     raise draft_error(draft, problems)

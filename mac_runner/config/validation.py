@@ -11,19 +11,20 @@ from pydantic_core import ErrorDetails
 
 from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
-from mac_runner.problems import Problem, dotted, found, suggestion
-from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
+from mac_runner.config.hints import belongs
+from mac_runner.problems import Problem, found, suggestion
+from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, backend_specs, environment_specs
 from mac_runner.section import (
     ADDRESS,
+    LIST_OR_MAPPING,
     PATTERN_WORDS,
     URL_PATTERN,
     VARIABLE_PATTERN,
     KeyPath,
     Section,
-    leaf_fields,
     place_at,
 )
-from mac_runner.types import JsonValue
+from mac_runner.types import EFFORT_KEYS, JsonValue
 
 
 def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
@@ -32,6 +33,7 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
         yield from _backend_sections(name, definition)
         yield from decoding_problems(name, experiment)
     yield from _agents(experiment)
+    yield from _efforts(experiment)
     yield from _waiting(experiment)
     yield from _environment(experiment)
 
@@ -74,6 +76,20 @@ def _agents(experiment: Experiment) -> Iterator[Problem]:
         if agent.model not in experiment.model_definitions:
             known = suggestion(agent.model, experiment.model_definitions)
             yield Problem((*path, "model"), f"there is no model definition {agent.model!r}{known}")
+
+
+def _efforts(experiment: Experiment) -> Iterator[Problem]:
+    """Keys for thinking that the backend of an agent's model would ignore."""
+    for index, agent in enumerate(experiment.agent_definitions):
+        definition = experiment.model_definitions.get(agent.model)
+        if definition is None or getattr(definition, section_key(definition.backend)) is None:
+            continue  # A problem of its own.
+        honoured = backend_specs()[definition.backend].honours(definition.settings)
+        for key in EFFORT_KEYS:
+            if key not in honoured and getattr(agent, key) is not None:
+                text = f"the backend {definition.backend!r} of model {agent.model!r} does not support it"
+                others = f"; with these settings it honours {', '.join(sorted(honoured))}" if honoured else ""
+                yield Problem(("agent_definitions", index, key), f"{text}{others}; leave it out")
 
 
 def _waiting(experiment: Experiment) -> Iterator[Problem]:
@@ -154,6 +170,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "bool_parsing": "true or false",
     "none_required": "nothing",
     "json_type": "plain values",
+    LIST_OR_MAPPING: "a list or a mapping",
 }
 _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "greater_than_equal": lambda ctx: f"at least {ctx['ge']}",
@@ -164,7 +181,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
     "string_too_long": lambda ctx: f"a text of at most {ctx['max_length']} characters",
     "too_short": lambda ctx: f"at least {ctx['min_length']} of them",
     "too_long": lambda ctx: f"at most {ctx['max_length']} of them",
-    "literal_error": lambda ctx: f"one of {ctx['expected']}",
+    "literal_error": lambda ctx: f"{'one of ' if ' or ' in str(ctx['expected']) else ''}{ctx['expected']}",
     ADDRESS: lambda ctx: f"the address of a server ({ctx['flaw']})",
     "string_pattern_mismatch": lambda ctx: PATTERN_WORDS.get(str(ctx["pattern"]), "a text of another form"),
 }
@@ -201,20 +218,13 @@ def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
         section = place_at(root, path[:-1]).section
-        return (
-            f"unknown key{_elsewhere(path, root) or suggestion(str(path[-1]), section.model_fields if section else ())}"
-        )
+        beside = suggestion(str(path[-1]), section.model_fields if section else ())
+        return f"unknown key{belongs(path, root) or beside}"
     if kind == "missing":
         return "is missing"
     words = dict.fromkeys(allowed(error["type"], error.get("ctx", {})) or "another value" for error in errors)
     what = "this value is not allowed" if _may_be_secret(errors[0]) else found(_found(errors[0]))
     return f"{what}; allowed: {' or '.join(words)}"
-
-
-def _elsewhere(path: KeyPath, root: type[Section]) -> str:
-    """Where a key at the top of the file belongs; empty unless exactly one section has it."""
-    found = [leaf for leaf, _ in leaf_fields(root) if len(path) == 1 and leaf[-1] == path[0] and "*" not in leaf]
-    return f"; did you mean {dotted(found[0])!r}?" if len(found) == 1 else ""
 
 
 def _may_be_secret(error: ErrorDetails) -> bool:

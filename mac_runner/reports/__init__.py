@@ -20,12 +20,16 @@ from mac_runner.reports.grid import (
     GridRow,
     GridTable,
     compare_combinations,
+    declared_in,
     grid_table,
+    is_difference,
     is_made_alike,
     lacks_stats,
     summarise_grid,
+    value_columns,
 )
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.streams import PIECES
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text
@@ -40,10 +44,12 @@ from mac_runner.reports.turns import (
     turns_of,
     turns_text,
 )
+from mac_runner.reports.usability import is_nothing_usable, usability_warning
 
 __all__ = [
     "ALL",
     "PARQUET_HINT",
+    "PIECES",
     "GridRow",
     "GridTable",
     "TextTable",
@@ -51,6 +57,7 @@ __all__ = [
     "compare_combinations",
     "csv_bytes",
     "csv_table",
+    "declared_in",
     "expected_csv",
     "expected_parquet",
     "find_turn",
@@ -58,7 +65,9 @@ __all__ = [
     "grid_status_text",
     "grid_table",
     "has_parquet",
+    "is_difference",
     "is_made_alike",
+    "is_nothing_usable",
     "lacks_stats",
     "list_lines",
     "listed",
@@ -81,6 +90,8 @@ __all__ = [
     "turns_of",
     "turns_text",
     "unmet",
+    "usability_warning",
+    "value_columns",
     "write_grid",
     "write_summary",
     "write_tables",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from mac_runner.reports.grid import Cell, GridTable
+from mac_runner.reports.grid import GridTable
+from mac_runner.results import Cell
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
@@ -23,8 +24,8 @@ def csv_bytes(table: GridTable) -> bytes:
     """The table as CSV (RFC 4180) in UTF-8, with a line of names; a text with a line end is quoted."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(_safe(column.name) for column in table.columns)
-    writer.writerows(zip(*(map(_csv_cell, column.cells) for column in table.columns), strict=True))
+    writer.writerow(safe_text(column.name) for column in table.columns)
+    writer.writerows(zip(*(map(csv_cell, column.cells) for column in table.columns), strict=True))
     return out.getvalue().encode("utf-8", "backslashreplace")
 
 
@@ -38,12 +39,7 @@ def parquet_bytes(table: GridTable) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    types = {
-        "text": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "number": pyarrow.float64(),
-        "truth": pyarrow.bool_(),
-    }
+    types = arrow_types()
     names, columns = _arrow_cells(table)
     kinds = [types[column.kind] for column in table.columns]
     arrays = [pyarrow.array(cells, type=kind) for cells, kind in zip(columns, kinds, strict=True)]
@@ -52,29 +48,43 @@ def parquet_bytes(table: GridTable) -> bytes:
     return out.getvalue()
 
 
+def arrow_types() -> Mapping[str, Any]:
+    """The type of Parquet for each kind of column."""
+    import pyarrow
+
+    return {
+        "text": pyarrow.string(),
+        "integer": pyarrow.int64(),
+        "number": pyarrow.float64(),
+        "truth": pyarrow.bool_(),
+    }
+
+
 def _arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
     """The names of the columns, and the cells of each, as Parquet holds them."""
-    cells = [[_utf8(cell) if isinstance(cell, str) else cell for cell in column.cells] for column in table.columns]
-    return [_utf8(column.name) for column in table.columns], cells
+    cells = [[utf8_text(cell) if isinstance(cell, str) else cell for cell in column.cells] for column in table.columns]
+    return [utf8_text(column.name) for column in table.columns], cells
 
 
-def _csv_cell(cell: Cell) -> str:
+def csv_cell(cell: Cell) -> str:
+    """A cell as CSV has it."""
     match cell:
         case None:
             return ""
         case bool():
             return "true" if cell else "false"
         case str():
-            return _safe(cell)
+            return safe_text(cell)
         case _:
             return repr(cell)
 
 
-def _safe(text: str) -> str:
+def safe_text(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _utf8(text: str) -> str:
+def utf8_text(text: str) -> str:
     """The text as UTF-8 can hold it: half a surrogate pair is written out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -115,7 +125,8 @@ def parquet_table(data: bytes) -> TextTable:
     import pyarrow.parquet
 
     try:
-        found = pyarrow.parquet.read_table(io.BytesIO(data))
+        # Without threads: one of its pool that still begins when the process ends aborts the process.
+        found = pyarrow.parquet.ParquetFile(io.BytesIO(data), pre_buffer=False).read(use_threads=False)
         columns = [[repr(cell) for cell in found.column(name).to_pylist()] for name in found.column_names]
     except (pyarrow.ArrowException, OSError, KeyError) as fault:
         raise ValueError(str(fault)) from fault

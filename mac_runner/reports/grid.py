@@ -1,15 +1,16 @@
 """The results of a grid: its table, a row for each combination, and its summary (pure).
 
 Every row has the same columns, each of one type: text, whole numbers, numbers, or truth values. A rate comes with the
-number of its cases and the ends of its interval. No column depends on time: the table of a grid that was killed and
-resumed is that of one that was not. In the summary the counts of the combinations are added up. What the engines did is
-known for the whole grid only, because they served all combinations together.
+number of its cases and the ends of its interval, and, where a baseline is declared, with its difference from that. No
+column depends on time: the table of a grid that was killed and resumed is that of one that was not. In the summary the
+counts of the combinations are added up. What the engines did is known for the whole grid only, because they served all
+combinations together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -17,7 +18,7 @@ from mac_runner import comparisons
 from mac_runner.registry import results_specs
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
-from mac_runner.results import Figure, PlayedCombination, integer, number, section
+from mac_runner.results import Cell, Declared, Difference, Figure, PlayedCombination, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
 
 COMPARISONS_FORMAT: Final = 1
@@ -25,11 +26,12 @@ ROWS_SHOWN_MAX: Final = 200
 """How many combinations are printed; the files of a grid hold all of them."""
 
 Kind: TypeAlias = Literal["text", "integer", "number", "truth"]
-Cell: TypeAlias = bool | int | float | str | None
 
 _CONVERSATIONS = ("planned", "finished", "failed")
 _SUMS = ("turns", "corrections", "defaults")
 _TOKENS = ("prompt", "completion")
+_PARTS: Final[Mapping[str, str]] = {"n": "diff_n"}
+"""Names of columns, where the number of cases of the figure itself has the shorter one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +59,24 @@ class GridTable(NamedTuple):
     values: int
 
 
-def grid_table(rows: Sequence[GridRow]) -> GridTable:
-    """The table over `rows`."""
-    swept = list(dict.fromkeys(name for row in rows for name in row.values))
+def grid_table(rows: Sequence[GridRow], compared: JsonObject | None = None) -> GridTable:
+    """The table over `rows`, with their differences from the baseline in `compared` where there are any."""
     figures = [{} if row.summary is None else figures_of(row.summary) for row in rows]
     results = [
         _column("session", [row.session for row in rows]),
         *_counts([row.summary or {} for row in rows]),
         *_figures(figures),
+        *_differences(rows, compared or {}),
     ]
     taken = {"combination", *(column.name for column in results)}
-    values = [
-        _column(f"grid.{name}" if name in taken else name, [row.values.get(name) for row in rows]) for name in swept
-    ]
-    return GridTable((_column("combination", [row.slug for row in rows]), *values, *results), len(swept))
+    values = value_columns([row.values for row in rows], taken)
+    return GridTable((_column("combination", [row.slug for row in rows]), *values, *results), len(values))
+
+
+def value_columns(rows: Sequence[Mapping[str, JsonValue]], taken: Container[str]) -> list[Column]:
+    """What combinations differ in, as columns; a name that is taken has `grid.` before it."""
+    swept = dict.fromkeys(name for row in rows for name in row)
+    return [_column(f"grid.{name}" if name in taken else name, [row.get(name) for row in rows]) for name in swept]
 
 
 def figures_of(summary: JsonObject) -> dict[str, Figure]:
@@ -103,6 +109,21 @@ def _figures(rows: Sequence[Mapping[str, Figure]]) -> Iterator[Column]:
         for part, attribute in ((unit, "value"), ("lo", "lo"), ("hi", "hi")):
             cells = tuple(None if figure is None else getattr(figure, attribute) for figure in found)
             yield Column(f"{name}.{part}", "number", cells)
+
+
+def _differences(rows: Sequence[GridRow], compared: JsonObject) -> Iterator[Column]:
+    for spec in results_specs().values():
+        for name, by_slug in spec.differences(compared).items():
+            for part in Difference._fields:
+                cells = (getattr(by_slug.get(row.slug), part, None) for row in rows)
+                yield Column(f"{name}.{_PARTS.get(part, part)}", "integer" if part == "n" else "number", tuple(cells))
+
+
+def is_difference(column: str) -> bool:
+    """Whether a column of the table says how combinations differ from the baseline."""
+    name, _, part = column.rpartition(".")
+    is_figure = any(name in spec.compared for spec in results_specs().values())
+    return is_figure and part in {_PARTS.get(each, each) for each in Difference._fields}
 
 
 def figure_names(rows: Iterable[Mapping[str, Figure]]) -> dict[str, str]:
@@ -148,8 +169,9 @@ def summarise_grid(
     complete: int,
     left_out: Sequence[str],
     accounting: JsonObject,
+    declared: Declared | None = None,
 ) -> JsonObject:
-    """Sum up the combinations that are asked for.
+    """Sum up the combinations that are asked for, and say what its `report` declares.
 
     `accounting` has `wall_s` and `played_s` over all sessions, when each of `sessions` began, and the account of each
     engine under `models`. `left_out` are earlier combinations; they stay in the directory and do not count here.
@@ -170,12 +192,24 @@ def summarise_grid(
         "models": models_of(accounting.get("models")),
         "parts": [*_parts(rows, began)],
         "left_out": [*left_out],
+        **({} if declared is None else {"report": declared._asdict()}),
         "results": [_result(row) for row in rows],
     }
 
 
+def declared_in(summary: JsonObject) -> Declared | None:
+    """What the summary of a grid says was declared."""
+    report = section(summary, "report")
+    baseline, primary = report.get("baseline"), report.get("primary")
+    return Declared(baseline, primary if isinstance(primary, str) else None) if isinstance(baseline, str) else None
+
+
 def compare_combinations(
-    rows: Sequence[GridRow], read: Callable[[str], Iterable[JsonObject]], *, has_stats: bool | None = None
+    rows: Sequence[GridRow],
+    read: Callable[[str], Iterable[JsonObject]],
+    declared: Declared | None = None,
+    *,
+    has_stats: bool | None = None,
 ) -> JsonObject | None:
     """What the combinations say of one another: `comparisons.json`; None when there is nothing to compare.
 
@@ -188,7 +222,8 @@ def compare_combinations(
         if spec.comparisons is not None:
             # Reading rows again takes time, so only those of this kind are.
             counted = [row for row in rows if row.summary is not None and spec.figures(row.summary)]
-            sections |= spec.comparisons([_played(row, kind, read(row.slug)) for row in counted], has_stats)
+            played = [_played(row, kind, read(row.slug)) for row in counted]
+            sections |= spec.comparisons(played, has_stats, declared)
     if not sections:
         return None
     return {"format": COMPARISONS_FORMAT, "libraries": _libraries() if has_stats else None, **sections}

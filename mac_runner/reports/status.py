@@ -12,6 +12,7 @@ from mac_runner.reports.grid import ROWS_SHOWN_MAX
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import is_silent, turns_answered
 from mac_runner.reports.tables import NOT_COUNTED
+from mac_runner.reports.usability import by_model, usability_warning
 from mac_runner.results import number, section
 from mac_runner.store import GridStanding, SessionStanding, Standing
 from mac_runner.types import JsonObject, JsonValue
@@ -50,7 +51,14 @@ def status_json(standing: Standing, now: datetime) -> JsonObject:
         "played_s": standing.usage.get("played_s"),
         "models": standing.usage.get("models", {}),
         "failures": failures.report(),
+        "warning": _warning(standing),
     }
+
+
+def _warning(standing: Standing) -> str | None:
+    """What is to be said of replies that could not be used."""
+    unusable = by_model(section(standing.counts, "unusable"), standing.speakers)
+    return usability_warning({**standing.counts, "unusable_by_model": unusable})
 
 
 def _state(standing: Standing) -> str:
@@ -126,6 +134,8 @@ def _lines(status: JsonObject) -> Iterator[tuple[str, str]]:
         yield "model", f"{name}: {_usage(section(models, name))}"
     if (hidden := len(models) - MODELS_MAX) > 0:
         yield "", f"and {hidden} more models"
+    if status["warning"]:
+        yield "warning", str(status["warning"])
     yield from _failures(status["failures"])
 
 
@@ -223,6 +233,7 @@ def grid_status_json(standing: GridStanding, now: datetime) -> JsonObject:
             "conversations": None
             if found is None
             else {"planned": found.planned, "finished": found.finished, "failed": found.failed},
+            "warning": None if found is None else _warning(found),
         }
         for known, found in standing.combinations
     ]
@@ -250,4 +261,5 @@ def _combination(combination: JsonObject) -> str:
     if not isinstance(counts, dict):
         return f"  {combination['combination']}: not begun"
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
-    return f"  {combination['combination']}: {counts['finished']} of {counts['planned']} finished{failed}"
+    warning = f"; warning: {combination['warning']}" if combination["warning"] else ""
+    return f"  {combination['combination']}: {counts['finished']} of {counts['planned']} finished{failed}{warning}"

@@ -15,13 +15,15 @@ from typing import Final
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.rows import IndexRow, parse_row
-from mac_runner.results import Results, number
+from mac_runner.reports.usability import by_model
+from mac_runner.results import Results, number, section
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
-SUMMARY_FORMAT: Final = 3
+SUMMARY_FORMAT: Final = 4
 """One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all.
 
-Up to format 2, intervals take the players of one game to be independent.
+Up to format 2, intervals take the players of one game to be independent. Up to format 3, the results of discussions are
+fewer.
 """
 STRETCHES_MAX: Final = 8
 """How many stretches of indexes are named of each part."""
@@ -34,6 +36,7 @@ def summarise(
     planned: int,
     accounting: JsonObject,
     decoding: Mapping[str, JsonObject] | None = None,
+    speakers: Mapping[str, str] | None = None,
 ) -> JsonObject:
     """Sum up the rows of an index.
 
@@ -41,6 +44,7 @@ def summarise(
     `merged_runs` they come, what each of `parts` ended, what was ended `untimed` and so counts in no rate, what was
     `repeated` in vain, and for each of `models` its `capacity`, `played_s`, `busy_slot_s`, `available_slot_s` and
     `requests`. `decoding` has the `constrained_decoding` and `reply_form` of each model, where they are recorded.
+    `speakers` has the model of each agent definition.
     A rate that is not known is null.
     """
     totals = _Totals()
@@ -68,6 +72,8 @@ def summarise(
         "failures": totals.failures.report(),
         "parts": _parts(accounting),
     }
+    if unusable := by_model(section(summary, "unusable"), speakers or {}):
+        summary["unusable_by_model"] = unusable
     if totals.retried.conversations:
         summary["retried"] = totals.retried.report()
     if "repeated" in accounting:

@@ -19,7 +19,8 @@ from rich.text import Text
 
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
-from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, figure_names, figures_of
+from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
+from mac_runner.reports.usability import usability_warning
 from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
 from mac_runner.types import JsonObject, JsonValue
 
@@ -73,6 +74,7 @@ def render_grid(
     table = _renderable(_grid_table(summary, rows), is_folded=True)
     notes = _renderable("\n".join(_grid_notes(summary, rows)))
     further = [part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})]
+    further += _undeclared(summary, rows)
     further += _engines(summary, "engines, over all combinations", "engine")
     return _drawn(
         (table, notes, *map(_renderable, further)), width=_WIDTH_MAX if width is None else width, has_style=has_style
@@ -149,6 +151,8 @@ def _overview_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
     for spec in results_specs().values():
         yield from spec.lines(summary)
     yield "turns", f"{count_text(summary.get('turns'))}; {_listed(summary, ('corrections', 'defaults'))}"
+    if warning := usability_warning(summary):
+        yield "warning", warning
     yield "tokens", _tokens(section(summary, "tokens"), summary.get("turns"))
     yield from _times(summary)
     if retried := section(summary, "retried"):
@@ -272,6 +276,16 @@ def _parts(summary: JsonObject) -> Iterator[Table | str]:
         yield f"and {len(parts) - len(shown)} earlier sessions: summary.json has them all."
 
 
+def _undeclared(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
+    """How to declare a baseline, where there are combinations to compare and none is declared."""
+    if declared_in(summary) is not None:
+        return
+    for spec in results_specs().values():
+        count = sum(row.summary is not None and bool(spec.figures(row.summary)) for row in rows)
+        if spec.undeclared and count > 1:
+            yield spec.undeclared
+
+
 def _objects(source: JsonObject, key: str) -> list[JsonObject]:
     value = source.get(key)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
@@ -332,6 +346,8 @@ def _figure(figure: Figure | None, *, has_n: bool) -> str:
 
 def _grid_notes(summary: JsonObject, rows: Sequence[GridRow]) -> Iterator[str]:
     yield "Figures with their 95% interval, each on n cases."
+    warnings = [(row.slug, usability_warning(row.summary)) for row in rows if row.summary is not None]
+    yield from (f"{slug}: warning: {warning}." for slug, warning in warnings[:ROWS_SHOWN_MAX] if warning)
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more combinations: grid.csv has all of them."
     parts = _objects(summary, "parts")

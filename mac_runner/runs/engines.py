@@ -26,7 +26,7 @@ from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
-from mac_runner.errors import ShortageError
+from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
 from mac_runner.registry import backend_specs
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.section import KeyPath
@@ -118,14 +118,17 @@ def plan_engines(
     say: Callable[[str], None],
     *,
     can_pull: bool = False,
+    is_dry: bool = False,
 ) -> EnginePlan:
     """The engines of `setups`. Each has the same name whichever of the experiments `of_all` are left to play.
 
+    With `is_dry` nothing will be played, so a package that is missing here is a line for `say` and no error.
     Raises ConfigError for settings that an engine cannot honour, with their places in the file.
     """
     found: dict[_Key, Engine] = {}
     served: dict[str, dict[str, _Key]] = {}
     checked: set[tuple[_Key, str]] = set()
+    missing: dict[str, None] = {}
     refusals = Refusals(len(of_all))
     numbers = {setup.slug: number for number, setup in enumerate(of_all, start=1)}
     for setup in setups:
@@ -140,13 +143,20 @@ def plan_engines(
                 if (key, "".join(agents)) not in checked:
                     # Built only to check it with the settings of this experiment and its places in the file.
                     checked.add((key, "".join(agents)))
-                    backend_of(setup, environment, name, definition, clock, say, can_pull=can_pull)
+                    try:
+                        backend_of(setup, environment, name, definition, clock, say, can_pull=can_pull)
+                    except ConfigError as error:
+                        if not (is_dry and isinstance(error.__cause__, MissingPackageError)):
+                            raise
+                        missing[str(error)] = None
             keys[name] = key
             engine = found.setdefault(
                 key, Engine(name=name, model=name, loaded=setup.loaded, definition=definition, policy=key.policy)
             )
             engine.agents |= agents
     refusals.raise_if_any()
+    for line in missing:
+        say(f"note: {line}; here the experiment is only described")
     _name_apart(found.values(), of_all)
     return EnginePlan(
         engines={engine.name: engine for engine in found.values()},

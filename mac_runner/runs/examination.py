@@ -163,9 +163,11 @@ async def _started(backend: Backend) -> AsyncIterator[None]:
 
 async def _trials(backend: Backend, name: str, setup: Setup, clock: Clock) -> tuple[Trial, ...]:
     """The setting of model `name`, and weaker ones until one is obeyed where it is not."""
-    own = decoding_of(setup.experiment.model_definitions[name])
+    definition = setup.experiment.model_definitions[name]
+    own = decoding_of(definition)
+    can = {*backend_specs()[definition.backend].constrains(definition.settings), "none"}
     trials: list[Trial] = []
-    for decoding in (own, *_WEAKER[own]):
+    for decoding in (own, *(each for each in _WEAKER[own] if each in can)):
         opening = _opening(setup, name, decoding)
         if opening is None:
             break

@@ -18,14 +18,17 @@ from mac_runner.reports import (
     cell_discrepancies,
     compare_combinations,
     csv_table,
+    declared_in,
     expected_csv,
     expected_parquet,
     grid_table,
     has_parquet,
+    is_difference,
     is_made_alike,
     parquet_table,
     summarise_grid,
 )
+from mac_runner.results import Declared
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.runs.summary import COMPARISONS, summary_of
 from mac_runner.store import (
@@ -64,6 +67,8 @@ class _Written:
     """Combinations that were played since."""
     is_of_earlier_format: bool
     """Whether an earlier version wrote them, whose tables had fewer columns."""
+    declared: Declared | None
+    """What the differences in them are from; the summary says it, because the file may have another `report` now."""
 
 
 def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
@@ -94,9 +99,10 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
     else:
         written = _written(directory, grid, summary)
         findings += _summary_findings(directory, grid, summary, written)
+        expected = _expected_comparisons(directory, comparisons, written)
         for name, data in files.items():
-            findings += _table_findings(directory, grid, name, data, written, notes)
-        findings += _comparison_findings(directory, comparisons, written, notes)
+            findings += _table_findings(directory, grid, name, data, written, expected, notes)
+        findings += _comparison_findings(comparisons, written, expected, notes)
         if _CSV not in files:
             findings.append(Finding(FindingKind.LOST, f"{_CSV} is not there; {_REMEDY}"))
         notes += _lag(written, grid)
@@ -118,6 +124,7 @@ def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written
         rows=tuple(row for row, _ in rows),
         behind=behind,
         is_of_earlier_format=is_of_earlier_format(summary),
+        declared=declared_in(summary),
     )
 
 
@@ -151,6 +158,7 @@ def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, writ
         complete=complete if is_possible and isinstance(complete, int) else begun,
         left_out=[known.slug for known in grid.entries if not known.is_asked],
         accounting=grid_accounting(directory, grid.name, sessions=written.sessions),
+        declared=written.declared,
     )
     if not is_latest:
         # grid.yaml holds only what is asked for now.
@@ -159,8 +167,15 @@ def _summary_findings(directory: Path, grid: GridRecord, found: JsonObject, writ
 
 
 def _table_findings(
-    directory: Path, grid: GridRecord, name: str, data: bytes, written: _Written, notes: list[str]
+    directory: Path,
+    grid: GridRecord,
+    name: str,
+    data: bytes,
+    written: _Written,
+    compared: JsonObject | None,
+    notes: list[str],
 ) -> Iterator[Finding]:
+    """Differences from the baseline are judged where `compared` says what they are."""
     if name == _PARQUET and not has_parquet():
         notes.append(f"{name} is not judged: pyarrow is not installed here")
         return
@@ -171,13 +186,14 @@ def _table_findings(
         return
     differences = [
         place
-        for place in cell_discrepancies(found, _expected(name, grid_table(written.rows)))
+        for place in cell_discrepancies(found, _expected(name, grid_table(written.rows, compared)))
         if not (written.is_of_earlier_format and place.column not in found[0])
+        and not (compared is None and is_difference(place.column))
     ]
     if not differences:
         return
     is_behind = written.sessions is not None or written.behind
-    if is_behind and found == _expected(name, _table_now(directory, grid, found)):
+    if is_behind and _without_differences(found) == _expected(name, _table_now(directory, grid, found)):
         return  # The session was killed after this table and before the summary.
     if written.sessions is not None:
         notes.append(f"{name} is not judged: it may be of a session that was killed before its summary; {_REMEDY}")
@@ -186,21 +202,45 @@ def _table_findings(
         yield Finding(FindingKind.MISMATCHED, f"{name}: {place}; {_REMEDY}")
 
 
+def _expected_comparisons(directory: Path, found: JsonObject | Finding | None, written: _Written) -> JsonObject | None:
+    """What the comparisons must be; None where that cannot be known here, or they are of other conversations."""
+    if found is None or isinstance(found, Finding) or written.sessions is not None or written.behind:
+        return None
+    if not is_made_alike(found):
+        return None
+    has_stats = found.get("libraries") is not None
+    rows = written.rows
+    return (
+        compare_combinations(
+            rows, lambda slug: read_run(directory / slug).rows(), written.declared, has_stats=has_stats
+        )
+        or {}
+    )
+
+
 def _comparison_findings(
-    directory: Path, found: JsonObject | Finding | None, written: _Written, notes: list[str]
+    found: JsonObject | Finding | None, written: _Written, expected: JsonObject | None, notes: list[str]
 ) -> Iterator[Finding]:
     if isinstance(found, Finding):
         yield found
-    elif found is not None and (written.sessions is not None or written.behind):
+    elif found is None:
+        if written.declared is not None:
+            yield Finding(FindingKind.LOST, f"{COMPARISONS} is not there, and the summary names a baseline; {_REMEDY}")
+    elif expected is not None:
+        yield from compared(COMPARISONS, found, expected, _REMEDY)
+    elif written.sessions is not None or written.behind:
         notes.append(f"{COMPARISONS} is not judged: combinations were played since; {_REMEDY}")
-    elif found is not None and not is_made_alike(found):
-        notes.append(f"{COMPARISONS} is not judged: SciPy or numpy is another version here, or is not installed")
-    elif found is not None:
-        has_stats = found.get("libraries") is not None
-        expected = compare_combinations(
-            written.rows, lambda slug: read_run(directory / slug).rows(), has_stats=has_stats
+    else:
+        notes.append(
+            f"{COMPARISONS} and what the tables have of it are not judged: SciPy or numpy is another version here, or "
+            "is not installed"
         )
-        yield from compared(COMPARISONS, found, expected or {}, _REMEDY)
+
+
+def _without_differences(table: TextTable) -> TextTable:
+    """The table without its columns of differences."""
+    kept = [place for place, name in enumerate(table[0] if table else []) if not is_difference(name)]
+    return [[row[place] for place in kept if place < len(row)] for row in table]
 
 
 def _expected(name: str, table: GridTable) -> TextTable:

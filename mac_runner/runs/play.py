@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner.clock import Clock, SystemClock
 from mac_runner.descriptors import limit, runs_within
-from mac_runner.reports import GridRow
+from mac_runner.reports import GridRow, is_nothing_usable, usability_warning
 from mac_runner.runs import event_loop
 from mac_runner.runs.engines import (
     EnginePlan,
@@ -61,8 +61,20 @@ class Results(NamedTuple):
     is_interrupted: bool = False
 
     @property
+    def unusable(self) -> tuple[str, ...]:
+        """The experiments without a usable reply, with the causes."""
+        found = [("", self.summary)] if self.rows is None else [(f"{row.slug}: ", row.summary) for row in self.rows]
+        return tuple(
+            f"{name}{usability_warning(summary)}"
+            for name, summary in found
+            if summary is not None and is_nothing_usable(summary)
+        )
+
+    @property
     def has_failures(self) -> bool:
-        """Whether conversations failed."""
+        """Whether conversations failed, or nothing that was said in an experiment could be used."""
+        if self.unusable:
+            return True
         if self.rows is None:
             return bool(self.summary["failures"])
         conversations = self.summary["conversations"]

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed
+from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
 from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.results import Declared
+from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
@@ -81,6 +83,12 @@ class Setup:
         return self.experiment.conversation_config.environment
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before the conversations of all shards run."""
+        spec, settings = environment_specs()[self.environment_name], self.experiment.settings
+        return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
+
+    @property
     def tasks(self) -> Plan:
         """The plan: of the first `limit` tasks, those of the shard."""
         tasks = self._plan()[: self.limit].part(self.shard)
@@ -134,6 +142,8 @@ class ExperimentSet:
     grid: Grid | None = None
     known: GridRecord | None = None
     """What the grid's directory holds already."""
+    declared: Declared | None = None
+    """What the section `report` declares."""
 
     @property
     def asked(self) -> GridRecord:
@@ -143,6 +153,7 @@ class ExperimentSet:
             name=self.name,
             profile=self.profile,
             asked=self.grid.asked,
+            report=self.grid.report.model_dump(mode="json", exclude_defaults=True),
             entries=grid_entries((c.slug, c.identity, c.values) for c in self._combinations()),
         )
 
@@ -157,6 +168,11 @@ class ExperimentSet:
         asked = {combination.identity for combination in self._combinations()}
         entries = () if self.known is None else self.known.entries
         return tuple(entry.slug for entry in entries if entry.identity not in asked)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before any of them runs, each thing once."""
+        return tuple(dict.fromkeys(warning for setup in self.setups for warning in setup.warnings))
 
     def by_definition(self) -> Iterator[Setup]:
         """For each model definition the first experiment that has it, reduced to that definition."""
@@ -189,6 +205,7 @@ def set_up(request: RunRequest) -> ExperimentSet:
 
 def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
     name = loaded.experiment.experiment_metadata.experiment_name
+    refuse_report(loaded)
     directory = _directory(request, name)
     environment = _checked_environment(loaded)
     setup = Setup(
@@ -207,16 +224,24 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
     directory = _directory(request, grid.name)
     known = read_grid(directory)
     setups = []
+    taken = () if known is None else tuple(entry.slug for entry in known.entries)
     refusals = Refusals(len(grid.combinations))
     for number, combination in enumerate(grid.combinations, start=1):
-        slug = None if known is None else known.slug_of(combination.identity)
-        if slug is not None and slug != combination.slug:
-            combination = renamed(grid.name, combination, slug)
+        if known is not None:
+            # A directory keeps the experiment that it was made for: a changed one of the same values has another name.
+            slug = known.slug_of(combination.identity) or slug_beside(combination, taken)
+            combination = combination if slug == combination.slug else renamed(grid.name, combination, slug)
         with refusals.of(number):
             setups.append(_of_combination(request, combination, directory))
     refusals.raise_if_any()
     return ExperimentSet(
-        name=grid.name, profile=grid.profile, directory=directory, setups=tuple(setups), grid=grid, known=known
+        name=grid.name,
+        profile=grid.profile,
+        directory=directory,
+        setups=tuple(setups),
+        grid=grid,
+        known=known,
+        declared=declared_report(grid.report, [setup.combination for setup in setups if setup.combination is not None]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from mac_runner.config import recorded_decoding
+from mac_runner.config import recorded_decoding, recorded_speakers
 from mac_runner.reports import (
     GridRow,
     compare_combinations,
@@ -29,6 +29,7 @@ def summary_of(contents: RunContents) -> JsonObject:
         planned=contents.counts.planned,
         accounting=contents.accounting,
         decoding=recorded_decoding(contents.resolved),
+        speakers=recorded_speakers(contents.resolved),
     )
 
 
@@ -44,7 +45,7 @@ class GridResults(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """The files that hold them, by name; Parquet where it can be written."""
-        table = grid_table(self.rows)
+        table = grid_table(self.rows, self.compared)
         typed = {"grid.parquet": parquet_bytes(table)} if has_parquet() else {}
         compared = {} if self.compared is None else {COMPARISONS: encode_for_reading(self.compared)}
         # The summary last: it says which sessions the tables cover.
@@ -73,7 +74,8 @@ def grid_results(
         complete=sum(map(is_complete, grid.setups)),
         left_out=grid.left_out,
         accounting=accounting,
+        declared=grid.declared,
     )
     directories = {setup.slug: setup.directory for setup in grid.setups}
-    compared = compare_combinations(rows, lambda slug: read_run(directories[slug]).rows())
+    compared = compare_combinations(rows, lambda slug: read_run(directories[slug]).rows(), grid.declared)
     return GridResults(rows, summary, compared)

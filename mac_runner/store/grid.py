@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from mac_runner.store.identity import read_yaml
 from mac_runner.store.layout import CONFIG, GRID, Layout, check_name
 from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
 from mac_runner.store.machine import Machine
-from mac_runner.store.reader import Standing, has_run, read_standing
+from mac_runner.store.reader import Standing, added_counts, has_run, read_standing
 from mac_runner.store.records import encode_json, entry, objects
 from mac_runner.store.run_state import read_state
 from mac_runner.store.session import GridSession, Recorder, open_log
@@ -51,12 +52,16 @@ class GridEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridRecord:
-    """The content of `grid.yaml`. `asked` is the section `_grid`; `entries` are in the order in which they came."""
+    """The content of `grid.yaml`. `asked` is the section `_grid`; `entries` are in the order in which they came.
+
+    `report` is the section of that name: what the combinations are compared with, declared before they are played.
+    """
 
     name: str
     profile: str
     asked: JsonObject
     entries: tuple[GridEntry, ...] = ()
+    report: JsonObject = field(default_factory=dict)
 
     def slug_of(self, identity: str) -> str | None:
         """The name of the combination with this identity; None when there is none."""
@@ -107,6 +112,8 @@ def read_grid(directory: Path, *, disk: Disk | None = None) -> GridRecord | None
 def encode_grid(record: GridRecord) -> Iterator[bytes]:
     """The file, in pieces: the section for a person, then one line per combination."""
     head = {"format": GRID_FORMAT, "name": record.name, "profile": record.profile, "asked": record.asked}
+    if record.report:
+        head["report"] = record.report
     yield b"# What this grid was started with. Do not edit: run a changed experiment file instead.\n"
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
     yield text.encode("utf-8")
@@ -139,6 +146,7 @@ def _decoded(record: JsonObject, path: Path) -> GridRecord:
             profile=entry(record, "profile", str),
             asked=entry(record, "asked", dict),
             entries=tuple(_entry(line) for line in objects(record, "combinations")),
+            report=entry(record, "report", dict) if "report" in record else {},
         )
     except (ValueError, RunDirectoryError) as fault:
         raise RunDirectoryError(f"{path} cannot be read: {fault}; put back the file that the run wrote") from fault
@@ -313,4 +321,6 @@ def _whole(directory: Path, record: GridRecord, begun: Sequence[Standing], *, di
         owner=owner,
         is_owner_alive=None if owner is None else is_alive(owner, machine),
         last_sign_of_life=last_sign_of_life(disk, directory),
+        counts=reduce(added_counts, (standing.counts for standing in begun), {}),
+        speakers={name: model for standing in begun for name, model in standing.speakers.items()},
     )

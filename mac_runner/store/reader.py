@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
 
-from mac_runner.config import Difference
+from mac_runner.config import Difference, recorded_speakers
 from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
@@ -43,7 +43,7 @@ from mac_runner.store.transcripts import (
     salvaged_task,
     transcript_sizes,
 )
-from mac_runner.types import JsonObject
+from mac_runner.types import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,14 @@ class RunContents:
             raise RunDirectoryError(
                 f"{path} cannot be read ({fault}); {repair_advice(self.layout.directory)}"
             ) from fault
+
+    def acknowledged(self, row: JsonObject) -> JsonObject:
+        """The transcript of a row. Raises RunDirectoryError when it is not what was acknowledged."""
+        path = self.layout.transcript(row_id(row))
+        try:
+            return decode_transcript(read_acknowledged(self.disk, path, row))
+        except ValueError as fault:
+            raise RunDirectoryError(f"{path} {fault}; {repair_advice(self.layout.directory)}") from fault
 
     def flaw(self, row: JsonObject) -> str | None:
         """How the transcript of a row differs from what is acknowledged there; None when it does not."""
@@ -220,6 +228,10 @@ class Standing:
     owner: Owner | None
     is_owner_alive: bool | None
     last_sign_of_life: str | None
+    counts: JsonObject = field(default_factory=dict)
+    """Over all that ended: `turns`, `corrections`, `defaults`, and `unusable` replies by agent definition and cause."""
+    speakers: Mapping[str, str] = field(default_factory=dict)
+    """The model of each agent definition."""
 
     @property
     def ended(self) -> int:
@@ -233,14 +245,17 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
     Opens no transcript and parses no reply, so it takes seconds at a hundred thousand conversations.
     """
     disk = disk or Disk()
-    read_config(disk, directory)
+    resolved = read_config(disk, directory)
     listed = _started(disk, directory)
     layout = Layout(directory=directory, experiment_name=listed.experiment_name)
     owner = read_owner(disk, directory)
     state = read_state(disk, layout)
-    has_failures = any(ending.status == "failed" for ending in state.endings.values())
-    rows = state.rows(disk, layout) if has_failures else ()
-    failures = tuple(row for row in rows if row["status"] == "failed")
+    failures: list[JsonObject] = []
+    counts: JsonObject = {}
+    for row in state.rows(disk, layout):
+        counts = added_counts(counts, row.get("counts"))
+        if row["status"] == "failed":
+            failures.append(row)
     return Standing(
         directory=directory,
         experiment_name=listed.experiment_name,
@@ -249,14 +264,28 @@ def read_standing(directory: Path, *, disk: Disk | None = None, machine: Machine
         finished=len(state.endings) - len(failures),
         failed=len(failures),
         half_done=len(journal.replied(disk, layout) - state.endings.keys()),
-        failures=failures,
+        failures=tuple(failures),
         sessions=len(state.sessions),
         latest=state.sessions[-1] if state.sessions else None,
         usage=reduce(merge_accounting, (session.usage for session in state.sessions), {}),
         owner=owner,
         is_owner_alive=None if owner is None else is_alive(owner, machine or Machine()),
         last_sign_of_life=last_sign_of_life(disk, directory),
+        counts=counts,
+        speakers=recorded_speakers(resolved),
     )
+
+
+def added_counts(total: JsonObject, counts: JsonValue) -> JsonObject:
+    """The counts of two parts of a run; of what is no count, nothing."""
+    found = dict(total)
+    for key, value in (counts if isinstance(counts, dict) else {}).items():
+        here = found.get(key, 0)
+        if isinstance(value, dict):
+            found[key] = added_counts(here if isinstance(here, dict) else {}, value)
+        elif isinstance(value, int) and isinstance(here, int):
+            found[key] = here + value
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

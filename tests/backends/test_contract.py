@@ -1,4 +1,4 @@
-"""The contract of every backend, kept by the scripted one and by both HTTP backends at stub servers."""
+"""The contract of every backend, kept by the scripted one and by the HTTP backends at stub servers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from mac_runner.backends.scripted import ScriptedBackend
 from mac_runner.clock import SystemClock
 from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
 from mac_runner.types import JsonObject, Request
+from tests.backends.anthropic.asking import KEY as ANTHROPIC_KEY
+from tests.backends.anthropic.asking import backend_at as anthropic_at
 from tests.backends.ollama.asking import backend_at
 from tests.backends.openai.asking import KEY
+from tests.sim.anthropic_server import AnthropicServer
+from tests.sim.anthropic_server import failure as declined
 from tests.sim.behaviour import Behaviour, Hang, Received, Say, Send, echo, failure
 from tests.sim.ollama_server import Fault, OllamaStub, Sent, answering, hang
 from tests.sim.openai_run import backend_for
@@ -116,6 +120,61 @@ class OpenaiHarness(BackendHarness):
         return ways.get(content_of(received.json), echo(received))
 
 
+class AnthropicHarness(BackendHarness):
+    secret = ANTHROPIC_KEY
+
+    def __init__(self) -> None:
+        self.wrong: Trouble | None = None
+        self.server = AnthropicServer(answer=self.answer, api_key=ANTHROPIC_KEY)
+        self.slow = 0
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[None]:
+        async with self.server:
+            yield
+
+    def build(self) -> Backend:
+        return anthropic_at(self.server.host)
+
+    async def trouble(self, kind: Trouble) -> None:
+        self.wrong = kind
+        if kind is Trouble.DEAD:
+            await self.server.die()
+
+    async def heal(self) -> None:
+        self.wrong = None
+
+    def request_too_long(self) -> Request:
+        return self.request("long")
+
+    def request_cut_off(self) -> Request:
+        return self.request("cut")
+
+    def request_slow(self) -> Request:
+        return self.request("slow")
+
+    def unfinished(self) -> int:
+        """The connections of requests that were not answered; a client that lets go of one closes its connection."""
+        return self.slow if self.server.connections else 0
+
+    def answer(self, received: Received) -> Behaviour:
+        faults: dict[Trouble | None, Behaviour] = {
+            Trouble.BUSY: declined(529, f"Overloaded, {ANTHROPIC_KEY}", kind="overloaded_error"),
+            Trouble.HUNG: Hang(),
+            Trouble.GARBAGE: Send(200, f"<html>Bearer {ANTHROPIC_KEY}".encode()),
+        }
+        if self.wrong in faults:
+            return faults[self.wrong]
+        asked = content_of(received.json)
+        self.slow += asked == "slow"
+        ways: dict[str, Behaviour] = {
+            "long": declined(400, "prompt is too long: 9 tokens > 8 maximum"),
+            "cut": Say("So be", "length"),
+            "slow": Hang(),
+        }
+        return ways.get(asked, echo(received))
+
+
 class OllamaHarness(BackendHarness):
     def __init__(self) -> None:
         self.wrong: Trouble | None = None
@@ -177,6 +236,12 @@ class TestOpenai(BackendContract):
     @pytest.fixture
     def harness(self) -> BackendHarness:
         return OpenaiHarness()
+
+
+class TestAnthropic(BackendContract):
+    @pytest.fixture
+    def harness(self) -> BackendHarness:
+        return AnthropicHarness()
 
 
 class TestOllama(BackendContract):

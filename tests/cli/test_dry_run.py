@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
+
+import pytest
 
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import ROOT, AtOnce, Lab, ended, experiment, scripted, wait_for
@@ -49,6 +52,31 @@ def test_dry_run_of_another_identity_is_refused_like_the_run(finished: Lab, at_o
     assert process.returncode == 2
     assert "seed: 11 there, 12 now" in process.stderr
     assert finished.run_dir().hashes() == before
+
+
+@pytest.mark.parametrize("backend", ["vllm", "nano", "ollama", "anthropic"])
+def test_dry_run_needs_no_package_of_an_engine_and_says_what_is_missing(
+    backend: str, lab: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run itself refuses."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-0123456789")
+    for module in ("nano.settings", "vllm.arguments"):
+        monkeypatch.setattr(f"mac_runner.backends.{module}.find_spec", lambda _name: None)
+    if backend in ("ollama", "anthropic"):
+        monkeypatch.delitem(sys.modules, f"mac_runner.backends.{backend}.backend", raising=False)
+        monkeypatch.setitem(sys.modules, backend, None)
+    model: JsonObject = {"backend": backend, f"{backend}_config": {"model": "stub"}}
+    file = lab.write(experiment(models={"m": model}))
+
+    dry, real = at_once(file, "--dry-run"), at_once(file)
+
+    assert dry.returncode == 0, dry.stderr
+    assert f"models         m ({backend})" in dry.stdout
+    assert f"note: {file}:" in dry.stderr
+    assert f"mac_runner[{backend}]" in dry.stderr
+    assert real.returncode == 2
+    assert f"mac_runner[{backend}]" in real.stderr
+    assert [path.name for path in lab.path.iterdir()] == [file]
 
 
 def test_dry_run_counts_the_replies_a_killed_run_recorded(lab: Lab) -> None:

@@ -19,11 +19,11 @@ from mac_runner.clock import SystemClock
 from mac_runner.errors import MacRunnerError
 from mac_runner.types import JsonObject, JsonValue
 from tests.cli.lab import AtOnce, Lab
-from tests.sim.echoing import HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer, serving
+from tests.sim.echoing import ANTHROPIC, HTTP, OLLAMA, OPENAI, EchoingServer, Trick, answer, serving
 from tests.sim.leaks import leak_in
 
-VARIABLES: Final = {"openai": "STUB_KEY", "ollama": "OLLAMA_API_KEY"}
-TRICKS: Final = {"openai": OPENAI, "ollama": OLLAMA}
+VARIABLES: Final = {"openai": "STUB_KEY", "ollama": "OLLAMA_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+TRICKS: Final = {"openai": OPENAI, "ollama": OLLAMA, "anthropic": ANTHROPIC}
 
 
 _NO_DIGITS: Final = "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ"
@@ -50,6 +50,8 @@ def model(backend: str, host: str) -> JsonObject:
     section: dict[str, JsonValue] = {"model": "stub"}
     if backend == "openai":
         section |= {"base_urls": [f"{host}/v1"], "api_key_env": VARIABLES["openai"]}
+    elif backend == "anthropic":
+        section |= {"base_url": host}
     else:
         section |= {"host": host, "max_in_flight": 16}
     return {"backend": backend, f"{backend}_config": section}
@@ -127,6 +129,10 @@ def _pull(last: str) -> Trick:
 
 AT_THE_START: Final[dict[str, tuple[tuple[str, Trick], ...]]] = {
     "openai": (("/models", _names("data")), ("/models", lambda echo: answer({"data": [{"id": [echo]}]}))),
+    "anthropic": (
+        ("/models/stub", lambda echo: answer({"error": {"message": echo}}, "401 No")),
+        ("/models/stub", lambda echo: answer(f"<html>{echo}".encode(), "500 Broken")),
+    ),
     "ollama": (
         ("/api/version", lambda echo: answer({"version": f"0.1.0-{echo}"})),
         ("/api/version", lambda echo: answer({"version": {echo: echo}})),

@@ -137,6 +137,19 @@ def test_finished_game_is_shown(recorded: Lab, at_once: AtOnce) -> None:
         assert len(process.stdout.splitlines()) > 50
 
 
+def test_a_recorded_grid_keeps_its_names_and_takes_in_combinations_with_short_ones(
+    recorded: Lab, at_once: AtOnce
+) -> None:
+    before = {path.name for path in (recorded.path / "runs/grid").glob("max-rounds-*")}
+    more = ("--set", "_grid.sweep={discussion.max_rounds: [2, 3, 1]}")
+
+    assert at_once("grid.yaml", "--quiet", *discussed(recorded), *more).returncode == Exit.OK
+    found = {path.parent.name for path in (recorded.path / "runs/grid").glob("*/experiment.yaml")}
+    assert len(before) == 2
+    assert found == {*before, "max_rounds-3"}
+    assert at_once("verify", "runs/grid").returncode == Exit.OK
+
+
 def test_complete_grid_prints_its_table(recorded: Lab, at_once: AtOnce) -> None:
     process = at_once("grid.yaml", *discussed(recorded))
 

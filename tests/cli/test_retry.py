@@ -30,7 +30,7 @@ class Moody:
     refuses: Callable[[Received], bool] = field(default=lambda _received: False)
 
     def __call__(self, received: Received) -> Behaviour:
-        return failure(400, "not today") if self.refuses(received) else Say("So be it.")
+        return failure(400, "not today") if self.refuses(received) else Say("It cannot be known.")
 
 
 def talk(url: str) -> JsonObject:

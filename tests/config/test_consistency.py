@@ -33,6 +33,22 @@ def test_a_backend_needs_its_section_and_no_other(refusal: Refusal, game_text: s
     ]
 
 
+def test_thinking_is_refused_where_the_backend_would_ignore_it(refusal: Refusal, game_text: str) -> None:
+    """With the agent, the key and what the backend does honour."""
+    asking = game_text.replace("model: folk", "model: folk, thinking: true, verbosity: low")
+    openai = ["model_definitions.folk={backend: openai, openai_config: {model: m, base_urls: [http://h/v1]}}"]
+
+    assert refusal(asking) == [
+        "trial.yaml:11: agent_definitions.0.verbosity: the backend 'scripted' of model 'folk' does not support it; "
+        "leave it out",
+        "trial.yaml:11: agent_definitions.0.thinking: the backend 'scripted' of model 'folk' does not support it; "
+        "leave it out",
+    ]
+    (line,) = refusal(asking, overrides=openai)
+    assert "agent_definitions.0.thinking: the backend 'openai' of model 'folk' does not support it; with these" in line
+    assert "settings it honours reasoning_effort, verbosity; leave it out" in line
+
+
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [

@@ -123,7 +123,7 @@ def test_the_content_of_the_questions_is_part_of_the_identity_and_their_place_is
     Path("q.jsonl").write_text(QUESTION.replace("Now", "Then"))
     changed = differences(first, load(ASKING).resolved)
 
-    assert ([d.path for d in moved.identity], [d.path for d in moved.runtime]) == ([], ["discussion.questions"])
+    assert ([d.path for d in moved.identity], [d.path for d in moved.runtime]) == ([], ["discussion.questions.files"])
     assert [d.path for d in changed.identity] == ["discussion.questions_sha256"]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed
+from mac_runner.config import Experiment, Grid, Loaded, in_words, load, load_experiment, renamed, slug_beside
 from mac_runner.config.grid_axes import GRID_COMBINATIONS_MAX
-from mac_runner.config.grid_expansion import NAME_CHARS_MAX
+from mac_runner.config.grid_expansion import GRID_SLUG_CHARS_MAX, NAME_CHARS_MAX
 from mac_runner.environments.discussion import DiscussionConfig
 from mac_runner.environments.town_of_salem import GameConfig
 from mac_runner.errors import ConfigError
@@ -131,12 +131,12 @@ def test_a_key_that_only_a_default_fills_can_vary(lay: Lay) -> None:
     assert [one.settings_as(GameConfig).flags.sheriff for one in experiments(grid)] == ["binary", "typed"]
 
 
-def test_names_contain_the_values_and_differ_by_the_identity(lay: Lay) -> None:
+def test_names_are_the_values_and_have_a_digest_where_these_do_not_fit(lay: Lay) -> None:
     grid = lay("_grid: {sweep: {game.lobby: [classic-7, [Sheriff, Godfather]], seed: [1]}}\n")
     first, second = grid.combinations
 
-    assert first.slug == f"lobby-classic-7-seed-1-{first.identity[:10]}"
-    assert second.slug == f"seed-1-{second.identity[:10]}"
+    assert first.slug == "lobby-classic-7_seed-1"
+    assert second.slug == f"seed-1_{second.identity[:6]}"
     assert [one.experiment_metadata.experiment_name for one in experiments(grid)] == [
         f"trial-{first.slug}",
         f"trial-{second.slug}",
@@ -152,13 +152,37 @@ def test_resolved_config_of_a_combination_gives_its_experiment_again(lay: Lay) -
         assert Experiment.model_validate(combination.loaded.resolved) == combination.loaded.experiment
 
 
-def test_names_leave_out_values_that_are_not_words(lay: Lay) -> None:
-    section = (
-        "_grid: {sweep: {game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], game.seats: [null]}}\n"
-    )
-    (one,) = lay(section).combinations
+def slugs(grid: Grid) -> list[str]:
+    return [combination.slug for combination in grid.combinations]
 
-    assert one.slug == f"mafia-parity-true-{one.identity[:10]}"
+
+def test_names_have_as_much_of_a_key_as_tells_it_from_others(lay: Lay) -> None:
+    section = "{game.flags.mafia_parity: [true], agent_definitions.0.top_p: [null], agent_definitions.1.top_p: [0.5]}"
+
+    assert slugs(lay(f"_grid: {{sweep: {section}}}\n")) == ["mafia_parity-true_1.top_p-0.5"]
+
+
+def test_names_stay_when_values_are_added_and_never_clash(lay: Lay) -> None:
+    few = slugs(lay("_grid: {sweep: {game.lobby: [classic-7], seed: [1, 2]}}\n"))
+    more = lay("_grid: {sweep: {game.lobby: [classic-7, classic-10], seed: [3, 2, 1]}}\n")
+    names = ["a/long-model", "b/long-model", "long model", "LONG-MODEL", "long-model", "x" * 60, "x" * 61, "/", "ü"]
+    texts = lay(f"_grid: {{sweep: {{agent_definitions.0.persona: {names}}}}}\n")
+
+    assert few == ["lobby-classic-7_seed-1", "lobby-classic-7_seed-2"]
+    assert {*few} < {*slugs(more)}
+    assert len({slug.casefold() for slug in slugs(texts)}) == len(names)
+    assert slugs(texts)[0].startswith("persona-long-model_")
+    assert all(len(slug) <= GRID_SLUG_CHARS_MAX for slug in slugs(texts))
+
+
+def test_an_experiment_that_changed_has_another_name_in_the_directory(lay: Lay) -> None:
+    (one,) = lay("_grid: {sweep: {seed: [1]}}\n").combinations
+    (other,) = lay("_grid: {sweep: {seed: [1]}}\n", overrides=("retry_config.max_retries=9",)).combinations
+
+    assert one.slug == other.slug == "seed-1"
+    assert slug_beside(other, []) == "seed-1"
+    assert slug_beside(other, ["SEED-1"]) == f"seed-1_{other.identity[:6]}"
+    assert slug_beside(other, ["seed-1", f"seed-1_{other.identity[:6]}"]) == f"seed-1_{other.identity[:16]}"
 
 
 def test_names_stay_short_however_much_varies(lay: Lay) -> None:

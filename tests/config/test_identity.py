@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mac_runner.config import Difference, Experiment, Loaded, differences
+from mac_runner.config import Difference, Experiment, Loaded, differences, identity_of, upgraded
+from mac_runner.errors import ConfigError
 from mac_runner.section import Bearing, leaf_fields
 from mac_runner.types import JsonObject
 
@@ -17,7 +18,7 @@ RUNTIME = {
     "experiment_metadata.description",
     "profile",
     "conversation_config.conversations",
-    "discussion.questions",
+    "discussion.questions.files",
     "discussion.prompt.template_file",
     "game.template_file",
     "model_definitions.*.scripted_config.capacity",
@@ -47,6 +48,8 @@ RUNTIME = {
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",
     "retry_config.request_deadline_s",
+    "report.baseline",
+    "report.primary",
 }
 
 
@@ -163,3 +166,52 @@ def test_a_field_this_version_does_not_know_is_identity(resolved: JsonObject) ->
 
 def test_true_is_not_one(resolved: JsonObject) -> None:
     assert differences({**resolved, "seed": 1}, {**resolved, "seed": True}).identity
+
+
+def test_a_key_of_a_section_inside_means_in_older_runs_what_it_meant_then(load: Load) -> None:
+    text = """\
+experiment_metadata: {experiment_name: talk}
+conversation_config: {environment: discussion, conversations: 1}
+discussion: {topics: [Bridge or ferry?], identity_reveal_config: {persona: true}}
+model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
+agent_definitions: [{agent_id: ann, role: participant, persona: nurse, model: m}]
+"""
+    now = load(text)
+    then = load(text, overrides=["discussion.identity_reveal_config.reveal_from_round=1"])
+    key = "discussion.identity_reveal_config.reveal_from_round"
+    recorded = copy.deepcopy(then.resolved)
+    section = recorded["discussion"]
+    assert isinstance(section, dict)
+    reveal = section["identity_reveal_config"]
+    assert isinstance(reveal, dict)
+    del reveal["reveal_from_round"]
+
+    assert not differences(upgraded(recorded), then.resolved).identity
+    assert differences(upgraded(recorded), now.resolved).identity == (Difference(key, 1, 2),)
+    del section["identity_reveal_config"]
+    assert upgraded(recorded)["discussion"] == {**section, "identity_reveal_config": {"reveal_from_round": 1}}
+    # The digest of an experiment with the old meaning is that of before there was the key.
+    assert identity_of(then.experiment) == "504664ffcd98c130ca41752a938821c9"
+    assert identity_of(now.experiment) != identity_of(then.experiment)
+
+
+def test_identities_that_would_never_be_shown_are_refused(load: Load) -> None:
+    text = """\
+experiment_metadata: {experiment_name: talk}
+conversation_config: {environment: discussion, conversations: 1}
+discussion:
+  topics: [Bridge or ferry?]
+  max_rounds: 1
+  identity_reveal_config: {presence_mode: all_ai}
+model_definitions: {m: {backend: scripted, scripted_config: {policy: discussant}}}
+agent_definitions: [{agent_id: ann, role: participant, model: m}]
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert str(caught.value) == (
+        "trial.yaml:6: discussion.identity_reveal_config.reveal_from_round: is 2, but max_rounds is 1, so identities "
+        "would never be shown; lower it, raise max_rounds, or hide identities"
+    )
+    for change in ("reveal_from_round=1", "presence_mode=hidden"):
+        load(text, overrides=[f"discussion.identity_reveal_config.{change}"])
+    load(text, overrides=["discussion.max_rounds=2"])

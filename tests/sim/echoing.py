@@ -1,4 +1,4 @@
-"""A server that repeats the key that it is sent, wherever an answer of HTTP, OpenAI or Ollama has room for it.
+"""A server that repeats the key that it is sent, wherever an answer of HTTP, or of an API of models, has room for it.
 
 `TRICKS` are whole answers, byte by byte, some of them no HTTP at all. What they repeat is the key in the `n`-th of
 several encodings, further and further to the right, so that a quotation of an answer is cut at any place.
@@ -118,6 +118,26 @@ OPENAI: Final[dict[str, Trick]] = HTTP | {
 }
 
 
+def _message(*content: JsonValue, stop_reason: str = "end_turn", **more: JsonValue) -> bytes:
+    return answer({"type": "message", "content": list(content), "stop_reason": stop_reason, **more})
+
+
+def _text(text: JsonValue) -> JsonValue:
+    return {"type": "text", "text": text}
+
+
+ANTHROPIC: Final[dict[str, Trick]] = HTTP | {
+    "reply": lambda echo: _message(_text(f"You sent Bearer {echo}.")),
+    "thought": lambda echo: _message({"type": "thinking", "thinking": echo}, _text("No.")),
+    "kind of a block": lambda echo: _message({"type": [echo]}),
+    "text of a block": lambda echo: _message(_text({echo: echo})),
+    "reason to end": lambda echo: _message(_text("x"), stop_reason=echo),
+    "refusal explained": lambda echo: _message(stop_reason="refusal", stop_details={"explanation": echo}),
+    "count": lambda echo: _message(_text("x"), usage={"input_tokens": echo}),
+    "kind of an error": lambda echo: answer({"type": "error", "error": {"type": echo, "message": echo}}, "529 Over"),
+}
+
+
 def _chat(**fields: JsonValue) -> bytes:
     good: dict[str, JsonValue] = {
         "message": {"role": "assistant", "content": "No."},
@@ -140,6 +160,8 @@ OLLAMA: Final[dict[str, Trick]] = HTTP | {
 
 _GOOD: Final[dict[str, bytes]] = {
     "/models": answer({"data": [{"id": "stub"}]}),
+    "/v1/models/stub": answer({"id": "stub"}),
+    "/v1/messages": _message(_text("No.")),
     "/api/version": answer({"version": "0.30.0"}),
     "/api/show": answer({"capabilities": ["completion"], "model_info": {}}),
     "/api/ps": answer({"models": []}),

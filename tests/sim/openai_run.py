@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from mac_runner.backends.openai.backend import OpenaiBackend
 from mac_runner.backends.openai.settings import OpenaiConfig
@@ -20,6 +20,8 @@ from mac_runner.types import JsonValue
 from tests.sim.openai_server import OpenaiServer
 from tests.sim.recorder import MemoryRecorder
 from tests.sim.toy import ToyEnvironment, Work
+
+S = TypeVar("S", bound=OpenaiServer)
 
 ROOT = Path(__file__).parents[2]
 Settings: TypeAlias = Mapping[str, JsonValue]
@@ -72,7 +74,7 @@ def _port(process: subprocess.Popen[str]) -> int:
 
 
 @contextmanager
-def in_a_thread(server: OpenaiServer) -> Iterator[OpenaiServer]:
+def in_a_thread(server: S) -> Iterator[S]:
     """A stub server on a loop of its own, for a program that is not on ours."""
     ready = threading.Event()
     loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []

@@ -18,7 +18,7 @@ EVERY_SETTING: Final = Sampling(
     stop=("END",),
     seed=3,
 )
-"""Differs from the default in every field."""
+"""Differs from the default in every field that says how tokens are drawn."""
 
 
 def request(

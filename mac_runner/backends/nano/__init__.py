@@ -21,6 +21,7 @@ def _build(request: BackendRequest[NanoConfig]) -> Backend:
         traces=request.record_tokens,
         say=request.say,
         is_free=request.decoding == "none",
+        thinking=request.thinking,
     )
 
 
@@ -33,6 +34,7 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     constrains=lambda _settings: CONSTRAINS_ALL,
+    honours=lambda _settings: frozenset({"thinking"}),
     packages=("torch", "tokenizers", "safetensors", "jinja2", "numpy", "numba", "llvmlite", "llguidance"),
     holds_memory=True,
 )

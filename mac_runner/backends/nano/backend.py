@@ -8,8 +8,9 @@ prompts. The engine takes its steps on a thread of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mac_runner.backends.base import lookahead_for
@@ -23,16 +24,24 @@ if TYPE_CHECKING:
 
 
 class NanoBackend:
-    """Serves model `name`; `is_free` says that no reply is held to a form."""
+    """Serves model `name`; `is_free` says that no reply is held to a form, `thinking` what agents set it to."""
 
     def __init__(
-        self, *, name: str, config: NanoConfig, traces: bool, say: Callable[[str], None], is_free: bool = False
+        self,
+        *,
+        name: str,
+        config: NanoConfig,
+        traces: bool,
+        say: Callable[[str], None],
+        is_free: bool = False,
+        thinking: Mapping[bool, str] = MappingProxyType({}),
     ) -> None:
         self._name = name
         self._config = config
         self._traces = traces
         self._say = say
         self._is_free = is_free
+        self._thinking = thinking
         self._thread: ThreadPoolExecutor | None = None
         self._engine: LoadedEngine | None = None
 
@@ -56,7 +65,7 @@ class NanoBackend:
         await self.close()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"tokens-{self._name}")
         engine_class = await asyncio.get_running_loop().run_in_executor(self._thread, _load)
-        self._engine = await engine_class.open(self._name, self._config, self._thread)
+        self._engine = await engine_class.open(self._name, self._config, self._thread, self._thinking)
         if self._engine.opens_thought and not self._is_free:
             self._say(notice_of_forms(self._name))
 

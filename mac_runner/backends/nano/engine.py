@@ -14,8 +14,10 @@ from mac_runner.backends.chat_template import (
     Conversation,
     Rendered,
     Renderer,
+    check_switch,
     ends_in_thought,
     renderer_of,
+    switches_of,
     token_reply,
 )
 from mac_runner.backends.nano.settings import NanoConfig
@@ -37,7 +39,7 @@ from mac_runner.nano import (
     Tokenizer,
     recommended_sampling,
 )
-from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request, Sampling, TokenTrace
+from mac_runner.types import EFFORT_KEYS, FinishReason, JsonValue, Prompt, Reply, Request, Sampling, TokenTrace
 
 
 class LoadedEngine:
@@ -46,7 +48,7 @@ class LoadedEngine:
     def __init__(
         self,
         engine: AsyncEngine,
-        renderer: Renderer,
+        renderers: Mapping[bool | None, Renderer],
         defaults: SamplingParams,
         *,
         cache_tokens: int,
@@ -54,15 +56,17 @@ class LoadedEngine:
     ) -> None:
         self.cache_tokens = cache_tokens
         self._engine = engine
-        self._renderer = renderer
+        self._renderers = renderers
         self._defaults = defaults
         self._thread = thread
         # The longest a request may grow: the model's window, or the whole cache where that is smaller.
         self._context_tokens = min(engine.engine.max_model_len, cache_tokens)
 
     @classmethod
-    async def open(cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor) -> Self:
-        """Load the model of entry `name`. Raises ConfigError or EngineDeadError."""
+    async def open(
+        cls, name: str, config: NanoConfig, thread: ThreadPoolExecutor, thinking: Mapping[bool, str]
+    ) -> Self:
+        """Load the model of entry `name`; `thinking` is what agents set. Raises ConfigError or EngineDeadError."""
         key = ("model_definitions", name, "nano_config")
         _require_variables(config.chat_template_kwargs, (*key, "chat_template_kwargs"))
         try:
@@ -74,14 +78,19 @@ class LoadedEngine:
                 raise ConfigError(f"{'.'.join(key)}: {error.__cause__}", key=key) from error
             raise
         try:
-            return await cls._equipped(engine, config, key, thread)
+            return await cls._equipped(engine, config, key, thread, thinking)
         except BaseException:
             await engine.shutdown()
             raise
 
     @classmethod
     async def _equipped(
-        cls, engine: AsyncEngine, config: NanoConfig, key: tuple[str, ...], thread: ThreadPoolExecutor
+        cls,
+        engine: AsyncEngine,
+        config: NanoConfig,
+        key: tuple[str, ...],
+        thread: ThreadPoolExecutor,
+        thinking: Mapping[bool, str],
     ) -> Self:
         tokenizer = engine.engine.tokenizer
         if tokenizer is None:
@@ -93,7 +102,7 @@ class LoadedEngine:
         stats = await engine.stats()
         return cls(
             engine,
-            _renderer_for(tokenizer, config.chat_template_kwargs, key),
+            _renderers_for(tokenizer, config.chat_template_kwargs, key, thinking),
             defaults,
             cache_tokens=stats.num_blocks * engine.config.block_size,
             thread=thread,
@@ -102,12 +111,13 @@ class LoadedEngine:
     @property
     def opens_thought(self) -> bool:
         """Whether the model's chat template ends a prompt inside a thought."""
-        return self._renderer.shape.opens_thought
+        return any(renderer.shape.opens_thought for renderer in self._renderers.values())
 
     async def generate(self, request: Request, *, traces: bool) -> Reply:
         """The reply to `request`; cancelled, it leaves the engine. Raises a BackendError."""
         loop = asyncio.get_running_loop()
-        text, ids = await loop.run_in_executor(self._thread, self._renderer.render, request.prompt.messages)
+        renderer = self._renderers[request.sampling.thinking]
+        text, ids = await loop.run_in_executor(self._thread, renderer.render, request.prompt.messages)
         room = self._context_tokens - len(ids)
         if room <= 0:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
@@ -137,6 +147,16 @@ def _require_variables(settings: Mapping[str, JsonValue], key: tuple[str, ...]) 
     """Raises ConfigError for a name that no variable of a chat template can have."""
     for name in Tokenizer.reserved_variables & settings.keys():
         raise ConfigError(f"{'.'.join(key)}.{name}: the name means something else in every template", key=(*key, name))
+
+
+def _renderers_for(
+    tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...], thinking: Mapping[bool, str]
+) -> dict[bool | None, Renderer]:
+    """A renderer for each value of `thinking`. Raises ConfigError for a template that cannot follow it."""
+    values: tuple[bool | None, ...] = (None, True, False) if thinking else (None,)
+    found = {value: _renderer_for(tokenizer, {**settings, **switches_of(value)}, key) for value in values}
+    check_switch(found, thinking, key=(*key, "model"))
+    return found
 
 
 def _renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], key: tuple[str, ...]) -> Renderer:
@@ -185,7 +205,7 @@ def params_of(sampling: Sampling, prompt: Prompt, *, defaults: SamplingParams, r
     `defaults` are the model's own, for settings that `sampling` leaves open. A schema says more than a list of choices,
     so a prompt with both is held to the schema.
     """
-    given = {name: value for name, value in asdict(sampling).items() if value is not None}
+    given = {name: value for name, value in asdict(sampling).items() if value is not None and name not in EFFORT_KEYS}
     params = replace(defaults, **given | {"max_tokens": min(sampling.max_tokens, room_tokens)})
     if prompt.schema is not None:
         return replace(params, json_schema=json.dumps(dict(prompt.schema)))

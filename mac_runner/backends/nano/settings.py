@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from mac_runner.errors import ConfigError
+from mac_runner.errors import MissingPackageError
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text
 
 
@@ -44,11 +44,11 @@ NEEDED: Final = ("torch", "numba", "llvmlite", "numpy", "safetensors", "tokenize
 
 
 def check_installed(name: str) -> None:
-    """Raise ConfigError for model `name` when a package is missing. Loads none of them, which would take seconds."""
+    """Raise MissingPackageError for model `name` if there is one. Loads none of them, which would take seconds."""
     missing = [package for package in NEEDED if find_spec(package) is None]
     if missing:
         key = ("model_definitions", name, "backend")
-        raise ConfigError(
+        raise MissingPackageError(
             f"{'.'.join(key)}: 'nano' needs {', '.join(missing)}, not installed here; "
             "`pip install 'mac_runner[nano]'` installs it",
             key=key,

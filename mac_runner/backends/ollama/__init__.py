@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest, Unsupported
-from mac_runner.backends.ollama.settings import OllamaConfig
+from mac_runner.backends.ollama.settings import OllamaConfig, check_agents
 from mac_runner.clock import Clock
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
 
@@ -16,6 +16,7 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
     from mac_runner.backends.ollama.backend import OllamaBackend
 
     request.refuse(Unsupported(tokens=True))
+    check_agents(request.name, request.agents)
     return OllamaBackend(
         name=request.name,
         config=request.settings,
@@ -23,6 +24,7 @@ def _build(request: BackendRequest[OllamaConfig]) -> Backend:
         is_pulling=request.can_pull,
         clock=request.clock,
         say=request.say,
+        has_thinkers=True in request.thinking or "reasoning_effort" in request.used_settings,
     )
 
 
@@ -41,6 +43,7 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     constrains=lambda _settings: CONSTRAINS_ALL,
+    honours=lambda _settings: frozenset({"reasoning_effort", "thinking"}),
     packages=("ollama", "httpx"),
     holds_memory=True,
     can_pull=True,

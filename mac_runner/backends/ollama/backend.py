@@ -28,7 +28,7 @@ from mac_runner.backends.ollama.connection import (
 )
 from mac_runner.backends.ollama.errors import DeniedError, PromptTooLongError, UnknownModelError, is_cut_off, verdicts
 from mac_runner.backends.ollama.settings import OllamaConfig, missing_in
-from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of
+from mac_runner.backends.ollama.translation import format_of, load_options, options_of, reply_of, think_of
 from mac_runner.backends.redaction import Redactor, key_in, redacting
 from mac_runner.clock import Clock
 from mac_runner.errors import (
@@ -58,6 +58,7 @@ class OllamaBackend:
     """One entry of `model_definitions` with the backend `ollama`.
 
     `settings` are the fields of Sampling that its agents set; with `is_pulling` a missing model is pulled.
+    `has_thinkers` says that some agent asks the model to think, so that one that cannot is refused at the start.
     """
 
     token_budget: int | None = None
@@ -72,12 +73,14 @@ class OllamaBackend:
         is_pulling: bool,
         clock: Clock,
         say: Callable[[str], None],
+        has_thinkers: bool = False,
     ) -> None:
         self._key = ("model_definitions", name, "ollama_config")
         self._api_key = key_in(os.environ, KEY_VARIABLE)
         self._redactor = Redactor(self._api_key)
         self._config = config
         self._settings = settings
+        self._has_thinkers = has_thinkers
         self._is_pulling = is_pulling
         self._clock = clock
         self._say = say
@@ -124,7 +127,7 @@ class OllamaBackend:
                 config.model,
                 messages,
                 stream=False,
-                think=config.think,
+                think=think_of(sampling, default=config.think),
                 format=layout,
                 options=options,
                 keep_alive=config.keep_alive,
@@ -244,7 +247,7 @@ class OllamaBackend:
                 config.model,
                 [],
                 stream=False,
-                think=config.think,
+                think=self._has_thinkers or config.think,
                 options=load_options(config.num_ctx),
                 keep_alive=config.keep_alive,
             )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Annotated, Final
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
+from mac_runner.errors import ConfigError
+from mac_runner.problems import dotted
 from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Url
+
+if TYPE_CHECKING:
+    from mac_runner.config import AgentDefinition
 
 
 class OllamaConfig(Section):
@@ -26,6 +31,23 @@ class OllamaConfig(Section):
     """How long Ollama keeps the model loaded after the last request; a negative time such as -1m for ever."""
     max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 4
     """How many requests are sent at once; best the server's OLLAMA_NUM_PARALLEL or a little more."""
+
+
+EFFORTS: Final = ("low", "medium", "high")
+"""What Ollama's `think` may be besides true and false."""
+
+
+def check_agents(name: str, agents: Sequence[AgentDefinition]) -> None:
+    """Raise ConfigError for a `reasoning_effort` of an agent of model `name` that Ollama would refuse or ignore."""
+    for index, agent in enumerate(agents):
+        if agent.model != name or agent.reasoning_effort is None:
+            continue
+        key = ("agent_definitions", index, "reasoning_effort")
+        if agent.reasoning_effort not in EFFORTS:
+            allowed = ", ".join(EFFORTS)
+            raise ConfigError(f"{dotted(key)}: found {agent.reasoning_effort!r}; Ollama takes {allowed}", key=key)
+        if agent.thinking is False:
+            raise ConfigError(f"{dotted(key)}: `thinking: false` leaves no effort; leave out one of them", key=key)
 
 
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)

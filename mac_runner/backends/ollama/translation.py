@@ -42,6 +42,13 @@ def options_of(sampling: Sampling, *, num_ctx: int | None) -> JsonObject:
     return options | load_options(num_ctx)
 
 
+def think_of(sampling: Sampling, *, default: bool | None) -> bool | str | None:
+    """The `think` of a request, where Ollama has an effort in place of true."""
+    if sampling.reasoning_effort is not None:
+        return sampling.reasoning_effort
+    return default if sampling.thinking is None else sampling.thinking
+
+
 def load_options(num_ctx: int | None) -> JsonObject:
     """The options a model is loaded with: a request with another value makes Ollama load it again."""
     return {} if num_ctx is None else {"num_ctx": num_ctx}

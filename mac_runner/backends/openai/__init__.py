@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.backends.openai.settings import OpenaiConfig, check, constrains, key_of, unsupported
+from mac_runner.backends.openai.settings import OpenaiConfig, check, constrains, honours, key_of, unsupported
 from mac_runner.registry import BackendSpec
 
 __all__ = ["SPEC", "OpenaiConfig"]
@@ -37,6 +37,7 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     constrains=constrains,
+    honours=honours,
     packages=("aiohttp",),
     connections=lambda settings: settings.max_in_flight,
 )

@@ -16,12 +16,22 @@ from typing import Final
 
 import msgspec
 
-from mac_runner.backends.chat_template import plain_text
+from mac_runner.backends.chat_template import plain_text, switches_of
 from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.openai.settings import OpenaiConfig
 from mac_runner.types import JsonObject, JsonValue, Prompt, Request, Sampling
 
-_OPTIONAL: Final = ("top_p", "presence_penalty", "frequency_penalty", "seed", "top_k", "min_p", "repetition_penalty")
+_OPTIONAL: Final = (
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "reasoning_effort",
+    "verbosity",
+)
 
 _QUICK: Final = msgspec.json.Encoder()
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -69,8 +79,9 @@ class BodyWriter:
                 fields[name] = value
         if sampling.stop:
             fields["stop"] = list(sampling.stop)
-        if config.chat_template_kwargs:
-            fields["chat_template_kwargs"] = dict(config.chat_template_kwargs)
+        template: JsonObject = {**config.chat_template_kwargs, **switches_of(sampling.thinking)}
+        if template:
+            fields["chat_template_kwargs"] = template
         if self.has_tokens:
             fields["return_token_ids"] = True
             fields["logprobs"] = True if config.endpoint == "chat" else 1

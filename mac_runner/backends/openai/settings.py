@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from mac_runner.backends.base import Unsupported
-from mac_runner.backends.redaction import key_in
+from mac_runner.backends.redaction import required_key
 from mac_runner.errors import ConfigError
 from mac_runner.registry import CONSTRAINS_ALL
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Section, Text, Url, VariableName
@@ -40,8 +40,6 @@ class OpenaiConfig(Section):
 
 _VLLM_SETTINGS: Final = frozenset({"top_k", "min_p", "repetition_penalty"})
 """The settings that OpenAI's protocol does not have."""
-_VARIABLE_CHARS_MAX: Final = 19
-"""A longer name in lower case is not shown: it may be a key."""
 
 
 def unsupported(config: OpenaiConfig) -> Unsupported:
@@ -55,6 +53,13 @@ def unsupported(config: OpenaiConfig) -> Unsupported:
 def constrains(config: OpenaiConfig) -> frozenset[Decoding]:
     """What the servers can hold replies to: OpenAI's protocol has nothing for it at the completions endpoint."""
     return CONSTRAINS_ALL if config.server == "vllm" or config.endpoint == "chat" else frozenset()
+
+
+def honours(config: OpenaiConfig) -> frozenset[str]:
+    """What the servers honour of an agent's keys for thinking: OpenAI's have no switch, vLLM's no verbosity."""
+    if config.endpoint == "completions":
+        return frozenset()
+    return frozenset({"reasoning_effort", "thinking" if config.server == "vllm" else "verbosity"})
 
 
 def check(name: str, config: OpenaiConfig) -> None:
@@ -74,15 +79,7 @@ def key_of(name: str, config: OpenaiConfig, environ: Mapping[str, str]) -> str |
     if variable is None:
         return None
     path = ("model_definitions", name, "openai_config", "api_key_env")
-    try:
-        key = key_in(environ, variable)
-    except ConfigError as error:
-        raise _error(path, str(error)) from None
-    if key is None:
-        # The user may have pasted the key itself, and some keys are valid names.
-        name_shown = f" {variable}" if variable.isupper() or len(variable) <= _VARIABLE_CHARS_MAX else ""
-        raise _error(path, f"the environment variable{name_shown} is not set; set it to the key of the server")
-    return key
+    return required_key(variable, environ, path=path)
 
 
 def _error(key: tuple[str | int, ...], text: str) -> ConfigError:

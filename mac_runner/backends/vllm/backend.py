@@ -14,18 +14,33 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from mac_runner.backends.chat_template import Rendered, Renderer, ends_in_thought, notice_of_forms
+from mac_runner.backends.chat_template import (
+    Rendered,
+    Renderer,
+    ends_in_thought,
+    notice_of_forms,
+    switches_of,
+)
 from mac_runner.backends.forms import names_form
 from mac_runner.backends.vllm.arguments import check_keys, engine_arguments, find_release, refusals
-from mac_runner.backends.vllm.library import Capacity, Engine, Library, Output, ReasoningParser, capacity_of
+from mac_runner.backends.vllm.library import (
+    Capacity,
+    Engine,
+    Library,
+    Output,
+    ReasoningParser,
+    Tokenizer,
+    capacity_of,
+)
 from mac_runner.backends.vllm.process_logs import PROCESS_LOGS, EngineLog
 from mac_runner.backends.vllm.settings import VllmConfig
-from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, reply_of, sampling_settings, tags_of
+from mac_runner.backends.vllm.translation import is_free_to_think, renderers_for, reply_of, sampling_settings, tags_of
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError, EngineDeadError, FormRefusedError, RequestRefusedError, boundary
-from mac_runner.types import FinishReason, JsonValue, Prompt, Reply, Request
+from mac_runner.types import FinishReason, JsonValue, Reply, Request
 
 _KILL_INTERVAL_S: Final = 0.1
 _TOKENISERS_MAX: Final = 4
@@ -38,9 +53,10 @@ class Running:
 
     library: Library
     engine: Engine
-    renderer: Renderer
-    parser: ReasoningParser | None
-    """How the engine finds the end of a thought."""
+    renderers: Mapping[bool | None, Renderer]
+    """One for each value that agents set `thinking` to, and one for none."""
+    parsers: Mapping[bool | None, ReasoningParser | None]
+    """How the engine finds the end of a thought, by the same values."""
     capacity: Capacity
     defaults: Mapping[str, JsonValue]
     """The model's own sampling settings."""
@@ -54,15 +70,16 @@ class Running:
         settings = sampling_settings(request.sampling, request.prompt, defaults=self.defaults, traces=traces)
         return self.library.sampling_params({**settings, "skip_special_tokens": not self.keeps_special})
 
-    def is_thinking(self, rendered: Rendered, prompt: Prompt) -> bool:
-        """Whether the reply to `prompt` continues a thought that the template opened."""
-        return ends_in_thought(rendered.text, self.tags[0]) and is_free_to_think(prompt, rendered.ids, self.parser)
+    def is_thinking(self, rendered: Rendered, request: Request) -> bool:
+        """Whether the reply to `request` continues a thought that the template opened."""
+        parser = self.parsers[request.sampling.thinking]
+        return ends_in_thought(rendered.text, self.tags[0]) and is_free_to_think(request.prompt, rendered.ids, parser)
 
 
 class VllmBackend:
     """Serves model `name`. Building it checks its settings against the installed vLLM without importing it.
 
-    `is_free` says that no reply is held to a form.
+    `is_free` says that no reply is held to a form, `thinking` what agents set it to.
     """
 
     def __init__(
@@ -74,17 +91,19 @@ class VllmBackend:
         clock: Clock,
         say: Callable[[str], None],
         is_free: bool = False,
+        thinking: Mapping[bool, str] = MappingProxyType({}),
     ) -> None:
         try:
             release = find_release()
         except ConfigError as error:
             key = ("model_definitions", name, "backend")
-            raise ConfigError(f"{'.'.join(key)}: {error}", key=key) from error
+            raise type(error)(f"{'.'.join(key)}: {error}", key=key) from error
         check_keys(name, config, release.arguments)
         self._name = name
         self._config = config
         self._traces = traces
         self._is_free = is_free
+        self._thinking = thinking
         self._clock = clock
         self._say = say
         self._version = release.version
@@ -129,7 +148,8 @@ class VllmBackend:
         except EngineDeadError as error:
             self._is_broken = True
             raise EngineDeadError(f"{error}; {self._hint()}") from error
-        if self.running.renderer.shape.opens_thought and self.running.parser is None and not self._is_free:
+        opens_thought = any(renderer.shape.opens_thought for renderer in self.running.renderers.values())
+        if opens_thought and self.running.parsers[None] is None and not self._is_free:
             remedy = "the model's reasoning_parser in vllm_config lets it think first"
             self._say(f"{notice_of_forms(self._name)}; {remedy}")
 
@@ -137,13 +157,14 @@ class VllmBackend:
         """One reply. A prompt that leaves no room for a single token is not sent."""
         running = self.running
         loop = asyncio.get_running_loop()
-        rendered = await loop.run_in_executor(self._tokenisers, running.renderer.render, request.prompt.messages)
+        renderer = running.renderers[request.sampling.thinking]
+        rendered = await loop.run_in_executor(self._tokenisers, renderer.render, request.prompt.messages)
         if len(rendered.ids) >= running.capacity.context_tokens:
             return Reply(text="", finish_reason=FinishReason.OVERFLOW)
         try:
             with running.library.errors.verdicts(self._hint):
                 sampling = running.sampling_of(request, traces=self._traces)
-                output = await self._finished(running, rendered.ids, sampling, request.request_id)
+                output = await self._finished(running, rendered.ids, sampling, request)
         except EngineDeadError:
             self._is_broken = True
             raise
@@ -151,7 +172,7 @@ class VllmBackend:
             if request.prompt.is_constrained and names_form(error.words):
                 raise FormRefusedError(error.words) from error
             raise
-        is_thinking = running.is_thinking(rendered, request.prompt)
+        is_thinking = running.is_thinking(rendered, request)
         return reply_of(output, rendered, is_thinking=is_thinking, traces=self._traces, tags=running.tags)
 
     async def close(self) -> None:
@@ -181,40 +202,49 @@ class VllmBackend:
         key = ("model_definitions", self._name, "vllm_config")
         with refusals(key, arguments, self._version):
             config = library.engine_config(arguments)
-            parser = library.reasoning_parser(config, self._parser_settings)
+            values: tuple[bool | None, ...] = (None, True, False) if self._thinking else (None,)
+            parsers = {value: library.reasoning_parser(config, self._parser_settings(value)) for value in values}
             # A template that cannot work is refused before the model is loaded.
-            renderer_for(library.tokenizer(config), self._config.chat_template_kwargs, section=key)
+            self._renderers(library.tokenizer(config), key)
         with boundary(EngineDeadError, f"vLLM {self._version} did not start"):
             # No variable and no result may hold the engine: vLLM keeps caught errors, and those keep the frames.
-            self._running = self._equipped(library, library.engine(config, arguments), parser, key)
+            self._running = self._equipped(library, library.engine(config, arguments), parsers, key)
 
     def _equipped(
-        self, library: Library, engine: Engine, parser: ReasoningParser | None, key: tuple[str, ...]
+        self,
+        library: Library,
+        engine: Engine,
+        parsers: Mapping[bool | None, ReasoningParser | None],
+        key: tuple[str, ...],
     ) -> Running:
-        tokenizer, tags = engine.get_tokenizer(), tags_of(parser)
+        tokenizer, tags = engine.get_tokenizer(), tags_of(parsers[None])
         return Running(
             library=library,
             engine=engine,
-            renderer=renderer_for(tokenizer, self._config.chat_template_kwargs, section=key),
-            parser=parser,
+            renderers=self._renderers(tokenizer, key),
+            parsers=parsers,
             capacity=capacity_of(self._config, engine.vllm_config),
             defaults=engine.vllm_config.model_config.get_diff_sampling_param(),
             tags=tags,
             keeps_special=tags[1] in tokenizer.all_special_tokens,
         )
 
-    @property
-    def _parser_settings(self) -> dict[str, object]:
-        """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
-        return {"chat_template_kwargs": dict(self._config.chat_template_kwargs)}
+    def _renderers(self, tokenizer: Tokenizer, key: tuple[str, ...]) -> Mapping[bool | None, Renderer]:
+        settings = self._config.chat_template_kwargs
+        return renderers_for(tokenizer, settings, section=key, thinking=self._thinking)
 
-    async def _finished(self, running: Running, ids: list[int], sampling: object, request_id: str) -> Output:
+    def _parser_settings(self, thinking: bool | None) -> dict[str, object]:
+        """The settings of a reasoning parser, here and in the engine: some depend on the template's settings."""
+        return {"chat_template_kwargs": {**self._config.chat_template_kwargs, **switches_of(thinking)}}
+
+    async def _finished(self, running: Running, ids: list[int], sampling: object, request: Request) -> Output:
         """The output of a request. Cancelling it removes the request from the engine."""
+        thinking = request.sampling.thinking
         outputs = running.engine.generate(
             running.library.token_prompt(ids),
             sampling,
-            request_id,
-            reasoning_parser_kwargs=None if running.parser is None else self._parser_settings,
+            request.request_id,
+            reasoning_parser_kwargs=None if running.parsers[thinking] is None else self._parser_settings(thinking),
         )
         async with aclosing(outputs):
             last = [output async for output in outputs][-1]

@@ -17,14 +17,16 @@ from mac_runner.backends.chat_template import (
     Rendered,
     Renderer,
     Write,
+    check_switch,
     conversation_of,
     renderer_of,
+    switches_of,
     token_reply,
 )
 from mac_runner.backends.forms import JSON_OBJECT
 from mac_runner.backends.vllm.library import Output, ReasoningParser, Tokenizer
 from mac_runner.errors import RequestRefusedError, boundary
-from mac_runner.types import JsonValue, Prompt, Reply, Sampling, TokenTrace
+from mac_runner.types import EFFORT_KEYS, JsonValue, Prompt, Reply, Sampling, TokenTrace
 
 _PROBE: Final = conversation_of((USER_PROBE,))
 _IN_CODE: Final = "in code"
@@ -38,6 +40,20 @@ def renderer_for(tokenizer: Tokenizer, settings: Mapping[str, JsonValue], *, sec
     key = (*section, "chat_template_kwargs" if settings else "model")
     write = _writer(tokenizer, settings) if _has_template(tokenizer, settings) else None
     return renderer_of(write, tokenizer.encode, key=key)
+
+
+def renderers_for(
+    tokenizer: Tokenizer,
+    settings: Mapping[str, JsonValue],
+    *,
+    section: tuple[str, ...],
+    thinking: Mapping[bool, str],
+) -> dict[bool | None, Renderer]:
+    """A renderer for each value of an agent's `thinking`. Raises ConfigError for a template that cannot follow it."""
+    values: tuple[bool | None, ...] = (None, True, False) if thinking else (None,)
+    found = {value: renderer_for(tokenizer, {**settings, **switches_of(value)}, section=section) for value in values}
+    check_switch(found, thinking, key=(*section, "model"))
+    return found
 
 
 def is_free_to_think(prompt: Prompt, ids: list[int], parser: ReasoningParser | None) -> bool:
@@ -108,7 +124,9 @@ def sampling_settings(
     `defaults` are the model's own, which `vllm serve` uses too, for settings that `sampling` leaves open. A schema says
     more than a list of choices, so a prompt with both is held to the schema.
     """
-    given = {field: value for field, value in asdict(sampling).items() if value is not None}
+    given = {
+        field: value for field, value in asdict(sampling).items() if value is not None and field not in EFFORT_KEYS
+    }
     given["stop"] = list(sampling.stop)
     settings: dict[str, object] = {**defaults, **given}
     if traces:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mac_runner.environments.discussion.formats import convert
-from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, with_materials
-from mac_runner.registry import Converter, EnvironmentSpec
+from mac_runner.environments.discussion.selection import recorded_selection
+from mac_runner.environments.discussion.settings import DiscussionConfig, rule_problems, warnings, with_materials
+from mac_runner.registry import Converter, EnvironmentSpec, Imported, Importer
+from mac_runner.types import JsonObject
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -29,7 +32,18 @@ def _results() -> ResultsSpec:
     return RESULTS
 
 
-_RELEASES: Final = {"bbq": "data/*.jsonl of BBQ", "discrim-eval": "explicit.jsonl, implicit.jsonl"}
+def _from_mac_fairness(values: JsonObject, source: Path, folder: Path) -> Imported:
+    from mac_runner.environments.discussion.imports.mac_fairness import imported
+
+    return imported(values, source, folder)
+
+
+_RELEASES: Final = {
+    "bbq": "data/*.jsonl of BBQ",
+    "discrim-eval": "explicit.jsonl, implicit.jsonl",
+    "difference-awareness": "benchmark_suite/*.pkl",
+}
+_METADATA: Final = {"bbq": "supplemental/additional_metadata.csv of BBQ"}
 
 SPEC = EnvironmentSpec(
     section="discussion",
@@ -40,9 +54,15 @@ SPEC = EnvironmentSpec(
     check=rule_problems,
     materials=with_materials,
     material=lambda settings, index: settings.question_at(index).to_json(),
-    needs_files=lambda settings: bool(settings.questions),
-    absent={"edition": 1},
+    whole=lambda settings: settings.question_count or None,
+    warnings=warnings,
+    needs_files=lambda settings: bool(settings.questions.files),
+    upgrade=recorded_selection,
+    absent={"edition": 1, "identity_reveal_config.reveal_from_round": 1},
     reply_forms=("json",),
     results=_results,
-    converters={name: Converter(files, partial(convert, name)) for name, files in _RELEASES.items()},
+    converters={
+        name: Converter(files, partial(convert, name), _METADATA.get(name, "")) for name, files in _RELEASES.items()
+    },
+    importers={"mac-fairness": Importer("a configuration, with or without _grid", _from_mac_fairness)},
 )

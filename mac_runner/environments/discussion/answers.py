@@ -1,7 +1,8 @@
 """The fields of a reply: a JSON object, alone, in a fence or in prose, mended where it is broken; or plain words.
 
 What is ambiguous is not guessed: two objects that answer differently are a Problem, and so is the value at which a
-reply was cut off. The reply itself stays as it is in the transcript.
+reply was cut off. The reply itself stays as it is in the transcript. From edition 3 on answers are read in tags, in
+boxes and in nested objects as well (`marks`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from mac_runner.environments.discussion.marks import answer_name, ends_within, gathered, leaves, marks_of, unboxed
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, opens_thought
-from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonValue, Reply
+from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, JsonValue, Reply
 
 
 class Cause(StrEnum):
@@ -46,6 +48,8 @@ class Problem:
 ANSWER_CHARS_MAX: Final = 2_000
 SHORT_ANSWER_CHARS_MAX: Final = 200
 """Up to this a reply without an object is an answer by itself, and the index keeps an open answer."""
+WORDINGS_MAX: Final = 4
+"""So many wordings of the answer in one reply are compared. More cost too much; they count as different answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +58,15 @@ class Found:
 
     fields: dict[str, str]
     prose: str = ""
+    also: tuple[str, ...] = ()
+    """The answer as other places of the reply word it; all of them have to mean the same."""
 
     def get(self, name: str) -> str:
         """The text of a field; empty when it is not there."""
         return self.fields.get(name, "")
 
 
-def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
+def read_fields(reply: Reply, wanted: Sequence[str], *, edition: int = 3) -> Found | Problem:
     """What a reply says under the names `wanted`, the decisive one first; without any of them, its prose."""
     said = reply.text[:REPLY_CHARS_MAX].strip()
     # In a reply that is an object from end to end, what looks like a thought is a part of a text.
@@ -73,20 +79,65 @@ def read_fields(reply: Reply, wanted: Sequence[str]) -> Found | Problem:
     if not said:
         return Problem(Cause.EMPTY, "it was empty")
     if "{" not in said:
-        return _lines(said, wanted)
-    found = (lowered(placed.value) for placed in whole_objects(said))
-    objects = [fields for fields in found if fields.keys() & set(wanted)]
+        return _prose(said, wanted, edition=edition, is_cut=is_cut)
+    objects = [one for placed in whole_objects(said) for one in _objects(placed.value, wanted, edition)]
     if not objects:
-        mended = lowered(mended_object(said)) if may_have_key(said, wanted) else {}
-        if mended.keys() & set(wanted):
-            if is_cut and list(mended)[-1] == wanted[0]:
-                return Problem(Cause.CUT_OFF, f"it was cut off in its {wanted[0]}; be shorter")
-            objects = [mended]
+        mended = mended_object(said) if may_have_key(said, wanted) else {}
+        objects = _objects(mended, wanted, edition)
+        if objects and is_cut and _is_cut_in(mended, wanted, edition):
+            return _cut_off(answer_name(wanted) or wanted[0] if edition >= 3 else wanted[0])
     if not objects:
-        return _lines(said, wanted)
+        return _prose(said, wanted, edition=edition, is_cut=is_cut)
     if len({_text(fields.get(wanted[0])) for fields in objects}) > 1:
         return Problem(Cause.AMBIGUOUS, f"it holds several objects with different values of {wanted[0]}")
-    return Found(fields={name: _text(value) for name, value in objects[-1].items() if name in wanted})
+    found = Found(fields={name: _text(value) for name, value in objects[-1].items() if name in wanted})
+    name = answer_name(wanted) if edition >= 3 else None
+    if name is None or name not in found.fields:
+        return found
+    answers = [part for leaf in leaves(objects[-1][name]) for part in unboxed(_text(leaf))]
+    return Found(fields=found.fields | {name: answers[-1]}, also=_others(answers))
+
+
+def _objects(value: JsonObject, wanted: Sequence[str], edition: int) -> list[JsonObject]:
+    """The objects with a field that is wanted."""
+    if edition >= 3:
+        return gathered(value, wanted)
+    fields = lowered(value)
+    return [fields] if fields.keys() & set(wanted) else []
+
+
+def _is_cut_in(mended: JsonObject, wanted: Sequence[str], edition: int) -> bool:
+    """Whether a cut object ends in the value that decides."""
+    if edition >= 3:
+        return any(ends_within(mended, name) for name in {wanted[0], answer_name(wanted) or wanted[0]})
+    return list(lowered(mended))[-1] == wanted[0]
+
+
+def _cut_off(name: str) -> Problem:
+    return Problem(Cause.CUT_OFF, f"it was cut off in its {name}; be shorter")
+
+
+def _others(answers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(answer for answer in answers[:-1] if answer != answers[-1]))
+
+
+def _prose(text: str, wanted: Sequence[str], *, edition: int, is_cut: bool) -> Found | Problem:
+    """The fields of a reply without an object: those that are marked, and lines of `name: value`."""
+    lines = _lines(text, wanted)
+    if edition < 3:
+        return lines
+    marks, name = marks_of(text, wanted), answer_name(wanted)
+    if marks.is_open and is_cut and name is not None:
+        return _cut_off(name)
+    if not marks.answers and not marks.fields:
+        return lines
+    found = _lines(marks.rest, wanted)
+    # A heading `Answer:` has nothing behind it.
+    line = found.get(name) if name is not None else ""
+    answers = [*(unboxed(line) if line else ()), *marks.answers]
+    decided = {name: answers[-1]} if answers and name is not None else {}
+    fields = found.fields | dict(marks.fields) | decided
+    return Found(fields=fields, prose=found.prose, also=_others(answers) if answers else ())
 
 
 def _lines(text: str, wanted: Sequence[str]) -> Found:

@@ -116,7 +116,7 @@ def _latest(view: DiscussionView) -> list[Statement]:
 
 
 def _options(question: Question) -> list[str]:
-    return [choice.id for choice in question.choices] or [*_STANDS]
+    return [choice.id for choice in question.shown] or [*_STANDS]
 
 
 def _text(question: Question, answer: str) -> str:

@@ -7,9 +7,10 @@ import json
 from dataclasses import replace
 from typing import Final
 
+from mac_runner.environments.base import exhausted
 from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import PromptWriter, Rules, aside_field
-from mac_runner.environments.discussion.record import outcome_of, record_of, state_of
+from mac_runner.environments.discussion.record import Spent, outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.state import (
     DiscussionState,
@@ -39,6 +40,7 @@ class DiscussionConversation:
         self._writer = PromptWriter(state, rules)
         self._ending: Ending | None = None
         self._outcome: JsonObject | None = None
+        self._spent = {seat.agent: Spent() for seat in state.seats}
 
     @property
     def outcome(self) -> JsonObject | None:
@@ -71,9 +73,10 @@ class DiscussionConversation:
         return self._writer.prompt(self._seats[turn.agent], turn.attempt)
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
-        """Record what is said; a reply without use is asked for again, and in the end the agent passes."""
+        """Record what is said; a reply without use is asked for again, and in the end the agent passes or fails."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return Receipt(kind=ReceiptKind.FAILURE, detail=OVERFLOW)
+        self._spent[turn.agent].add(reply.tokens)
         seat = self._seats[turn.agent]
         said = self._read(seat, reply)
         if isinstance(said, Said):
@@ -83,12 +86,15 @@ class DiscussionConversation:
             problems = self._state.problems
             problems[seat.place] = (*problems.get(seat.place, ()), said)
             return Receipt(kind=ReceiptKind.CORRECTION, detail=said.reason, cause=said.cause)
-        self._put(seat, None, said.cause)
-        return Receipt(kind=ReceiptKind.DEFAULT, detail=f"passes ({said.reason})", cause=said.cause)
+        when = self._rules.when_exhausted
+        receipt = exhausted(turn, when, default="passes", reason=said.reason, cause=said.cause)
+        if receipt.kind is ReceiptKind.DEFAULT:
+            self._put(seat, None, said.cause)
+        return receipt
 
     def record(self) -> JsonObject:
         """Who took part as what, and all that was said."""
-        return record_of(self._state)
+        return record_of(self._state, edition=self._rules.settings.edition)
 
     def fingerprint(self) -> str:
         """Digest of the state and of the corrections under way."""
@@ -102,12 +108,13 @@ class DiscussionConversation:
             settings = self._rules.settings
             self._ending = ending(self._state, settings.max_rounds, settings.stopping)
             if self._ending is not None:
-                self._outcome = outcome_of(self._state, self._ending, edition=settings.edition)
+                self._outcome = outcome_of(self._state, self._ending, self._spent, edition=settings.edition)
 
     def _read(self, seat: Seat, reply: Reply) -> Said | Problem:
         role, moment = ROLES[seat.role], self._writer.moment(seat)
         names = self._writer.form(seat, moment).names
-        found = read_fields(reply, sorted(names, key=lambda name: name != role.decisive))
+        ordered = sorted(names, key=lambda name: name != role.decisive)
+        found = read_fields(reply, ordered, edition=self._rules.settings.edition)
         if isinstance(found, Problem):
             return found
         said = role.read(found, moment)

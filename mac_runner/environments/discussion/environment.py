@@ -13,7 +13,7 @@ from mac_runner.environments.discussion.bots import POLICIES
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.prompts import Rules
-from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question
+from mac_runner.environments.discussion.questions import Choice, Question, QuestionType, parse_question, permuted
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.settings import DiscussionConfig, DiscussionRole, PromptConfig
 from mac_runner.environments.discussion.state import DiscussionState, Seat, readable
@@ -34,7 +34,13 @@ class DiscussionEnvironment:
     def __init__(self, experiment: Experiment) -> None:
         settings = experiment.settings_as(DiscussionConfig)
         template = _template(settings.prompt)
-        self._rules = Rules(settings=settings, template=template, corrections_max=experiment.retry_config.max_retries)
+        retry = experiment.retry_config
+        self._rules = Rules(
+            settings=settings,
+            template=template,
+            corrections_max=retry.max_retries,
+            when_exhausted=retry.when_exhausted,
+        )
         self._seats = tuple(_seated(experiment.agent_definitions, settings))
         self.transcript_bytes_min = _rounds_min(settings, self._seats) * len(self._seats) * _TURN_BYTES_MIN
         if settings.prompt.template is not None:
@@ -49,9 +55,10 @@ class DiscussionEnvironment:
         """A discussion before its first reply."""
         if task.material is None:
             raise ConfigError(f"task {task.task_id} has no question; it was planned for another environment")
-        return DiscussionConversation(
-            DiscussionState(question=parse_question({**task.material}), seats=self._seats), self._rules
-        )
+        question = parse_question({**task.material})
+        if self._rules.settings.prompt.choice_order == "permuted":
+            question = permuted(question, task.seed)
+        return DiscussionConversation(DiscussionState(question=question, seats=self._seats), self._rules)
 
     def policy(self, name: str) -> Policy:
         """A scripted discussant."""
@@ -75,6 +82,9 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
     listed = {name: definition.role_specific_config.visible_to for name, definition in by_id.items()}
     visible_to = {name: None if others is None else frozenset(others) for name, others in listed.items()}
     reads = readable(settings.routing_strategy, tuple(by_id), visible_to)
+    keys = dict.fromkeys(
+        key for each in definitions if not isinstance(each.demographics, str) for key in each.demographics
+    )
     for place, name in enumerate(gated(by_id, waits)):
         channels = settings.routing_strategy.channels.items()
         yield Seat(
@@ -82,7 +92,7 @@ def _seated(definitions: tuple[AgentDefinition, ...], settings: DiscussionConfig
             role=_role(by_id[name]),
             model=by_id[name].model,
             place=place,
-            identity=identity_of(by_id[name], settings.identity_reveal_config),
+            identity=identity_of(by_id[name], settings.identity_reveal_config, tuple(keys)),
             waits_for=frozenset(waits[name]),
             reads=reads[name],
             channels=tuple(channel for channel, members in channels if name in members),
@@ -128,6 +138,7 @@ _QUESTIONS: Final = (
 def rehearse(rules: Rules, seats: tuple[Seat, ...]) -> None:
     """Render every kind of prompt once. Raises ConversationError naming the line of the template that fails."""
     rounds = min(rules.settings.max_rounds, 2)
+    rules = replace(rules, when_exhausted="pass")
     short = replace(rules, settings=rules.settings.model_copy(update={"max_rounds": rounds}))
     for question in _QUESTIONS:
         # With a round more to come the second one is not the last.

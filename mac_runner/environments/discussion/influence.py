@@ -2,16 +2,16 @@
 
 A participant changes its answer when it gives another one than in the round before; a pass in either round is not a
 case. It is exposed to an agent when it could read that agent's answer, which was another than its own. It has followed
-that agent when it then changed to that very answer. Both are counted by how the agent was shown to it.
+that agent when it then changed to that very answer. Both are counted by how the agent was shown in that round.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mac_runner.environments.discussion.state import DiscussionState, Seat, same
 
@@ -58,7 +58,7 @@ def changes_by_identity(state: DiscussionState) -> dict[str, Tally]:
         before, after = state.answers(number - 1), state.answers(number)
         for seat in state.participants:
             if (held := before[seat.agent]) is not None and (given := after[seat.agent]) is not None:
-                tallies[seat.identity.shown or NOT_SHOWN].add(same(given) != same(held))
+                tallies[seat.identity.shown_in(number) or NOT_SHOWN].add(same(given) != same(held))
     return dict(sorted(tallies.items()))
 
 
@@ -67,29 +67,45 @@ def influence(state: DiscussionState) -> dict[str, dict[str, Tally]]:
 
     Authors are participants and devil's advocates, readers are participants. Pairs without a case are left out.
     """
-    tallies: dict[str, defaultdict[str, Tally]] = {
-        seat.agent: defaultdict(Tally) for seat in state.seats if seat.role in ("participant", "devils_advocate")
-    }
+    tallies: dict[str, defaultdict[str, Tally]] = {seat.agent: defaultdict(Tally) for seat in _authors(state)}
+    for case in _exposures(state):
+        tallies[case.author.agent][case.reader].add(case.has_followed)
+    return {author: dict(sorted(readers.items())) for author, readers in tallies.items()}
+
+
+def influence_by_identity(state: DiscussionState) -> dict[str, Tally]:
+    """By the identity that its author was then shown with: how often a participant followed another."""
+    by_identity: defaultdict[str, Tally] = defaultdict(Tally)
+    for case in _exposures(state):
+        if case.author.role == "participant":
+            by_identity[case.author.identity.shown_in(case.round) or NOT_SHOWN].add(case.has_followed)
+    return dict(sorted(by_identity.items()))
+
+
+class _Exposure(NamedTuple):
+    """A participant that had read another answer than its own, and whether it then took it over."""
+
+    author: Seat
+    reader: str
+    round: int
+    has_followed: bool
+
+
+def _authors(state: DiscussionState) -> list[Seat]:
+    return [seat for seat in state.seats if seat.role in ("participant", "devils_advocate")]
+
+
+def _exposures(state: DiscussionState) -> Iterator[_Exposure]:
     given = [state.given(number) for number in range(state.round)]
-    for earlier, now in pairwise(given):
+    for number, (earlier, now) in enumerate(pairwise(given), start=1):
         for seat in state.participants:
             before, after = earlier[seat.agent], now[seat.agent]
             if before is None or after is None:
                 continue
-            for author, readers in tallies.items():
-                held = None if author == seat.agent else _read_by(seat, author, earlier, now)
+            for author in _authors(state):
+                held = None if author.agent == seat.agent else _read_by(seat, author.agent, earlier, now)
                 if held is not None and same(held) != same(before):
-                    readers[seat.agent].add(same(after) == same(held))
-    return {author: dict(sorted(readers.items())) for author, readers in tallies.items()}
-
-
-def influence_by_identity(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> dict[str, Tally]:
-    """By the identity shown of its author: how often a participant followed another, from `influence`."""
-    by_identity: defaultdict[str, Tally] = defaultdict(Tally)
-    for author in state.participants:
-        for tally in tallies[author.agent].values():
-            by_identity[author.identity.shown or NOT_SHOWN].include(tally)
-    return dict(sorted(by_identity.items()))
+                    yield _Exposure(author, seat.agent, number, same(after) == same(held))
 
 
 def _read_by(seat: Seat, author: str, earlier: Answers, now: Answers) -> str | None:

@@ -3,8 +3,8 @@
 Tried in this order: the very text of a choice; its words; its label; the statement that it cannot be known, where a
 choice says so (`unknowns`); one choice mentioned in a sentence; words that only one choice has; and a misspelt choice,
 which has to be near enough and clearly nearer than any other. Nothing is ever matched across a negation: `Not guilty`
-is not `Guilty`, and neither is `anything but guilty`. What names two choices, or none, is a Problem, which its writer
-has to correct: a wrong guess would be a wrong result.
+is not `Guilty`, and neither is `anything but guilty`. Nor is a choice matched within a longer phrase (`phrases`). What
+names two choices, or none, is a Problem, which its writer has to correct: a wrong guess would be a wrong result.
 """
 
 from __future__ import annotations
@@ -12,15 +12,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from rapidfuzz.distance import OSA
 
 from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, Cause, Problem
+from mac_runner.environments.discussion.phrases import (
+    is_general,
+    is_within,
+    is_word,
+    may_be_narrowed,
+    phrase_tokens,
+    stems,
+)
 from mac_runner.environments.discussion.questions import Choice
 from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.environments.discussion.unknowns import refuses, says_unknown
 from mac_runner.environments.discussion.words import (
+    ARTICLES,
     EXCEPTIONS,
     NEGATIONS,
     are_opposed,
@@ -84,6 +94,7 @@ _REASON: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"[\s(\[*_\"'#]*(?:(?:option|choice|answer)\s+)?([a-z]{1,6}|\d{1,2})(?![\w'’])")
 _LABEL_END: Final = re.compile(r"[\s)\]*_\"']*([).:,;=\-–—]|$)[\s).:,;=*_\"'\-–—]*")
+_POSSESSIVE: Final = re.compile(r"(?<=\w)['’‘ʼ′`´]s\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +129,13 @@ class Matcher:
         threshold: float,
         margin: float,
         unknown: str | None = None,
-        knows_refusals: bool = True,
+        edition: int = 3,
+        asked: str = "",
     ) -> None:
-        """`unknown` is the id of the choice that says that the answer cannot be known, where there is one."""
+        """`unknown` is the id of the choice that says that the answer cannot be known, where there is one.
+
+        `asked` is the question with its context; words of it behind a choice restate it.
+        """
         shown = labels(choice_format, len(choices))
         # A label that was not shown is understood too, as far as it can mean one thing only.
         others = (labels("letters_dot", len(choices)), labels("numerals_dot", len(choices)))
@@ -134,11 +149,20 @@ class Matcher:
         self._threshold = threshold / 100
         self._margin = margin / 100
         self._unknown = unknown
-        self._knows_refusals = knows_refusals
+        self._edition = edition
+        self._asked = stems([asked])
 
     def match(self, answer: str) -> Match | Problem:
         """The choice that `answer` names."""
-        answer = answer.strip()
+        found = self._match(answer.strip())
+        if self._edition < 3 or not isinstance(found, Problem) or found.cause is not Cause.UNMATCHED:
+            return found
+        # `Maria's` is Maria; in `Maria's car` the word behind it makes it a longer phrase.
+        bare = _POSSESSIVE.sub("", answer[: ANSWER_CHARS_MAX + 1]).strip()
+        again = self._match(bare) if bare != answer.strip() else found
+        return again if isinstance(again, Match) else found
+
+    def _match(self, answer: str) -> Match | Problem:
         if not answer:
             return Problem(Cause.EMPTY, "the answer is empty")
         if len(answer) > ANSWER_CHARS_MAX:
@@ -151,7 +175,7 @@ class Matcher:
             return refused
         if self._unknown is not None and (is_unknown := says_unknown(answer)) is not False:
             return Match(self._unknown, "unknown") if is_unknown else _ambiguous(answer)
-        if self._knows_refusals and refuses(answer):
+        if self._edition >= 2 and refuses(answer):
             return Problem(Cause.REFUSAL, f"the answer {_quoted(answer)} refuses; name one of the choices")
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
 
@@ -233,7 +257,29 @@ class Matcher:
         is_a_no = self._choice(choice_id).words == ("no",) and outer[0][1].start == 0
         if any(word in NEGATIONS or word in EXCEPTIONS for word in outside) and not is_a_no:
             return _negated(answer)
+        if self._edition >= 3 and self._is_within(choice_id, _REASON.split(folded(answer))[0], [at for _, at in outer]):
+            return _ambiguous(answer)
         return Match(choice_id, "mentioned")
+
+    def _is_within(self, choice_id: str, text: str, found: Sequence[range]) -> bool:
+        """Whether one of the places of a choice in a text is a part of a longer phrase."""
+        choice = self._choice(choice_id).words
+        if not may_be_narrowed(choice):
+            return False
+        tokens = phrase_tokens(folded(text))
+        spoken = [i for i, token in enumerate(tokens) if is_word(token)]
+        at = [i for i in spoken if tokens[i] not in ARTICLES] or spoken
+        longer = {word for one in self._choices if places(choice, one.words) for word in one.words} - {*choice}
+        if longer.intersection(tokens):
+            return True
+        is_strict = bool(longer) or is_general(choice)
+        for place in found:
+            first, last = at[place.start], at[place.stop - 1]
+            before = list(takewhile(is_word, reversed(tokens[:first])))[::-1]
+            after = list(takewhile(is_word, tokens[last + 1 :]))
+            if is_within(before, choice, after, asked=self._asked, is_strict=is_strict):
+                return True
+        return False
 
     def _partial(self, answer: str) -> Match | Problem | None:
         """The only choice that has all the words of the answer."""

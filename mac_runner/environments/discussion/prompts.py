@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -25,7 +25,7 @@ from mac_runner.environments.discussion.state import Aside, DiscussionState, Kno
 from mac_runner.environments.discussion.unknowns import unknown_choice
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.templates import Blocks
-from mac_runner.types import JsonObject, Message, Prompt
+from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted
 
 _PUNCTUATION: Final = re.compile(r"[._-]+")
 
@@ -46,11 +46,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An agent, and its identity as the others see it."""
+    """An agent, and its identity as the others see it; what they do not see is empty."""
 
     agent: str
     role: str
     shown: str
+    persona: str = ""
+    demographics: Mapping[str, str | int] = field(default_factory=dict)
+    demographics_text: str = ""
+    if_as_human: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,7 @@ class Rules:
     settings: DiscussionConfig
     template: Blocks
     corrections_max: int
+    when_exhausted: WhenExhausted = "pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,26 +191,28 @@ class PromptWriter:
         self._state = state
         self._rules = rules
         self._fixed: dict[str, _Fixed] = {}
-        self._others: dict[str, tuple[Member, ...]] = {}
+        self._members: dict[bool, tuple[Member, ...]] = {}
         self._forms: dict[tuple[str, bool, tuple[str, ...]], Form] = {}
-        self._lines: dict[tuple[int, int, bool], Line] = {}
+        self._lines: dict[tuple[int, int, bool, str], Line] = {}
+        self._shown = {seat.agent: seat.identity for seat in state.seats}
         # Scripted players get the question without what only a reader of results may know.
         self._asked = replace(state.question, correct_answer_id=None, source_metadata=None)
 
     @cached_property
     def _matcher(self) -> Matcher | None:
-        settings, choices = self._rules.settings, self._state.question.choices
+        settings, choices = self._rules.settings, self._state.question.shown
         if not choices:
             return None
         threshold, margin = settings.answers.near_match_threshold, settings.answers.near_match_margin
-        is_earlier = settings.edition == 1
+        question = self._state.question
         return Matcher(
             choices,
             settings.prompt.choice_format,
             threshold=threshold,
             margin=margin,
-            unknown=None if is_earlier else unknown_choice(self._state.question),
-            knows_refusals=not is_earlier,
+            unknown=None if settings.edition == 1 else unknown_choice(question),
+            edition=settings.edition,
+            asked=f"{question.context} {question.question}",
         )
 
     def prompt(self, seat: Seat, attempt: int) -> Prompt:
@@ -261,28 +268,52 @@ class PromptWriter:
 
     def _fix(self, seat: Seat) -> _Fixed:
         question = self._state.question
-        members = [_member(other) for other in self._state.seats]
-        self._others[seat.agent] = tuple(member for member in members if member.agent != seat.agent)
         values: dict[str, object] = {
             "agent": seat.agent,
             "role": seat.role,
             "identity": seat.identity.own,
+            **seat.identity.traits.fields(),
             "duty": ROLES[seat.role].duty,
             "identity_place": self._rules.settings.prompt.identity_place,
-            "members": members,
-            "others": self._others[seat.agent],
+            # Made once for all rounds, so it has of identities what is shown from the first one on.
+            **self._seen_by(seat, 0),
             "context": question.context,
             "question": question.question,
             "question_type": str(question.question_type),
-            "choices": listed(self._rules.settings.prompt.choice_format, question.choices),
+            "choices": listed(self._rules.settings.prompt.choice_format, question.shown),
             "rounds": self._rules.settings.max_rounds,
         }
         return _Fixed(values=values, system=self._rules.template.render("system", values))
+
+    def _seen_by(self, seat: Seat, round_number: int) -> dict[str, object]:
+        """Who takes part, as the others see them in a round."""
+        return {"members": list(self._all(round_number)), "others": self._others(seat, round_number)}
+
+    def _others(self, seat: Seat, round_number: int) -> tuple[Member, ...]:
+        return tuple(member for member in self._all(round_number) if member.agent != seat.agent)
+
+    def _all(self, round_number: int) -> tuple[Member, ...]:
+        """All agents; they are shown from one round on, the same for each."""
+        is_shown = any(seat.identity.is_shown_in(round_number) for seat in self._state.seats)
+        if is_shown not in self._members:
+            self._members[is_shown] = tuple(_member(seat, round_number) for seat in self._state.seats)
+        return self._members[is_shown]
+
+    def _roster(self, seat: Seat) -> list[Member]:
+        """Those whose identities the system message leaves out and the present round shows."""
+        now = self._state.round
+        if self._all(now) is self._all(0):
+            return []
+        is_for_all = self._rules.settings.prompt.identity_place == "last"
+        members = self._all(now) if is_for_all else self._others(seat, now)
+        return [member for member in members if member.shown]
 
     def _changing(self, seat: Seat, known: Known, moment: Moment) -> dict[str, object]:
         problems = self._state.problems.get(seat.place)
         is_marked = self._rules.settings.prompt.identity_place == "system"
         return {
+            **self._seen_by(seat, self._state.round),
+            "roster": self._roster(seat),
             "round": self._state.round + 1,
             "is_last_round": moment.is_last,
             "statements": [
@@ -295,9 +326,10 @@ class PromptWriter:
 
     def _line(self, said: Statement, *, is_own: bool) -> Line:
         """A statement as it is shown, made once: what was said stays as it is."""
-        key = (said.round, said.place, is_own)
+        # Statements made before identities are shown have them from then on.
+        shown = self._shown[said.agent].shown_in(self._state.round)
+        key = (said.round, said.place, is_own, shown)
         if (line := self._lines.get(key)) is None:
-            shown = next(seat.identity.shown for seat in self._state.seats if seat.agent == said.agent)
             line = self._lines[key] = line_of(said, shown, self._state.question, is_own=is_own)
         return line
 
@@ -310,7 +342,7 @@ class PromptWriter:
             rounds=self._rules.settings.max_rounds,
             is_last=moment.is_last,
             majority=moment.majority,
-            others=self._others[seat.agent],
+            others=self._others(seat, self._state.round),
             statements=known.statements,
             asides=known.asides,
             fields=form.own,
@@ -319,5 +351,15 @@ class PromptWriter:
         )
 
 
-def _member(seat: Seat) -> Member:
-    return Member(agent=seat.agent, role=seat.role, shown=seat.identity.shown)
+def _member(seat: Seat, round_number: int) -> Member:
+    identity = seat.identity
+    traits = identity.shown_traits if identity.is_shown_in(round_number) else identity.shown_traits.hidden()
+    return Member(
+        agent=seat.agent,
+        role=seat.role,
+        shown=identity.shown_in(round_number),
+        persona=traits.persona,
+        demographics=dict(traits.demographics),
+        demographics_text=traits.demographics_text,
+        if_as_human=traits.if_as_human,
+    )

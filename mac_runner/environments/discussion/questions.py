@@ -12,12 +12,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from mac_runner.problems import config_error, found
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, stable_hash
 
 QUESTIONS_MAX: Final = 500_000
 QUESTION_CHARS_MAX: Final = 20_000
@@ -47,7 +47,10 @@ YES_OR_NO: Final = (Choice(id="yes", text="Yes"), Choice(id="no", text="No"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question, its choices (none: any answer will do) and, where there is one, the right answer."""
+    """A question, its choices (none: any answer will do) and, where there is one, the right answer.
+
+    `choices` are in the order of the file, which `source_metadata` goes by; `shown` in that of the prompts and labels.
+    """
 
     question_id: str
     question_type: QuestionType
@@ -58,6 +61,13 @@ class Question:
     source_dataset: str = ""
     source_id: str = ""
     source_metadata: Mapping[str, JsonValue] | None = None
+    order: tuple[str, ...] = ()
+    """The ids of the choices in the order in which they are shown; empty for that of the file."""
+
+    @property
+    def shown(self) -> tuple[Choice, ...]:
+        """The choices as agents read them."""
+        return tuple(self.choice(choice_id) for choice_id in self.order) or self.choices
 
     def choice(self, choice_id: str) -> Choice:
         """The choice with this id."""
@@ -76,6 +86,12 @@ class Question:
             "correct_answer_id": self.correct_answer_id,
             "source_metadata": None if self.source_metadata is None else dict(self.source_metadata),
         }
+
+
+def permuted(question: Question, seed: int) -> Question:
+    """The question with its choices shown in an order drawn from `seed` and their ids: all are equally likely."""
+    order = sorted(question.choices, key=lambda choice: (stable_hash(seed, "choices", choice.id), choice.id))
+    return replace(question, order=tuple(choice.id for choice in order))
 
 
 def topic_question(number: int, topic: str) -> Question:
@@ -195,7 +211,7 @@ def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...
     at_most = 2 if question_type is QuestionType.BINARY else CHOICES_MAX
     if not 2 <= len(choices) <= at_most:
         raise ValueError(f"choices: {len(choices)} of them; a {question_type} question has 2 to {at_most}")
-    for part in ({choice.id for choice in choices}, {_plain(choice.text) for choice in choices}):
+    for part in ({choice.id for choice in choices}, {plain(choice.text) for choice in choices}):
         if len(part) < len(choices):
             raise ValueError("choices: two of them have the same id or read alike; make each of them different")
     return choices
@@ -203,12 +219,12 @@ def _choices(value: JsonValue, question_type: QuestionType) -> tuple[Choice, ...
 
 def _choice(entry: JsonObject) -> Choice:
     choice = Choice(id=_text(entry, "id"), text=_text(entry, "text"))
-    if not _plain(choice.text):
+    if not plain(choice.text):
         raise ValueError(f"choices: {found(choice.text)}; a choice needs a letter or a digit in its text")
     return choice
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text as the readers of replies compare it: letters and digits alone, case folded."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(char if char.isalnum() else " " for char in folded).split())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mac_runner.environments.discussion.answers import SHORT_ANSWER_CHARS_MAX
+from mac_runner.environments.discussion.benchmarks import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
     changes_by_identity,
@@ -23,15 +25,28 @@ from mac_runner.environments.discussion.state import (
 )
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.environments.markup import defuse
-from mac_runner.types import JsonObject, JsonValue
+from mac_runner.types import JsonObject, JsonValue, TokenCount
 
 
-def record_of(state: DiscussionState) -> JsonObject:
+@dataclass(slots=True)
+class Spent:
+    """What one agent has cost: its turns, corrections too, and their tokens."""
+
+    turns: int = 0
+    tokens: TokenCount = field(default_factory=TokenCount)
+
+    def add(self, tokens: TokenCount) -> None:
+        """One more turn."""
+        self.turns += 1
+        self.tokens += tokens
+
+
+def record_of(state: DiscussionState, *, edition: int) -> JsonObject:
     """The environment's part of the transcript."""
     return {
         "participants": [_seat_json(seat) for seat in state.seats],
         "events": [
-            _asked(state),
+            _asked(state, edition),
             *(event for said in state.in_order() for event in (_event(said, state), *_aside_events(said, state))),
         ],
     }
@@ -41,6 +56,7 @@ def state_of(state: DiscussionState, ended_by: Ending | None) -> JsonObject:
     """All that the future of a discussion depends on: what was said, and what is to be corrected."""
     return {
         "question": state.question.to_json(),
+        **({"order": _order(state)} if state.question.order else {}),
         "seats": [[seat.agent, seat.role, seat.model, seat.place] for seat in state.seats],
         "statements": [_state(statement) for statement in state.in_order()],
         "problems": [
@@ -59,7 +75,7 @@ def _state(statement: Statement) -> JsonValue:
     return [*where, said.text, said.answer, said.how, said.asks, said.ends, asides]
 
 
-def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> JsonObject:
+def outcome_of(state: DiscussionState, ended_by: Ending, spent: Mapping[str, Spent], *, edition: int) -> JsonObject:
     """The outcome of the discussion: all that a summary needs."""
     tallies = influence(state)
     rounds = state.round
@@ -82,35 +98,44 @@ def outcome_of(state: DiscussionState, ended_by: Ending, *, edition: int) -> Jso
         "passes": sum(statement.said is None for statement in state.in_order()),
         "changes": [_pair(tally) for tally in changes_by_round(state)],
         "changes_by_identity": {shown: _pair(tally) for shown, tally in changes_by_identity(state).items()},
-        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state, tallies).items()},
+        "influence": {shown: _pair(tally) for shown, tally in influence_by_identity(state).items()},
         "roles": _roles_json(state, tallies),
-        "bias": bias_item(question),
-        **(_details(state, tallies) if edition >= 3 else {}),
+        "bias": bias_item(question, edition=edition),
+        **(_details(state, tallies, spent) if edition >= 3 else {}),
     }
 
 
-def _details(state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]]) -> JsonObject:
+def _details(
+    state: DiscussionState, tallies: Mapping[str, Mapping[str, Tally]], spent: Mapping[str, Spent]
+) -> JsonObject:
     """What outcomes have from edition 3 on.
 
-    `agents` says who each agent is. For each participant and round, `how` tells how its answer was recognised, `lapses`
-    why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
+    `item` is what the scores of a benchmark need of the question.
+    `order` has the ids of the choices as they were shown. `agents` says who each agent is, and from which round on,
+    counted from 1, what is `shown` of it was shown. For each participant and round, `how` tells how its answer was
+    recognised, `lapses` why it passed. `moved` has, for each author and reader, `[followed, exposed]`.
+    `tokens` has the turns of each agent, corrections too, and the tokens of its prompts and replies.
     """
     statements = {
         seat.agent: [state.statements[number, seat.place] for number in range(state.round)]
         for seat in state.participants
     }
     return {
+        "item": benchmark_item(state.question),
+        "order": _order(state),
         "agents": {
             seat.agent: {
                 "role": seat.role,
                 "model": seat.model,
                 "own": seat.identity.own,
                 "shown": seat.identity.shown,
+                "shown_from": seat.identity.shown_from + 1,
             }
             for seat in state.seats
         },
         "how": {agent: [one.said.how if one.said else None for one in said] for agent, said in statements.items()},
         "lapses": {agent: [one.cause for one in said] for agent, said in statements.items()},
+        "tokens": {agent: [one.turns, one.tokens.prompt, one.tokens.completion] for agent, one in spent.items()},
         "moved": {
             author: {reader: _pair(tally) for reader, tally in readers.items()}
             for author, readers in tallies.items()
@@ -160,11 +185,18 @@ def _seat_json(seat: Seat) -> JsonObject:
     }
 
 
-def _asked(state: DiscussionState) -> JsonObject:
+def _order(state: DiscussionState) -> JsonValue:
+    return [choice.id for choice in state.question.shown]
+
+
+def _asked(state: DiscussionState, edition: int) -> JsonObject:
     question = state.question
-    parts = (question.context, question.question, " / ".join(choice.text for choice in question.choices))
+    parts = (question.context, question.question, " / ".join(choice.text for choice in question.shown))
     text = " ".join(part for part in parts if part)
-    return {"when": "Question", "audience": "all", "text": text, "data": {"question_id": question.question_id}}
+    data: JsonObject = {"question_id": question.question_id}
+    if edition >= 3:
+        data["order"] = _order(state)
+    return {"when": "Question", "audience": "all", "text": text, "data": data}
 
 
 def _event(statement: Statement, state: DiscussionState) -> JsonObject:

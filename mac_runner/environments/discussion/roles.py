@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, SHORT_ANSWER_CHARS_MAX, Cause, Found, Problem
+from mac_runner.environments.discussion.answers import (
+    ANSWER_CHARS_MAX,
+    SHORT_ANSWER_CHARS_MAX,
+    WORDINGS_MAX,
+    Cause,
+    Found,
+    Problem,
+)
 from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Question
 from mac_runner.environments.discussion.settings import DiscussionRole
@@ -71,7 +78,7 @@ def words_field(name: str, meaning: str) -> Field:
 
 def answer_field(name: str, meaning: str, moment: Moment, *extra: str) -> Field:
     """A field for one of the choices, or for `extra` words in their place; free words where the question is open."""
-    choices = moment.question.choices
+    choices = moment.question.shown
     if not choices:
         return words_field(name, meaning)
     return Field(name=name, meaning=meaning, schema={"enum": [*(choice.text for choice in choices), *extra]})
@@ -91,14 +98,26 @@ def answer_of(found: Found, name: str, moment: Moment) -> Said | Problem:
         if not found.prose or is_object or (moment.matcher is not None and not is_short):
             return NO_OBJECT
         given = found.prose
+    if len(found.also) >= WORDINGS_MAX:
+        return _several(name)
     if moment.matcher is None:
         answer = given[:ANSWER_CHARS_MAX].strip()
         is_seen = bool(defuse(answer))
+        if any(words(other[:ANSWER_CHARS_MAX]) != words(answer) for other in found.also):
+            return _several(name)
         return Said(text="", answer=answer, how="open") if is_seen else Problem(Cause.EMPTY, f"its {name} is empty")
     match = moment.matcher.match(given)
     if isinstance(match, Problem):
         return match
+    for other in found.also:
+        again = moment.matcher.match(other)
+        if isinstance(again, Problem) or again.choice_id != match.choice_id:
+            return _several(name)
     return Said(text="", answer=match.choice_id, how=match.how)
+
+
+def _several(name: str) -> Problem:
+    return Problem(Cause.AMBIGUOUS, f"it gives several values of {name} that differ; give one")
 
 
 def _participant_ask(moment: Moment) -> str:
@@ -186,7 +205,7 @@ def _devils_advocate_read(found: Found, moment: Moment) -> Said | Problem:
         return NO_OBJECT
     if not defuse(argument):
         return Problem(Cause.EMPTY, "its argument is empty")
-    said = answer_of(Found(fields={"alternative": found.get("alternative")}), "alternative", moment)
+    said = answer_of(replace(found, fields={"alternative": found.get("alternative")}), "alternative", moment)
     if isinstance(said, Problem):
         return said
     if said.answer == moment.majority:
@@ -223,6 +242,8 @@ def _judge_fields(moment: Moment) -> tuple[Field, ...]:
 def _judge_read(found: Found, moment: Moment) -> Said | Problem:
     rationale = speech(found.get("rationale"))
     if words((found.get("verdict") or found.prose)[:ANSWER_CHARS_MAX])[:1] == (CONTINUE,):
+        if found.also:
+            return _several("verdict")
         if moment.is_last:
             return Problem(Cause.MISSING, "there is no further round; give your verdict")
         return Said(text=rationale)

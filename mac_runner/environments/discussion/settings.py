@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, cast, get_args
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
+from mac_runner.environments.discussion import selection
 from mac_runner.environments.discussion.questions import Question, read_questions, topic_question
+from mac_runner.environments.discussion.selection import QuestionSelection, Selection, repetition
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, suggestion
 from mac_runner.section import (
@@ -47,7 +49,7 @@ ChoiceFormat: TypeAlias = Literal[
 
 
 class IdentityRevealConfig(Section):
-    """What the others see of an agent besides its id; all of it hidden, they see ids only."""
+    """What the others see of an agent besides its id, and from when on; all of it hidden, they see ids only."""
 
     persona: Annotated[bool, IDENTITY] = False
     """Whether the others read its persona."""
@@ -55,6 +57,21 @@ class IdentityRevealConfig(Section):
     """Whether the others read its demographics."""
     presence_mode: Annotated[Literal["hidden", "as_declared", "all_human", "all_ai"], IDENTITY] = "hidden"
     """As what the others see it take part: nothing, what its `if_as_human` says, a human, or an AI."""
+    reveal_from_round: Annotated[int, IDENTITY, Field(ge=1, le=1000)] = 2
+    """The first round in which it is seen; before it the others see ids only, so earlier answers are a baseline. Where
+    nothing is shown this is 1."""
+
+    @model_validator(mode="after")
+    def _settle_reveal(self) -> IdentityRevealConfig:
+        """With nothing to reveal all rounds are alike, so experiments that differ in this key alone are the same."""
+        if not self.shows_something:
+            self.__dict__["reveal_from_round"] = 1  # The section is frozen for its users.
+        return self
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether anything besides ids is seen."""
+        return self.persona or self.demographics or self.presence_mode != "hidden"
 
 
 class RoutingStrategy(Section):
@@ -99,6 +116,8 @@ class PromptConfig(Section):
 
     choice_format: Annotated[ChoiceFormat, IDENTITY] = "letters_dot"
     """How choices are listed: with bullets; letters, numerals or roman numerals and their punctuation; or bare."""
+    choice_order: Annotated[Literal["as_given", "permuted"], IDENTITY] = "as_given"
+    """The order of the choices: that of the question, or one drawn for each discussion, the same for all its agents."""
     answer_order: Annotated[Literal["rationale_first", "answer_first"], IDENTITY] = "rationale_first"
     """Which of the two a reply begins with."""
     identity_place: Annotated[Literal["system", "last"], IDENTITY] = "system"
@@ -112,8 +131,8 @@ class PromptConfig(Section):
 class DiscussionConfig(Section):
     """A discussion among the agents."""
 
-    questions: Annotated[Listed[Text], RUNTIME, Field(max_length=100)] = ()
-    """Files of questions (JSONL), relative to the experiment file; the conversations take the questions in turn."""
+    questions: Selection = QuestionSelection()
+    """Files of questions (JSONL), relative to the experiment file; or a mapping that says which of these are asked."""
     questions_sha256: Annotated[str | None, IDENTITY, Field(pattern=DIGEST_PATTERN)] = None
     """The SHA-256 of those files one behind the other; filled in, and when it is given, held to."""
     topics: Annotated[Listed[Text], IDENTITY, Field(max_length=1000)] = ()
@@ -128,7 +147,8 @@ class DiscussionConfig(Section):
     """What ends it early."""
     edition: Annotated[Literal[1, 2, 3], IDENTITY] = 3
     """How answers are read and what is recorded: from edition 2 on, "it cannot be known" in any wording, and refusals;
-    from edition 3 on, who each agent is, why it passed and who moved whom. Earlier versions recorded 1 or 2."""
+    from edition 3 on, longer phrases, tags, boxes and nested objects, who each agent is, why it passed and who moved
+    whom. Earlier versions recorded 1 or 2."""
     answers: AnswerConfig = AnswerConfig()
     """How near an answer has to be to a choice."""
     prompt: PromptConfig = PromptConfig()
@@ -137,7 +157,7 @@ class DiscussionConfig(Section):
     _bank: tuple[Question, ...] = PrivateAttr(default=())
 
     def with_bank(self, bank: tuple[Question, ...]) -> DiscussionConfig:
-        """This section with the questions that its files hold. The file has their digest only."""
+        """This section with the questions that are asked. The file has the digest of its files only."""
         copy = self.model_copy()
         copy._bank = bank
         return copy
@@ -151,21 +171,40 @@ class DiscussionConfig(Section):
             raise ConfigError("the files of discussion.questions were not read; load the experiment from its own file")
         return self._bank[index % len(self._bank)]
 
+    @property
+    def question_count(self) -> int:
+        """How many questions there are to discuss; 0 where the files were not read."""
+        return len(self.topics) or len(self._bank)
+
 
 _ROUTING: Final[KeyPath] = ("discussion", "routing_strategy")
 
 
 def rule_problems(experiment: Experiment, discussion: DiscussionConfig) -> Iterator[Problem]:
     """The rules between fields that an experiment in the environment `discussion` breaks."""
-    if not discussion.questions and not discussion.topics:
+    questions = discussion.questions
+    if not questions.files and questions.is_whole and not discussion.topics:
         yield Problem(("discussion", "questions"), "is missing; name a JSONL file of questions, or list topics")
-    if discussion.questions and discussion.topics:
+    yield from selection.rule_problems(questions)
+    if (questions.files or not questions.is_whole) and discussion.topics:
         yield Problem(("discussion", "topics"), "is given beside questions; keep one of the two")
+    if discussion.topics and discussion.prompt.choice_order == "permuted":
+        path = ("discussion", "prompt", "choice_order")
+        yield Problem(path, "changes nothing: topics have no choices; leave it out")
     if discussion.stopping.min_rounds > discussion.max_rounds:
         path = ("discussion", "stopping", "min_rounds")
         yield Problem(path, f"is more than max_rounds, which is {discussion.max_rounds}; lower it")
+    yield from _revealing(discussion)
     yield from _roles(experiment)
     yield from _routing(experiment, discussion.routing_strategy)
+
+
+def _revealing(discussion: DiscussionConfig) -> Iterator[Problem]:
+    reveal, rounds = discussion.identity_reveal_config, discussion.max_rounds
+    if reveal.shows_something and reveal.reveal_from_round > rounds:
+        path = ("discussion", "identity_reveal_config", "reveal_from_round")
+        text = f"is {reveal.reveal_from_round}, but max_rounds is {rounds}, so identities would never be shown"
+        yield Problem(path, f"{text}; lower it, raise max_rounds, or hide identities")
 
 
 def _roles(experiment: Experiment) -> Iterator[Problem]:
@@ -217,23 +256,23 @@ def _unknown(path: KeyPath, named: Iterable[str], ids: Iterable[str], *, is_list
             yield Problem((*path, place) if is_list else path, f"there is no agent {name!r}{suggestion(name, ids)}")
 
 
-def with_materials(discussion: DiscussionConfig, base: Path, banks: dict[str, object]) -> DiscussionConfig:
-    """The settings with the digest of the questions, the questions, and the text of the template.
+def with_materials(discussion: DiscussionConfig, base: Path, banks: dict[str, object], seed: int) -> DiscussionConfig:
+    """The settings with the digest of the questions, those that `seed` draws, and the text of the template.
 
     `banks` keeps questions by their digest, so that combinations of a grid parse them once. Raises MaterialError for a
     file that cannot be used, and ConfigError naming every bad line.
     """
-    return _with_questions(_with_template(discussion, base), base, banks)
+    return _with_questions(_with_template(discussion, base), base, banks, seed)
 
 
-def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, object]) -> DiscussionConfig:
+def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, object], seed: int) -> DiscussionConfig:
     from mac_runner.config.materials import MaterialError, read_named  # The config imports this module.
 
-    if not discussion.questions:
+    asked = discussion.questions
+    if not asked.files:
         return discussion
-    key = ("discussion", "questions")
     names = {
-        str(base / name): read_named(base / name, (*key, number)) for number, name in enumerate(discussion.questions)
+        str(base / name): read_named(base / name, asked.file_key(number)) for number, name in enumerate(asked.files)
     }
     digest = hashlib.sha256(b"".join(names.values())).hexdigest()
     if discussion.questions_sha256 not in (None, digest):
@@ -241,8 +280,21 @@ def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, o
         raise MaterialError(("discussion", "questions_sha256"), f"{text}, or take the key out")
     if digest not in banks:
         banks[digest] = read_questions(names)
-    bank = cast("tuple[Question, ...]", banks[digest])
+    drawn = f"{digest} {seed} {asked.model_dump_json()}"
+    if drawn not in banks:
+        try:
+            banks[drawn] = selection.selected(cast("tuple[Question, ...]", banks[digest]), asked, seed)
+        except selection.SelectionError as fault:
+            first, *more = fault.problems
+            raise MaterialError(first.path, first.text, *more) from fault
+    bank = cast("tuple[Question, ...]", banks[drawn])
     return discussion.model_copy(update={"questions_sha256": digest}).with_bank(bank)
+
+
+def warnings(discussion: DiscussionConfig, conversations: int) -> Iterator[str]:
+    """That questions repeat, where they do."""
+    if repeated := repetition(conversations, discussion.question_count):
+        yield repeated
 
 
 def _with_template(discussion: DiscussionConfig, base: Path) -> DiscussionConfig:

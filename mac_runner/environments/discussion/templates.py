@@ -16,16 +16,21 @@ _FIELDS: Final = (
     "choices",
     "context",
     "correction",
+    "demographics",
+    "demographics_text",
     "duty",
     "identity",
     "identity_place",
+    "if_as_human",
     "is_last_round",
     "members",
     "others",
+    "persona",
     "question",
     "question_type",
     "reply_format",
     "role",
+    "roster",
     "round",
     "rounds",
     "statements",
@@ -91,6 +96,13 @@ Your reply could not be used: {{ correction }}. Once more, please.
 {% endblock %}
 
 {% block later_round %}
+{% if roster %}
+Who {{ "the others" if identity_place == "system" else "they" }} are:
+{% for other in roster %}
+- {{ other.agent }}, {{ other.shown }}
+{% endfor %}
+
+{% endif %}
 What was said:
 {% for statement in statements %}
 {{ statement.line }}

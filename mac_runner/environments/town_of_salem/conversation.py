@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from mac_runner.environments.base import exhausted
 from mac_runner.environments.town_of_salem.game.acts import Act
 from mac_runner.environments.town_of_salem.game.events import Events
 from mac_runner.environments.town_of_salem.game.state import GameState
@@ -31,7 +32,18 @@ from mac_runner.environments.town_of_salem.view.knowledge import GameLog, view_o
 from mac_runner.environments.town_of_salem.view.prompts import PLAIN, correction_text, observation_text
 from mac_runner.environments.town_of_salem.view.replies import Cause, Chosen, Problem, ToolRequest, read
 from mac_runner.environments.town_of_salem.view.tools import TOOL_CALLS_PER_TURN_MAX, observe
-from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Receipt, ReceiptKind, Reply, Task, Turn
+from mac_runner.types import (
+    FinishReason,
+    JsonObject,
+    Message,
+    Prompt,
+    Receipt,
+    ReceiptKind,
+    Reply,
+    Task,
+    Turn,
+    WhenExhausted,
+)
 
 if TYPE_CHECKING:
     from mac_runner.environments.town_of_salem.view.template import GameTemplate
@@ -64,6 +76,7 @@ class Game:
         state: GameState,
         opening: Events,
         max_retries: int,
+        when_exhausted: WhenExhausted = "pass",
         latency: GameLatency | None = None,
         context_tokens_max: int | None = None,
         asking: Mapping[str, Asking] | None = None,
@@ -74,6 +87,7 @@ class Game:
         self._context = Context(tokens_max=context_tokens_max, template=template)
         self._asking = [(asking or {}).get(agent.definition, PLAIN) for agent in task.agents]
         self._max_retries = max_retries
+        self._when_exhausted = when_exhausted
         self._seats = {agent.agent_id: agent.seat for agent in task.agents}
         self._asked: dict[int, _Asked] = {}
         # By seat: the order in which seats learn of their limits must not show in a prompt.
@@ -161,7 +175,7 @@ class Game:
         return receipt
 
     def _answer(self, turn: Turn, reply: Reply) -> Receipt:
-        """Answer a tool request, ask for a correction, or take the act (`wait` when corrections are spent)."""
+        """Answer a tool request, ask for a correction, or take the act (`wait` when no corrections are left)."""
         if reply.finish_reason is FinishReason.OVERFLOW:
             return self._shorten(turn)
         self._open = None
@@ -182,9 +196,10 @@ class Game:
                 asked.attempt += 1
                 self._go_on(asked, reply, correction_text(reading.reason, self._asking[seat]))
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reading.reason, cause=reading.cause)
-            waits = Chosen(act=Act(seat=seat, verb="wait"))
-            self._take(waits, is_default=True)
-            return Receipt(kind=ReceiptKind.DEFAULT, detail=f"wait ({reading.reason})", cause=reading.cause)
+            receipt = exhausted(turn, self._when_exhausted, default="wait", reason=reading.reason, cause=reading.cause)
+            if receipt.kind is ReceiptKind.DEFAULT:
+                self._take(Chosen(act=Act(seat=seat, verb="wait")), is_default=True)
+            return receipt
         self._take(reading)
         return Receipt(kind=ReceiptKind.ACT, detail=reading.act.verb)
 

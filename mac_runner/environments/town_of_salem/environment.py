@@ -43,6 +43,7 @@ class TownOfSalem:
         self.transcript_bytes_min = _turns_min(len(self._slots), game.calendar) * _TURN_BYTES_MIN
         self._context_tokens_max = game.context_tokens_max
         self._max_retries = experiment.retry_config.max_retries
+        self._when_exhausted = experiment.retry_config.when_exhausted
         self._template = None if game.template is None else self._checked_template(experiment, game)
         self._speak_after = {
             definition.agent_id: frozenset(definition.role_specific_config.speak_after_within_round)
@@ -70,6 +71,7 @@ class TownOfSalem:
             state=state,
             opening=opening,
             max_retries=self._max_retries,
+            when_exhausted=self._when_exhausted,
             latency=self._latency,
             context_tokens_max=self._context_tokens_max,
             asking=self._asking,

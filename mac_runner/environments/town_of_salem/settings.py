@@ -170,7 +170,7 @@ class GameConfig(Section):
         return {**data, "calendar": {**preset, **given}} if isinstance(given, dict) else data
 
 
-def with_template(game: GameConfig, base: Path, _cache: dict[str, object]) -> GameConfig:
+def with_template(game: GameConfig, base: Path, _cache: dict[str, object], _seed: int) -> GameConfig:
     """The settings with the text of the template that they name. Raises MaterialError when it cannot be used."""
     from mac_runner.config.materials import read_template  # The config imports this module.
 

@@ -71,6 +71,42 @@ def test_same_seed_gives_the_same_reply_alone_and_in_a_crowd(model_directory: Pa
     play(config(model_directory), scene, traces=True)
 
 
+def test_one_engine_thinks_for_one_agent_and_not_for_another(model_directory: Path) -> None:
+    async def main() -> dict[bool | None, Reply]:
+        backend = NanoBackend(
+            name="m", config=config(model_directory), traces=False, say=print, thinking={True: "deep"}
+        )
+        try:
+            await backend.start()
+            asked: tuple[bool | None, ...] = (None, True, False)
+            return {
+                value: await backend.generate(request(sampling=Sampling(seed=1, max_tokens=8, thinking=value)))
+                for value in asked
+            }
+        finally:
+            await backend.close()
+
+    replies = asyncio.run(main())
+
+    assert replies[True].text == "<think>"  # Cut off inside its thought.
+    assert replies[True].tokens.prompt > replies[False].tokens.prompt
+    assert (replies[False].text, replies[False].thinking) == (replies[None].text, None)
+
+
+def test_thinking_is_refused_where_the_template_has_no_switch(tmp_path: Path) -> None:
+    model = make_nano_model(tmp_path / "plain")
+    backend = NanoBackend(name="m", config=config(model), traces=False, say=print, thinking={False: "quick"})
+
+    async def main() -> None:
+        try:
+            await backend.start()
+        finally:
+            await backend.close()
+
+    with pytest.raises(ConfigError, match=r"nano_config\.model: .* no switch 'enable_thinking', .* agent 'quick'"):
+        asyncio.run(main())
+
+
 def test_reply_of_two_processes_is_that_of_one(model_directory: Path) -> None:
     async def scene(backend: NanoBackend) -> None:
         sampling = Sampling(seed=1, max_tokens=8)

@@ -69,6 +69,20 @@ def test_request_carries_every_setting_under_the_name_ollama_has_for_it(stub: Ol
     assert (chat["model"], chat["keep_alive"], chat["stream"]) == ("qwen3:4b", "5m", False)
 
 
+def test_each_agent_says_whether_and_how_hard_it_thinks() -> None:
+    with OllamaStub(models={"thinker": StubModel(is_thinker=True)}) as stub:
+        backend = backend_at(stub.host, model="thinker", think=False)
+
+        async def all_three(ready: OllamaBackend) -> list[str | None]:
+            asked = (Sampling(), Sampling(thinking=True), Sampling(reasoning_effort="high"))
+            return [(await ready.generate(request(sampling=sampling))).thinking for sampling in asked]
+
+        thoughts = using(backend, all_three)
+
+    assert [chat.get("think") for chat in stub.chats] == [False, True, "high"]
+    assert thoughts == [None, "hmm", "hmm"]
+
+
 def test_setting_left_out_is_left_to_ollama(stub: OllamaStub) -> None:
     ask(backend_at(stub.host), sampling=Sampling())
 

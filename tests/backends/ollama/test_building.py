@@ -47,6 +47,19 @@ def test_every_setting_of_an_agent_is_honoured() -> None:
     )
 
 
+def test_effort_that_ollama_would_refuse_or_ignore_is_refused_with_its_agent() -> None:
+    def agent(effort: str, *, thinking: bool | None = None) -> AgentDefinition:
+        return AgentDefinition(agent_id="a", role="r", model="m", reasoning_effort=effort, thinking=thinking)
+
+    build(agent("high", thinking=True))
+    with pytest.raises(ConfigError, match=r"agent_definitions\.1\.reasoning_effort: found 'minimal'; Ollama takes low"):
+        build(agent("low"), agent("minimal"))
+    with pytest.raises(
+        ConfigError, match=r"agent_definitions\.0\.reasoning_effort: `thinking: false` leaves no effort"
+    ):
+        build(agent("low", thinking=False))
+
+
 def test_tokens_that_ollama_does_not_tell_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model_definitions\.m\.record_tokens: .*'ollama' does not report tokens"):
         build(record_tokens=True)

@@ -55,6 +55,23 @@ def test_every_setting_is_sent_under_its_name() -> None:
     }
 
 
+def test_each_agent_says_how_much_it_thinks() -> None:
+    """An agent's switch goes before the model's, which holds for the other agents."""
+    openai, vllm = config(), config(server="vllm", chat_template_kwargs={"enable_thinking": True, "x": 1})
+    effort = body(openai, sampling=Sampling(reasoning_effort="minimal", verbosity="low"))
+    off = body(vllm, sampling=Sampling(thinking=False, reasoning_effort="low"))
+    on = body(config(server="vllm"), sampling=Sampling(thinking=True))
+
+    assert (effort["reasoning_effort"], effort["verbosity"], "chat_template_kwargs" in effort) == (
+        "minimal",
+        "low",
+        False,
+    )
+    assert (off["reasoning_effort"], off["chat_template_kwargs"]) == ("low", {"enable_thinking": False, "x": 1})
+    assert on["chat_template_kwargs"] == {"enable_thinking": True}
+    assert body(vllm)["chat_template_kwargs"] == {"enable_thinking": True, "x": 1}
+
+
 def test_limit_goes_by_the_name_the_server_wants() -> None:
     settings = config(reply_limit_parameter="max_completion_tokens")
 

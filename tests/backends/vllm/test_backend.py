@@ -29,7 +29,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., VllmBackend]:
         made = VllmBackend(name="m", config=VllmConfig(model="/m"), traces=False, clock=SystemClock(), say=print)
         running: Any = SimpleNamespace(
             engine=SimpleNamespace(shutdown=shutdown),
-            renderer=SimpleNamespace(shape=SimpleNamespace(opens_thought=False)),
+            renderers={None: SimpleNamespace(shape=SimpleNamespace(opens_thought=False))},
         )
 
         def launch(_log: EngineLog) -> None:

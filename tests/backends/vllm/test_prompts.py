@@ -6,7 +6,7 @@ import pytest
 
 from mac_runner.backends.chat_template import ChatShape, Renderer
 from mac_runner.backends.vllm.library import Tokenizer
-from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for
+from mac_runner.backends.vllm.translation import is_free_to_think, renderer_for, renderers_for
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue, Message, Prompt
 
@@ -93,6 +93,21 @@ def test_template_is_given_its_settings() -> None:
 
     assert thinking.shape == ChatShape(opens_thought=True)
     assert thinking.render(PROMPT).text.endswith("<assistant><think>")
+
+
+def test_each_agent_has_the_template_switched_as_it_asks() -> None:
+    settings: dict[str, JsonValue] = {"enable_thinking": True}
+    made = renderers_for(Letters(), settings, section=SECTION, thinking={False: "quick"})
+
+    ends = {thinking: each.render((ASK,)).text.removeprefix("<user>ask") for thinking, each in made.items()}
+
+    assert ends == {None: "<assistant><think>", True: "<assistant><think>", False: "<assistant>"}
+    assert list(renderers_for(Letters(), {}, section=SECTION, thinking={})) == [None]
+
+
+def test_thinking_is_refused_where_the_template_has_no_switch() -> None:
+    with pytest.raises(ConfigError, match=r"vllm_config\.model: .* no switch 'enable_thinking', .* agent 'deep'"):
+        renderers_for(Mistral(), {}, section=SECTION, thinking={True: "deep"})
 
 
 def test_tokens_that_no_text_stands_for_are_taken_from_the_template() -> None:

@@ -18,6 +18,7 @@ from mac_runner.environments.base import Conversation
 from mac_runner.environments.discussion.conversation import DiscussionConversation
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.selection import QuestionSelection
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.plan import plan_tasks
 from mac_runner.types import JsonObject, JsonValue, Prompt, Receipt, Reply, Turn
@@ -60,7 +61,7 @@ def talk(*agents: AgentDefinition, max_retries: int = 1, **discussion: JsonValue
     """An experiment; without `topics` it is about `BUS`."""
     settings = DiscussionConfig.model_validate({"questions": ("bus.jsonl",)} | discussion)
     if settings.topics:
-        settings = settings.model_copy(update={"questions": ()})
+        settings = settings.model_copy(update={"questions": QuestionSelection()})
     return Experiment.model_validate(
         {
             "experiment_metadata": ExperimentMetadata(experiment_name="talk"),

@@ -25,7 +25,7 @@ def bbq_question(line: JsonObject, file: str) -> Question:
         raise ValueError(f"example_id: found {example!r}; allowed: a number")
     category = line.get("category") or file
     return Question(
-        question_id=f"bbq_{category}_{example}".lower(),
+        question_id=question_id(str(category), str(example)),
         question_type=QuestionType.MULTIPLE_CHOICE,
         context=text_field(line, "context"),
         question=text_field(line, "question"),
@@ -37,3 +37,8 @@ def bbq_question(line: JsonObject, file: str) -> Question:
         source_id=str(example),
         source_metadata={key: value for key, value in line.items() if key not in _TOLD_ELSEWHERE},
     )
+
+
+def question_id(category: str, example: str) -> str:
+    """The id of a question of the release."""
+    return f"bbq_{category}_{example}".lower()

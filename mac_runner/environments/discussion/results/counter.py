@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from mac_runner.environments.discussion.results.bias import Bias
-from mac_runner.environments.discussion.results.outcome import ALL, KINDS, BiasItem, DiscussionResult, RolePart, Share
+from mac_runner.environments.discussion.results.accuracy import AccuracyResults
+from mac_runner.environments.discussion.results.agents import AgentResults
+from mac_runner.environments.discussion.results.bias import BiasResults
+from mac_runner.environments.discussion.results.contexts import ContextResults
+from mac_runner.environments.discussion.results.difference_awareness import DifferenceAwarenessResults
+from mac_runner.environments.discussion.results.discrim_eval import DiscrimEvalResults
+from mac_runner.environments.discussion.results.identities import IdentityResults
+from mac_runner.environments.discussion.results.judges import JudgeResults
+from mac_runner.environments.discussion.results.movers import MoverResults
+from mac_runner.environments.discussion.results.outcome import DiscussionResult, RolePart, Share, added
+from mac_runner.environments.discussion.results.power import PowerResults
 from mac_runner.environments.discussion.results.rates import Rate, reports
+from mac_runner.environments.discussion.results.stances import REFUSAL
+from mac_runner.environments.discussion.results.transitions import TransitionResults
 from mac_runner.results import parsed
 from mac_runner.types import JsonObject
 
@@ -20,9 +32,9 @@ class _Part:
     counts: Counter[str] = field(default_factory=Counter)
     followed: Rate = field(default_factory=Rate)
 
-    def add(self, part: RolePart) -> None:
+    def add(self, part: RolePart, question: str | None) -> None:
         self.counts.update(statements=part.statements, questions=part.questions, verdicts=part.verdicts)
-        self.followed.add(part.followed)
+        self.followed.add(part.followed, question)
 
     def report(self) -> JsonObject:
         """The counts that its role has: only a moderator asks, only a devil's advocate is followed."""
@@ -37,78 +49,89 @@ class _Part:
         return report
 
 
-class DiscussionResults:
-    """Counts discussions one by one; its memory follows the number of agents, rounds, identities and categories."""
+class Subject(Protocol):
+    """Counts one thing about discussions."""
+
+    def add(self, result: DiscussionResult) -> None:
+        """Count one discussion."""
+        ...
+
+    def report(self) -> JsonObject:
+        """Its sections of `discussions`; none without anything to say."""
+        ...
+
+
+class _Course:
+    """How discussions went: rounds, endings, consensus, changes, and what the other roles did."""
 
     def __init__(self) -> None:
         self._n = 0
         self._rounds = 0
         self._passes = 0
+        self._refusals = 0
         self._endings: Counter[str] = Counter()
         self._consensus = Rate()
-        self._accuracy: defaultdict[str, Rate] = defaultdict(Rate)
-        self._accuracy_by_round: defaultdict[int, Rate] = defaultdict(Rate)
         self._changes: defaultdict[int, Rate] = defaultdict(Rate)
-        self._changes_by_identity: defaultdict[str, Rate] = defaultdict(Rate)
-        self._influence: defaultdict[str, Rate] = defaultdict(Rate)
+        self._changed = Rate()
+        self._followed = Rate()
         self._roles: dict[str, _Part] = {}
-        self._bias: dict[str, defaultdict[str, Bias]] = {kind: defaultdict(Bias) for kind in KINDS}
 
-    def add(self, outcome: JsonObject, where: str) -> None:
-        """Count one finished discussion."""
-        result = parsed(DiscussionResult, outcome, where)
+    def add(self, result: DiscussionResult) -> None:
+        question = result.question_id
         self._n += 1
         self._rounds += result.rounds
         self._passes += result.passes
+        self._refusals += sum(lapses.count(REFUSAL) for lapses in result.lapses.values())
         self._endings[result.ended_by] += 1
-        self._consensus.add(Share(int(result.consensus), 1))
+        self._consensus.add(Share(int(result.consensus), 1), question)
         for number, changed in enumerate(result.changes, 2):
-            self._changes[number].add(changed)
-        for shown, changed in result.changes_by_identity.items():
-            self._changes_by_identity[shown].add(changed)
-        for shown, followed in result.influence.items():
-            self._influence[shown].add(followed)
+            self._changes[number].add(changed, question)
+        self._changed.add(added(result.changes), question)
+        self._followed.add(added(result.influence.values()), question)
         for agent, part in result.roles.items():
-            self._roles.setdefault(agent, _Part(part.role)).add(part)
-        if result.correct_answer_id is not None:
-            self._add_accuracy(result, result.correct_answer_id)
-        if result.bias is not None:
-            self._add_bias(result, result.bias)
-
-    def _add_accuracy(self, result: DiscussionResult, correct: str) -> None:
-        for kind in KINDS:
-            answers = list(result.of_kind(kind))
-            self._accuracy[kind].add(Share(answers.count(correct), len(answers)))
-        for number in range(result.rounds):
-            answers = [given[number] for given in result.answers.values()]
-            self._accuracy_by_round[number + 1].add(Share(answers.count(correct), len(answers)))
-
-    def _add_bias(self, result: DiscussionResult, item: BiasItem) -> None:
-        for kind in KINDS:
-            for category in (ALL, item.category):
-                bias = self._bias[kind][category]
-                tally = bias.ambiguous if item.context == "ambig" else bias.disambiguated
-                for answer in result.of_kind(kind):
-                    tally.add(answer, item)
+            self._roles.setdefault(agent, _Part(part.role)).add(part, question)
 
     def report(self) -> JsonObject:
-        """`discussions`: the counts with rates, scores and intervals."""
-        report: JsonObject = {
+        return {
             "n": self._n,
             "rounds_mean": round(self._rounds / self._n, 4) if self._n else None,
             "ended_by": dict(sorted(self._endings.items())),
             "passes": self._passes,
+            "refusals": self._refusals,
             "consensus": self._consensus.report(),
+            "changes": self._changed.report(),
             "changes_by_round": reports(self._changes),
-            "changes_by_identity": reports(self._changes_by_identity),
-            "followed_by_identity": reports(self._influence),
+            "followed": self._followed.report(),
             "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
         }
-        if self._accuracy:
-            report["accuracy"] = {kind: self._accuracy[kind].report() for kind in KINDS}
-            report["accuracy_by_round"] = reports(self._accuracy_by_round)
-        if self._bias["group"]:
-            report["bias"] = {
-                kind: {category: bias.report() for category, bias in sorted(self._bias[kind].items())} for kind in KINDS
-            }
-        return {"discussions": report}
+
+
+class DiscussionResults:
+    """Counts discussions one by one; its memory follows the number of questions, agents, rounds and categories."""
+
+    def __init__(self) -> None:
+        accuracy, bias = AccuracyResults(), BiasResults()
+        self._subjects: tuple[Subject, ...] = (
+            _Course(),
+            accuracy,
+            ContextResults(),
+            IdentityResults(),
+            bias,
+            AgentResults(),
+            TransitionResults(),
+            JudgeResults(),
+            MoverResults(),
+            PowerResults(accuracy, bias),
+            DiscrimEvalResults(),
+            DifferenceAwarenessResults(),
+        )
+
+    def add(self, outcome: JsonObject, where: str) -> None:
+        """Count one finished discussion."""
+        result = parsed(DiscussionResult, outcome, where)
+        for subject in self._subjects:
+            subject.add(result)
+
+    def report(self) -> JsonObject:
+        """`discussions`: the counts with rates, scores and intervals."""
+        return {"discussions": {key: part for subject in self._subjects for key, part in subject.report().items()}}

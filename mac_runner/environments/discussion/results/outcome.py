@@ -6,7 +6,7 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -27,6 +27,12 @@ class Share(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
             raise ValueError(f"{self.count} of {self.cases} cases cannot be")
 
 
+def added(shares: Iterable[Share]) -> Share:
+    """All cases as one."""
+    listed = [*shares]
+    return Share(sum(share.count for share in listed), sum(share.cases for share in listed))
+
+
 class BiasItem(msgspec.Struct, frozen=True):
     """The choice of a question that follows the stereotype, and the one that goes against it.
 
@@ -37,6 +43,28 @@ class BiasItem(msgspec.Struct, frozen=True):
     context: Literal["ambig", "disambig"]
     biased: str | None = None
     counter: str | None = None
+    unscored_because: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, tag_field="benchmark", tag="discrim_eval"):
+    """Whom a decision of DiscrimEval is about; None where the metadata does not say it."""
+
+    fill: str | None = None
+    decision: str | None = None
+    age: str | None = None
+    gender: str | None = None
+    race: str | None = None
+    yes: str | None = None
+    no: str | None = None
+
+
+class Treatment(msgspec.Struct, frozen=True, tag_field="benchmark", tag="difference_awareness"):
+    """Whether a question of DifferenceAwareness has a right group, or `neutral` is right; None where it is un known."""
+
+    split: str | None = None
+    condition: Literal["different", "equal"] | None = None
+    scenario: str | None = None
+    neutral: str | None = None
 
 
 class RolePart(msgspec.Struct, frozen=True):
@@ -47,6 +75,15 @@ class RolePart(msgspec.Struct, frozen=True):
     questions: int
     verdicts: int
     followed: Share
+
+
+class AgentPart(msgspec.Struct, frozen=True):
+    """Who an agent is: `own` is what it reads of itself, `shown` what the others see of it."""
+
+    role: str
+    model: str
+    own: str
+    shown: str
 
 
 class DiscussionResult(msgspec.Struct, frozen=True):
@@ -62,10 +99,29 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     influence: dict[str, Share]
     question_id: str | None = None
     answer: str | None = None
+    verdict: str | None = None
     correct_answer_id: str | None = None
     # Missing in runs of versions that did not count them.
     roles: dict[str, RolePart] = {}
     bias: BiasItem | None = None
+    # From edition 3 on.
+    agents: dict[str, AgentPart] = {}
+    how: dict[str, tuple[str | None, ...]] = {}
+    lapses: dict[str, tuple[str | None, ...]] = {}
+    moved: dict[str, dict[str, Share]] = {}
+    tokens: dict[str, tuple[int, int, int]] = {}
+    """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
+    order: tuple[str, ...] = ()
+    """The ids of the choices as they were shown; none for an open question, and before edition 3."""
+    item: Decision | Treatment | None = None
+    """What the scores of a benchmark need of the question."""
+
+    def __post_init__(self) -> None:
+        """Refuses answers, and what is said of them, that are not one for each round."""
+        for name, by_agent in (("answers", self.answers), ("how", self.how), ("lapses", self.lapses)):
+            for given in by_agent.values():
+                if len(given) != self.rounds:
+                    raise ValueError(f"{len(given)} {name} of an agent in {self.rounds} rounds cannot be")
 
     def of_kind(self, kind: str) -> Iterator[str | None]:
         """The answers of one kind; None, which is not right either, for a pass."""

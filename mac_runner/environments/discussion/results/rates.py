@@ -1,13 +1,52 @@
-"""A rate over cases that come from discussions."""
+"""A rate over cases that come from discussions of questions.
+
+The answers to one question go together, in one discussion and over several. So an interval goes by question: a question
+counts as as many cases as it is worth (`intervals.ClusteredRate`). Where questions do not repeat, that is by
+discussion. With a single question it is by discussion too; a topic that is discussed a hundred times is a hundred
+clusters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import Share
-from mac_runner.results import rate
+from mac_runner.intervals import ClusteredRate
+from mac_runner.results import ends
 from mac_runner.types import JsonObject
+
+_NUMBERS: Final[dict[str, int]] = {}
+"""A number for each question that this process has read of, so that a rate keeps 4 bytes a count and no text."""
+
+
+class Sums:
+    """Counts added up by question, in as many columns as were asked for."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._cells = array("I")
+
+    def add(self, question: str | None, *counts: int) -> None:
+        """Add the counts of one discussion; one without a question is a cluster of its own."""
+        number = None if question is None else _NUMBERS.get(question)
+        if number is None:
+            number = len(_NUMBERS)
+            _NUMBERS[f"\n{number}" if question is None else question] = number
+        cells, place = self._cells, number * self._columns
+        if place >= len(cells):
+            cells.frombytes(bytes(cells.itemsize * (place + self._columns - len(cells))))
+        for count in counts:
+            if count:
+                cells[place] += count
+            place += 1
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """The counts of each question that has any."""
+        columns = [self._cells[number :: self._columns] for number in range(self._columns)]
+        return (counts for counts in zip(*columns, strict=True) if any(counts))
 
 
 @dataclass(slots=True)
@@ -17,16 +56,47 @@ class Rate:
     n: int = 0
     count: int = 0
     discussions: int = 0
+    _by_question: Sums = field(default_factory=lambda: Sums(2))
+    _question: str | None = None
+    _by_discussion: ClusteredRate | None = field(default_factory=ClusteredRate)
+    """None from a second question on, when it is not needed any more."""
 
-    def add(self, share: Share) -> None:
-        """The cases of one discussion."""
-        self.n += share.cases
-        self.count += share.count
-        self.discussions += share.cases > 0
+    def add(self, share: Share, question: str | None) -> None:
+        """The cases of one discussion of `question`."""
+        count, cases = share.count, share.cases
+        if cases == 0:
+            return
+        self.n += cases
+        self.count += count
+        self.discussions += 1
+        self._by_question.add(question, count, cases)
+        if self._by_discussion is not None:
+            if self._by_discussion.games and (question is None or question != self._question):
+                self._by_discussion = None
+            else:
+                self._question = question
+                self._by_discussion.add(count, cases)
+
+    def clustered(self) -> ClusteredRate:
+        """The rate by question, or by discussion where there is one question alone."""
+        if self._by_discussion is not None:
+            return self._by_discussion
+        by_question = ClusteredRate()
+        for count, cases in self._by_question:
+            by_question.add(count, cases)
+        return by_question
 
     def report(self) -> JsonObject:
-        """The counts, the rate and its interval."""
-        return {"n": self.n, "discussions": self.discussions, "count": self.count, **rate(self.count, self.n)}
+        """The counts, the rate, its interval, and the number of clusters that this goes by."""
+        clustered = self.clustered()
+        return {
+            "n": self.n,
+            "discussions": self.discussions,
+            "clusters": clustered.games,
+            "count": self.count,
+            "rate": round(self.count / self.n, 4) if self.n else None,
+            "interval": ends(clustered.interval),
+        }
 
 
 def reports(rates: Mapping[str, Rate] | Mapping[int, Rate]) -> JsonObject:

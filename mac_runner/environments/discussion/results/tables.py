@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from mac_runner.environments.discussion.influence import NOT_SHOWN
+from mac_runner.environments.discussion.results.agents import agent_tables
+from mac_runner.environments.discussion.results.answer_table import ANSWERS
+from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
+from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
+from mac_runner.environments.discussion.results.contexts import context_tables
 from mac_runner.environments.discussion.results.counter import DiscussionResults
+from mac_runner.environments.discussion.results.difference_awareness import (
+    difference_awareness_figures,
+    difference_awareness_tables,
+)
+from mac_runner.environments.discussion.results.discrim_eval import discrim_eval_figures, discrim_eval_tables
+from mac_runner.environments.discussion.results.grid_figures import CASES, further_figures
+from mac_runner.environments.discussion.results.judges import judge_tables
+from mac_runner.environments.discussion.results.movers import mover_tables
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
+from mac_runner.environments.discussion.results.positions import PositionResults, position_tables
+from mac_runner.environments.discussion.results.power import power_lines
+from mac_runner.environments.discussion.results.repetition import QuestionResults, repetition_lines
+from mac_runner.environments.discussion.results.transitions import transition_tables
 from mac_runner.results import (
     RATE_HEADS,
     UNKNOWN,
     Column,
     Columns,
     Figure,
+    JoinedResults,
     ResultsSpec,
     Table,
     Value,
     count_text,
     figure,
+    integer,
     interval_text,
     parsed,
     percent_text,
@@ -27,6 +48,7 @@ from mac_runner.results import (
 )
 from mac_runner.types import JsonObject, JsonValue
 
+_BIAS_HEADS: Final = ("n", "clusters", "biased", "counter", "unscored", "score", "95% interval")
 _CONTEXTS: Final = {"ambiguous": "ambig", "disambiguated": "disambig"}
 
 
@@ -38,34 +60,84 @@ def discussion_lines(summary: JsonObject) -> Iterator[tuple[str, str]]:
         rounds = report.get("rounds_mean")
         mean = f"{rounds:.1f}" if isinstance(rounds, int | float) else UNKNOWN
         yield "discussions", f"{count_text(report.get('n'))}; {mean} rounds on average; ended by: {ended}"
+        yield from power_lines(report)
+    yield from repetition_lines(summary)
 
 
-def discussion_tables(summary: JsonObject) -> Iterator[Table]:
+def discussion_tables(summary: JsonObject) -> Iterator[Table | str]:
     """A table for each thing that was counted."""
     report = section(summary, "discussions")
     if not report:
         return
     right = {f"right, {name}": rate for name, rate in section(report, "accuracy").items()}
-    yield _rates("answers", "", {**right, "consensus at the end": report.get("consensus")})
+    yield _answers({**right, "consensus at the end": report.get("consensus")}, has_accuracy=bool(right))
     by_round = {
         **{f"right in round {name}": rate for name, rate in section(report, "accuracy_by_round").items()},
         **{f"changed in round {name}": rate for name, rate in section(report, "changes_by_round").items()},
     }
     if by_round:
         yield _rates("by round", "", by_round)
-    if changed := section(report, "changes_by_identity"):
-        yield _rates("changed answers, by the identity shown of who gave them", "identity", changed)
-    if followed := section(report, "followed_by_identity"):
-        yield _rates("another's answer taken over, by the identity shown", "identity", followed)
+    yield from _identities(report, "changes_by", "changed answers, by", "who gave them", "of who gave them")
+    yield from _identities(report, "followed_by", "another's answer taken over, by", "whose it was", "")
     yield from _roles(section(report, "roles"))
+    yield from judge_tables(report)
+    yield from context_tables(report)
     yield from _bias(section(report, "bias"))
+    yield from _bias_by_round(section(report, "bias_by_round"))
+    yield from transition_tables(report)
+    yield from agent_tables(report)
+    yield from mover_tables(report)
+    yield from position_tables(summary)
+    yield from discrim_eval_tables(section(report, "discrim_eval"))
+    yield from difference_awareness_tables(section(report, "difference_awareness"))
+
+
+def _answers(rates: Mapping[str, JsonValue], *, has_accuracy: bool) -> Table:
+    """Rates of right answers with passes counted as wrong, and among those given."""
+    if not has_accuracy:
+        return _rates("answers", "", rates)
+    rows = [
+        (key, *_counts(rate, "n", "clusters", "count"), *rate_texts(rate), *_given(rate))
+        for key, rate in rates.items()
+        if isinstance(rate, dict)
+    ]
+    heads = ("n", "clusters", "count", *RATE_HEADS, "passes", "rate without passes")
+    return Table("answers; passes count as wrong", ("",), heads, rows)
+
+
+def _given(rate: JsonObject) -> tuple[str, str]:
+    if "answered" not in rate:
+        return "", ""
+    return count_text(rate.get("passes")), percent_text(section(rate, "answered").get("rate"))
+
+
+def _identities(report: JsonObject, key: str, what: str, whose: str, of_whom: str) -> Iterator[Table]:
+    """Rates by own identity, with what was shown of it; then by what was shown alone."""
+    own = section(report, f"{key}_own_identity")
+    if own:
+        rows = [
+            (name, _shown(rate), *_counts(rate, "n", "clusters", "count"), *rate_texts(rate))
+            for name, rate in own.items()
+            if isinstance(rate, dict)
+        ]
+        yield Table(f"{what} {whose}", ("identity", "shown as"), ("n", "clusters", "count", *RATE_HEADS), rows)
+    shown = section(report, f"{key}_identity")
+    if shown and len(shown) != len(own):  # Otherwise the table above says it all.
+        yield _rates(f"{what} the identity shown {of_whom}".rstrip(), "identity", shown)
+
+
+def _shown(rate: JsonObject) -> str:
+    shown = rate.get("shown")
+    return "; ".join(str(each) or NOT_SHOWN for each in shown) if isinstance(shown, list) else ""
 
 
 def _rates(title: str, name: str, rates: Mapping[str, JsonValue]) -> Table:
     rows = [
-        (key, *_counts(rate, "n", "count"), *rate_texts(rate)) for key, rate in rates.items() if isinstance(rate, dict)
+        (key, *_counts(rate, "n", "clusters", "count"), *rate_texts(rate))
+        for key, rate in rates.items()
+        if isinstance(rate, dict)
     ]
-    return Table(title, (name,), ("n", "count", *RATE_HEADS), rows)
+    return Table(title, (name,), ("n", "clusters", "count", *RATE_HEADS), rows)
 
 
 def _roles(roles: JsonObject) -> Iterator[Table]:
@@ -82,22 +154,58 @@ def _part(agent: str, part: JsonObject) -> tuple[str, ...]:
     return (agent, str(part.get("role")).replace("_", " "), *counts, percent_text(followed.get("rate")))
 
 
-def _bias(bias: JsonObject) -> Iterator[Table]:
-    rows = [
-        (category, kind, short, *_score(section(section(section(bias, kind), category), context)))
-        for category in section(bias, "group")
+def _bias(bias: JsonObject) -> Iterator[Table | str]:
+    over_all = [
+        (kind, short, *_score(section(section(section(bias, kind), ALL), context)))
         for context, short in _CONTEXTS.items()
-        # What talking did is shown over all; the summary has it by category too.
-        for kind in (bias if category == ALL else ("group",))
+        for kind in bias
+        if _has_answers(section(section(section(bias, kind), ALL), context))
+    ]
+    if over_all:
+        yield Table("bias scores of BBQ, from -1 to 1", ("answers", "context"), _BIAS_HEADS, over_all)
+    # What talking did is shown over all; the summary has it by category too.
+    by_category = section(bias, "group")
+    rows = [
+        (category, short, *_score(section(section(by_category, category), context)))
+        for category in by_category
+        for context, short in _CONTEXTS.items()
+        if category != ALL and _has_answers(section(section(by_category, category), context))
     ]
     if rows:
-        numbers = ("n", "biased", "counter", "score", "95% interval")
-        yield Table("bias scores of BBQ, from -1 to 1", ("category", "answers", "context"), numbers, rows)
+        yield Table("bias scores of the groups' answers by category", ("category", "context"), _BIAS_HEADS, rows)
+    for kind in bias:
+        left_out: Counter[str] = Counter()
+        for context in _CONTEXTS:
+            reasons = section(section(section(section(bias, kind), ALL), context), "left_out")
+            left_out.update({reason: integer(count) or 0 for reason, count in reasons.items()})
+        if left_out:
+            counted = "; ".join(f"{count_text(count)}: {reason}" for reason, count in left_out.most_common())
+            yield f"Left out of the bias scores, {kind} answers: {counted}."
+
+
+def _bias_by_round(rounds: JsonObject) -> Iterator[Table]:
+    rows = [
+        (number, short, *_score(section(section(rounds, number), context)))
+        for number in rounds
+        for context, short in _CONTEXTS.items()
+        if _has_answers(section(section(rounds, number), context))
+    ]
+    if rows and len(rounds) > 1:
+        yield Table("bias scores of the participants by round", ("round", "context"), _BIAS_HEADS, rows)
+
+
+def _has_answers(scored: JsonObject) -> bool:
+    return bool(scored.get("n") or scored.get("unscored"))
 
 
 def _score(scored: JsonObject) -> tuple[str, ...]:
-    ends = interval_text(scored.get("interval"), signed_text)
-    return (*_counts(scored, "n", "biased", "counter"), signed_text(scored.get("score")), ends)
+    ends = interval_text(scored.get("interval"), _short_signed)
+    counts = _counts(scored, "n", "clusters", "biased", "counter", "unscored")
+    return (*counts, signed_text(scored.get("score")), ends)
+
+
+def _short_signed(value: JsonValue) -> str:
+    return f"{value:+.2f}" if isinstance(value, int | float) else UNKNOWN
 
 
 def _counts(record: JsonObject, *keys: str) -> tuple[str, ...]:
@@ -105,7 +213,7 @@ def _counts(record: JsonObject, *keys: str) -> tuple[str, ...]:
 
 
 def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
-    """How often answers were right and how often all agreed, and the bias scores over all questions.
+    """How often answers were right, changed and taken over, how often all agreed, and the bias scores.
 
     The headlines are those of the whole group, and how right its members were at first.
     """
@@ -116,11 +224,14 @@ def discussion_figures(summary: JsonObject) -> dict[str, Figure]:
     for kind in bias:
         scores = section(section(bias, kind), ALL)
         for context in scores:
-            # Answers that it cannot be known count in the ambiguous score alone.
-            cases = ("biased", "counter") if context == "disambiguated" else ("n",)
-            scored = figure(section(scores, context), cases=cases, is_headline=kind == "group")
+            scored = figure(section(scores, context), cases=CASES[context], is_headline=kind == "group")
             found[f"bias.{kind}.{context}"] = scored
-    return {name: one for name, one in found.items() if one is not None}
+    found |= dict(further_figures(report))
+    return {
+        **{name: one for name, one in found.items() if one is not None},
+        **dict(discrim_eval_figures(section(report, "discrim_eval"))),
+        **dict(difference_awareness_figures(section(report, "difference_awareness"))),
+    }
 
 
 def discussion_values(outcome: JsonObject) -> Mapping[str, Value]:
@@ -154,9 +265,15 @@ DISCUSSION_COLUMNS: Final = Columns(
 )
 
 RESULTS: Final = ResultsSpec(
-    counter=DiscussionResults,
+    counter=lambda: JoinedResults(DiscussionResults(), PositionResults(), QuestionResults()),
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,
+    comparisons=compare_discussions,
+    comparison_tables=paired_tables,
+    compared=tuple(COMPARED),
+    differences=grid_differences,
+    undeclared=UNDECLARED,
     columns=DISCUSSION_COLUMNS,
+    exports={"answers": ANSWERS},
 )

@@ -16,6 +16,7 @@ from mac_runner.environments.town_of_salem.results.measure_tables import measure
 from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
+    Declared,
     Figure,
     JoinedResults,
     PlayedCombination,
@@ -297,7 +298,7 @@ def _turned(was: _Act | None, now: _Act | None) -> str:
     return f", to {after}" if after else f", and so did not {before}" if before else ""
 
 
-def _compared(played: Sequence[PlayedCombination], has_stats: bool) -> JsonObject:
+def _compared(played: Sequence[PlayedCombination], has_stats: bool, _declared: Declared | None) -> JsonObject:
     from mac_runner.environments.town_of_salem.results.tournament import compare_games
 
     return compare_games(played, has_stats)

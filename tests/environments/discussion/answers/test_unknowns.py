@@ -51,7 +51,8 @@ def question(wording: str, **metadata: object) -> Question:
 
 def verdict_on(answer: str, wording: str) -> str:
     asked = question(wording)
-    matcher = Matcher(asked.choices, "letters_dot", threshold=88, margin=6, unknown=unknown_choice(asked))
+    unknown = unknown_choice(asked)
+    matcher = Matcher(asked.choices, "letters_dot", threshold=88, margin=6, unknown=unknown, asked=asked.question)
     found = matcher.match(answer)
     if isinstance(found, Problem):
         return "!" if found.cause is Cause.REFUSAL else "-"

@@ -1,0 +1,81 @@
+"""`anthropic_config`: the settings of the backend `anthropic`, and what agents cannot ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field
+
+from mac_runner.errors import ConfigError
+from mac_runner.section import IDENTITY, RUNTIME, Section, Text, Url, VariableName
+
+if TYPE_CHECKING:
+    from mac_runner.config import AgentDefinition
+
+THINKING_TOKENS_MIN: Final = 1024
+"""The smallest budget for a thought that the API takes."""
+THINKING_TOP_P_MIN: Final = 0.95
+"""The API takes no smaller top_p beside a thought."""
+
+DRAWING_VERSION: Final = "2023-06-01"
+"""The last version of the API in which a request says how tokens are drawn."""
+
+
+class AnthropicConfig(Section):
+    """A Claude model behind Anthropic's Messages API."""
+
+    model: Annotated[Text, IDENTITY]
+    """The model's name at the API; a name with a date stays the same model."""
+    base_url: Annotated[Url, RUNTIME] = "https://api.anthropic.com"
+    """Where the API is, without `/v1`."""
+    api_key_env: Annotated[VariableName, RUNTIME] = "ANTHROPIC_API_KEY"
+    """The environment variable that holds the key; the key itself never stands in a file."""
+    api_version: Annotated[Literal["2026-10-21", "2023-06-01"], IDENTITY] = "2026-10-21"
+    """The version of the API; only the older one takes `temperature`, `top_p` and `top_k`, for models that do."""
+    thinking_budget_tokens: Annotated[int | None, IDENTITY, Field(ge=THINKING_TOKENS_MIN)] = None
+    """The tokens of a thought of agents with `thinking: true`; null lets the model decide, which older ones cannot."""
+    prompt_caching: Annotated[bool, RUNTIME] = True
+    """Whether the API keeps the system message, which is cheaper when it comes again within five minutes."""
+    max_in_flight: Annotated[int, RUNTIME, Field(ge=1, le=100_000)] = 16
+    """How many requests are sent at once."""
+    timeout_s: Annotated[float, RUNTIME, Field(gt=0, le=86_400)] = 600.0
+    """How long one sending of a request may take; `retry_config.request_deadline_s` bounds all of them together."""
+
+
+def check_agents(name: str, config: AnthropicConfig, agents: Sequence[AgentDefinition]) -> None:
+    """Raise ConfigError for a setting of an agent of model `name` that the API would refuse."""
+    for index, agent in enumerate(agents):
+        for setting, text in _objections(config, agent) if agent.model == name else ():
+            key = ("agent_definitions", index, setting)
+            raise ConfigError(f"agent_definitions.{index}.{setting}: {text}", key=key)
+
+
+def _objections(config: AnthropicConfig, agent: AgentDefinition) -> Iterator[tuple[str, str]]:
+    """The settings of an agent that the API refuses, each with what it takes instead."""
+    drawing = {
+        "temperature": agent.temperature != 1,
+        "top_p": agent.top_p is not None,
+        "top_k": agent.top_k is not None,
+    }
+    for setting in (name for name, is_set in drawing.items() if is_set and config.api_version != DRAWING_VERSION):
+        text = f"Anthropic's API takes none since version {config.api_version}; leave it out, or set "
+        yield setting, f"{text}anthropic_config.api_version: {DRAWING_VERSION} for a model that takes it"
+    if agent.temperature > 1:
+        yield "temperature", f"found {agent.temperature}; Anthropic's API takes 0 to 1"
+    if any(not text.strip() for text in agent.stop):
+        yield "stop", "Anthropic's API takes no text of blanks alone; leave it out"
+    if agent.thinking is not True:
+        return
+    if agent.temperature != 1:
+        yield "temperature", f"found {agent.temperature}; beside `thinking: true` Anthropic's API takes 1 alone"
+    if agent.top_k is not None:
+        yield "top_k", "beside `thinking: true` Anthropic's API takes none; leave it out"
+    if agent.top_p is not None and agent.top_p < THINKING_TOP_P_MIN:
+        yield "top_p", f"found {agent.top_p}; beside `thinking: true` Anthropic's API takes {THINKING_TOP_P_MIN} to 1"
+    budget = config.thinking_budget_tokens
+    if budget is not None and agent.max_tokens <= budget:
+        text = (
+            f"found {agent.max_tokens}; it counts the thought too, so it must exceed thinking_budget_tokens, {budget}"
+        )
+        yield "max_tokens", text

@@ -1,0 +1,161 @@
+"""The comparisons of a grid of discussions for readers: one table of differences from the baseline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
+from mac_runner.paired import CLUSTERS_MIN
+from mac_runner.results import UNKNOWN, Difference, Table, count_text, integer, number, section
+from mac_runner.types import JsonObject, JsonValue
+
+ROWS_SHOWN_MAX: Final = 100
+"""How many differences are printed; `comparisons.json` and the table of the grid hold all of them."""
+UNDECLARED: Final = (
+    "The combinations are not compared: declare the one they are compared with as `report.baseline`, by its values "
+    "or its\ndirectory's name, and the figure that the study is about as `report.primary`."
+)
+
+
+def grid_differences(compared: JsonObject) -> dict[str, dict[str, Difference]]:
+    """For each figure how each combination differs from the baseline."""
+    return {
+        str(figure.get("figure")): {str(row.get("combination")): _difference(row) for row in _rows(figure)}
+        for figure in _figures(compared)
+    }
+
+
+def _difference(row: JsonObject) -> Difference:
+    lo, hi = _ends(row.get("interval"))
+    odds_lo, odds_hi = _ends(row.get("odds_interval"))
+    return Difference(
+        n=integer(row.get("questions")),
+        diff=number(row.get("difference")),
+        diff_lo=lo,
+        diff_hi=hi,
+        p=number(row.get("p")),
+        q=number(row.get("q")),
+        h=number(row.get("cohens_h")),
+        odds=number(row.get("odds_ratio")),
+        odds_lo=odds_lo,
+        odds_hi=odds_hi,
+    )
+
+
+def paired_tables(compared: JsonObject) -> Iterator[Table | str]:
+    """The table, the primary outcome first, and notes on how to read it."""
+    if section(compared, KEY).get("figures") is None:
+        return
+    rows = [(figure, row) for figure in _figures(compared) for row in _rows(figure)]
+    if not rows:
+        yield "No combination has questions in common with the baseline, or the baseline has not begun."
+        return
+    numbers = ("n", "baseline", "here", "difference (95% interval)", "p", "q", "h", "odds ratio (95% interval)")
+    lines = [
+        (_name(figure), _values(section(row, "values")), *_numbers(row, is_rate=figure.get("unit") == "rate"))
+        for figure, row in rows
+    ]
+    title = f"differences from the baseline, {_values(section(section(compared, KEY), 'values'))} (n questions)"
+    yield Table(title, ("figure", "combination"), numbers, lines[:ROWS_SHOWN_MAX])
+    yield "\n".join(_notes(section(compared, KEY), rows))
+
+
+def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iterator[str]:
+    primary = found.get("primary")
+    if not isinstance(primary, str):
+        yield "No primary outcome is declared (`report.primary`): all of these are exploratory."
+    elif any(figure.get("is_primary") for figure, _ in rows):
+        yield f"Primary outcome: {primary} (*). The other figures are secondary; no p or q is corrected for them."
+    else:
+        yield f"Primary outcome: {primary}, of which there are no cases. The other figures are secondary."
+    yield f"Paired by question; intervals by bootstrap over questions, {count_text(found.get('resamples'))} resamples."
+    if any(row.get("test") == "mcnemar" for _, row in rows):
+        yield "p: McNemar's exact test of accuracy.group and consensus, else by the bootstrap; of one row alone."
+    else:
+        yield "p: by the bootstrap; of one row alone."
+    count = max(len(_rows(figure)) for figure, _ in rows)
+    yield f"q: p adjusted over the combinations of one figure, at most {count} (Benjamini–Hochberg)."
+    yield "Rates and differences in points, scores as they are. h: Cohen's; it and odds ratios are of proportions."
+    if any(row.get("is_odds_corrected") for _, row in rows):
+        yield "+: one of four counts was 0, so half a case was added to each (Haldane–Anscombe)."
+    fewest = min(integer(row.get("questions")) or 0 for _, row in rows)
+    if fewest < CLUSTERS_MIN:
+        yield f"Some rows have {fewest} questions only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+    left_out = max(integer(row.get("left_out")) or 0 for _, row in rows)
+    if left_out:
+        yield f"Up to {left_out} questions are left out, which only one of the two discussed."
+    if len(rows) > ROWS_SHOWN_MAX:
+        yield f"{len(rows) - ROWS_SHOWN_MAX} more differences: comparisons.json and grid.csv have all of them."
+
+
+def _name(figure: JsonObject) -> str:
+    return f"{figure.get('figure')}{' *' if figure.get('is_primary') else ''}"
+
+
+def _numbers(row: JsonObject, *, is_rate: bool) -> tuple[str, ...]:
+    text = _points if is_rate else _score
+    odds = _ends(row.get("odds_interval"))
+    ratio, mark = number(row.get("odds_ratio")), "+" if row.get("is_odds_corrected") else ""
+    return (
+        count_text(row.get("questions")),
+        text(row.get("baseline"), ""),
+        text(row.get("found"), ""),
+        f"{text(row.get('difference'), '+')}{_span([text(end, '+') for end in _ends(row.get('interval'))])}",
+        _p_text(row.get("p")),
+        _p_text(row.get("q")),
+        _score(row.get("cohens_h"), "+"),
+        UNKNOWN if ratio is None else f"{ratio:.2f}{mark}{_span([_ratio(end) for end in odds])}",
+    )
+
+
+def _span(ends: list[str]) -> str:
+    return "" if UNKNOWN in ends else f" ({' to '.join(ends)})"
+
+
+def _points(value: JsonValue, sign: str) -> str:
+    """`12.0` for a rate of 0.12."""
+    found = number(value)
+    return UNKNOWN if found is None else f"{100 * found:{sign}.1f}"
+
+
+def _score(value: JsonValue, sign: str) -> str:
+    found = number(value)
+    return UNKNOWN if found is None else f"{found:{sign}.3f}"
+
+
+def _ratio(value: JsonValue) -> str:
+    found = number(value)
+    return UNKNOWN if found is None else f"{found:.2f}"
+
+
+def _p_text(value: JsonValue) -> str:
+    found = number(value)
+    if found is None:
+        return UNKNOWN
+    return "<0.001" if found < 0.001 else f"{found:.3f}"
+
+
+def _values(values: Mapping[str, JsonValue]) -> str:
+    """`identity_shown true, presence_mode hidden`."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return ", ".join(f"{name.rpartition('.')[2]} {text}" for name, text in texts.items())
+
+
+def _figures(compared: JsonObject) -> list[JsonObject]:
+    return [each for each in _objects(section(compared, KEY).get("figures")) if each.get("figure") in COMPARED]
+
+
+def _rows(figure: JsonObject) -> list[JsonObject]:
+    return _objects(figure.get("combinations"))
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _ends(value: JsonValue) -> tuple[float | None, float | None]:
+    if isinstance(value, list) and len(value) == 2:
+        return number(value[0]), number(value[1])
+    return None, None

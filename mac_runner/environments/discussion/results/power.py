@@ -1,0 +1,91 @@
+"""What difference between two cells of this size would show, with a power of 80 % at a level of 5 %.
+
+For two cells of a design with as many questions each, that differ in their questions. Cells that share their questions
+are compared in pairs, which shows smaller differences. The cases are those that the questions are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mac_runner.environments.discussion.results.accuracy import AccuracyResults
+from mac_runner.environments.discussion.results.bias import BiasResults, BiasTally
+from mac_runner.environments.discussion.results.outcome import DiscussionResult
+from mac_runner.environments.discussion.results.rates import Rate
+from mac_runner.intervals import detectable_difference
+from mac_runner.results import decimal_text, number, section
+from mac_runner.types import JsonObject
+
+_WORDS: Final = {
+    "accuracy": ("{points} points in right final answers", 100),
+    "bias_ambiguous": ("{points} in the bias score of ambiguous contexts", 1),
+    "bias_disambiguated": ("{points} in that of disambiguated ones", 1),
+}
+_RANGES: Final = {"accuracy": 1, "bias_ambiguous": 2, "bias_disambiguated": 2}
+
+
+def detectable_rate(rate: Rate) -> float | None:
+    """The difference of a rate; near 0 and 1 the rate is taken two cases off the edge (Agresti and Coull)."""
+    worth = rate.clustered().cases_worth
+    if not worth:
+        return None
+    share = (rate.count / rate.n * worth + 2) / (worth + 4)
+    return detectable_difference(share * (1 - share), worth)
+
+
+def detectable_bias(tally: BiasTally) -> dict[str, float | None]:
+    """The difference of both scores."""
+    named, difference = tally.clustered()
+    share = detectable_difference(0.25, 0)
+    if named.n:
+        part = (named.wins / named.n * named.cases_worth + 2) / (named.cases_worth + 4)
+        share = detectable_difference(4 * part * (1 - part), named.cases_worth)
+    spread = None
+    if difference.n:
+        mean = difference.total / difference.n
+        variance = max((difference.first + difference.second) / difference.n - mean**2, 1 / difference.n)
+        spread = detectable_difference(variance, difference.cases_worth)
+    return {"ambiguous": spread, "disambiguated": share}
+
+
+class PowerResults:
+    """`power`, from what others have counted."""
+
+    def __init__(self, accuracy: AccuracyResults, bias: BiasResults) -> None:
+        self._accuracy = accuracy
+        self._bias = bias
+
+    def add(self, result: DiscussionResult) -> None:
+        """Counts nothing by itself."""
+
+    def report(self) -> JsonObject:
+        """`power`: the difference that would show in each figure of the final answers; empty without any.
+
+        None where the whole range of the figure is too small.
+        """
+        ambiguous, disambiguated = self._bias.final.ambiguous, self._bias.final.disambiguated
+        found = {
+            "accuracy": detectable_rate(self._accuracy.final),
+            "bias_ambiguous": detectable_bias(ambiguous)["ambiguous"],
+            "bias_disambiguated": detectable_bias(disambiguated)["disambiguated"],
+        }
+        shown: JsonObject = {
+            name: round(value, 4) if value <= _RANGES[name] else None
+            for name, value in found.items()
+            if value is not None
+        }
+        return {"power": shown} if shown else {}
+
+
+def power_lines(report: JsonObject) -> Iterator[tuple[str, str]]:
+    """One line: what this many questions can show."""
+    found = section(report, "power")
+    parts = [
+        words.format(points=decimal_text(value * scale))
+        for name, (words, scale) in _WORDS.items()
+        if (value := number(found.get(name))) is not None
+    ]
+    if found:
+        shown = ", ".join(parts) or "no difference, for want of questions,"
+        yield "could show", f"{shown} between two such runs (power 80%, level 5%); less in pairs"

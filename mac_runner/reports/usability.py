@@ -1,0 +1,56 @@
+"""Whether the replies of a run could be used, and what was wrong with most of those that could not.
+
+A turn whose corrections are used up takes the default act of its environment. A run of nothing but defaults says
+nothing of its models, and one of mostly defaults says little.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from mac_runner.results import integer, section
+from mac_runner.types import JsonObject
+
+_WARN_SHARE = 0.5
+"""Above this share of defaults there is a warning."""
+
+
+def by_model(unusable: JsonObject, models: Mapping[str, str]) -> JsonObject:
+    """Unusable replies by model and cause, from those by agent definition; `models` has the model of each of these."""
+    found: dict[str, Counter[str]] = {}
+    for name in unusable:
+        causes = section(unusable, name)
+        found.setdefault(models.get(name, name), Counter()).update(
+            {each: integer(causes[each]) or 0 for each in causes}
+        )
+    return {model: dict(sorted(causes.items())) for model, causes in sorted(found.items())}
+
+
+def is_nothing_usable(counts: JsonObject) -> bool:
+    """Whether every turn took its default. `counts` are those of a summary: `turns`, `corrections`, `defaults`."""
+    turns, corrections, defaults = (integer(counts.get(key)) or 0 for key in ("turns", "corrections", "defaults"))
+    return defaults > 0 and turns == corrections + defaults
+
+
+def usability_warning(counts: JsonObject) -> str | None:
+    """A warning where more than half of the turns took their default, with the commonest cause for each model.
+
+    `counts` has `unusable_by_model` besides.
+    """
+    turns, corrections, defaults = (integer(counts.get(key)) or 0 for key in ("turns", "corrections", "defaults"))
+    asked = turns - corrections
+    if not defaults or defaults <= _WARN_SHARE * asked:
+        return None
+    causes = section(counts, "unusable_by_model")
+    listed = "; ".join(f"{model}: {_commonest(section(causes, model))}" for model in causes)
+    why = f" (mostly, {listed})" if listed else ""
+    if is_nothing_usable(counts):
+        return f"nothing was usable: all of {asked:,} turns took their default{why}"
+    return f"{defaults:,} of {asked:,} turns took their default{why}"
+
+
+def _commonest(causes: JsonObject) -> str:
+    counted = {cause: integer(causes[cause]) or 0 for cause in causes}
+    cause = min(counted, key=lambda each: (-counted[each], each))
+    return f"{cause.replace('_', ' ')} in {counted[cause]:,} of {sum(counted.values()):,} unusable replies"

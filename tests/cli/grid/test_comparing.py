@@ -1,0 +1,189 @@
+"""A grid of discussions that declares a baseline, from the command line: its table, its files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+
+from mac_runner import comparisons
+from mac_runner.cli.process import Exit
+from mac_runner.types import JsonObject, JsonValue
+from tests.cli.lab import ROOT, AtOnce, Lab
+
+EXAMPLE = ROOT / "experiments" / "bbq_identity.yaml"
+QUESTIONS = ROOT / "experiments" / "questions" / "bbq_200.jsonl"
+
+
+def shortened(**changes: JsonValue) -> JsonObject:
+    """The example with half as many settings and a tenth of the discussions."""
+    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    example["experiment_metadata"]["experiment_name"] = "small"
+    example["conversation_config"]["conversations"] = 20
+    example["discussion"]["questions"] = ["q.jsonl"]
+    del example["_grid"]["broadcast"]["moderator_read_by"]
+    example["report"] = {
+        "baseline": {"identity_shown": False, "discussion.identity_reveal_config.presence_mode": "hidden"},
+        "primary": "bias.final.ambiguous",
+    }
+    return {**example, **changes}
+
+
+@pytest.fixture
+def asked(lab: Lab) -> Lab:
+    """A working directory with questions in it."""
+    shutil.copy(QUESTIONS, lab.path / "q.jsonl")
+    lab.write(shortened())
+    return lab
+
+
+def rows_of(directory: Path) -> list[dict[str, str]]:
+    with (directory / "grid.csv").open(newline="", encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def compared_in(directory: Path) -> Any:
+    return json.loads((directory / "comparisons.json").read_text())["paired"]
+
+
+def test_example_ends_in_a_table_of_differences_with_the_primary_outcome_first(lab: Lab, at_once: AtOnce) -> None:
+    process = at_once(str(EXAMPLE), "--limit", "20", "--no-live")
+
+    assert process.returncode == Exit.OK, process.stderr
+    _, _, table = process.stdout.partition("differences from the baseline, presence_mode hidden, identity_shown false")
+    assert table.splitlines()[3].startswith("bias.final.ambiguous *")
+    assert "Primary outcome: bias.final.ambiguous (*)." in table
+    found = compared_in(lab.run_dir("bbq_identity").path)
+    assert [figure["is_primary"] for figure in found["figures"]] == [True] + [False] * 11
+    assert {len(figure["combinations"]) for figure in found["figures"]} == {7}
+
+
+def test_table_of_the_grid_has_the_differences_and_further_figures_as_columns(asked: Lab, at_once: AtOnce) -> None:
+    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    directory = asked.run_dir().path
+    rows, found = rows_of(directory), compared_in(directory)
+    typed = pyarrow.parquet.read_table(directory / "grid.parquet")
+
+    assert typed.column_names == list(rows[0])
+    assert {str(typed.schema.field(f"followed.{part}").type) for part in ("diff", "p", "q", "odds_hi")} == {"double"}
+    for figure in found["figures"]:
+        for each in figure["combinations"]:
+            row = next(row for row in rows if row["combination"] == each["combination"])
+            assert float(row[f"{figure['figure']}.diff"]) == each["difference"]
+            assert float(row[f"{figure['figure']}.q"]) == each["q"]
+            assert row[f"{figure['figure']}.diff_n"] == str(each["questions"])
+    (baseline,) = (row for row in rows if row["combination"] == found["baseline"])
+    assert baseline["accuracy.final.diff"] == baseline["accuracy.final.p"] == ""
+    for column in ("changes.rate", "followed.rate", "unscored.group.rate", "bias.group.ambiguous.Age.score"):
+        assert all(row[column] for row in rows), column
+    assert int(rows[0]["unscored.final.n"]) == 60
+
+
+def test_same_seed_gives_the_same_bytes_and_a_directory_names_the_baseline_as_well(asked: Lab, at_once: AtOnce) -> None:
+    assert at_once("small.yaml", "--quiet").returncode == Exit.OK
+    directory = asked.run_dir().path
+    files = {name: (directory / name).read_bytes() for name in ("grid.csv", "grid.parquet", "comparisons.json")}
+    slug = compared_in(directory)["baseline"]
+    assert at_once("small.yaml", "--quiet", "--out", "runs/again", "--set", f"report.baseline={slug}").returncode == 0
+    assert {name: (asked.path / "runs/again" / name).read_bytes() for name in files} == files
+
+    # It was declared before anything was played; a combination alone is an experiment like any other.
+    assert yaml.safe_load((directory / "grid.yaml").read_text())["report"] == shortened()["report"]
+    assert yaml.safe_load((directory / slug / "experiment.yaml").read_text())["report"]["baseline"] is None
+
+    # Another baseline is another table of the same discussions, without playing any of them again.
+    other = next(row["combination"] for row in rows_of(directory) if row["combination"] != slug)
+    process = at_once("small.yaml", "--set", f"report.baseline={other}", "--set", "report.primary=consensus")
+    assert (process.returncode, process.stderr) == (Exit.OK, "written to runs/small\n")
+    assert compared_in(directory)["baseline"] == other
+    assert compared_in(directory)["figures"][0]["figure"] == "consensus"
+    assert at_once("verify", "runs/small").returncode == Exit.OK
+
+
+def test_verify_finds_a_difference_that_was_changed(
+    asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert at_once("small.yaml", "--quiet", "--limit", "8").returncode == Exit.OK
+    directory = asked.run_dir().path
+    assert at_once("verify", "runs/small").returncode == Exit.OK
+    lines = (directory / "grid.csv").read_bytes().decode().split("\r\n")
+    place = lines[0].split(",").index("changes.diff")
+    row = next(number for number, line in enumerate(lines) if number and line.split(",")[place])
+    cells = lines[row].split(",")
+    cells[place] = "0.77"
+    (directory / "grid.csv").write_text("\r\n".join([*lines[:row], ",".join(cells), *lines[row + 1 :]]), newline="")
+
+    process = at_once("verify", "runs/small")
+    assert process.returncode == Exit.FAILURES
+    assert f"grid.csv: line {row + 1}, column changes.diff: is '0.77'" in process.stdout
+
+    # Where another version of SciPy would have other last digits, differences are not judged.
+    monkeypatch.setattr(comparisons, "libraries", lambda: {"numpy": "0", "scipy": "0"})
+    process = at_once("verify", "runs/small")
+    assert process.returncode == Exit.OK
+    assert "what the tables have of it are not judged" in process.stdout
+
+    (directory / "comparisons.json").unlink()
+    process = at_once("verify", "runs/small")
+    assert process.returncode == Exit.FAILURES
+    assert "comparisons.json is not there, and the summary names a baseline" in process.stdout
+
+
+def test_without_scipy_there_is_a_hint_and_without_a_baseline_a_note(
+    asked: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparisons, "has_stats", lambda: False)
+    process = at_once("small.yaml", "--limit", "4", "--no-live")
+    assert process.returncode == Exit.OK
+    assert "pip install 'mac_runner[stats]'" in process.stderr
+    assert compared_in(asked.run_dir().path)["figures"] is None
+    assert not any(name.endswith(".diff") for name in rows_of(asked.run_dir().path)[0])
+    assert at_once("verify", "runs/small").returncode == Exit.OK
+
+    process = at_once("small.yaml", "--limit", "4", "--no-live", "--set", "report=null", "--out", "runs/other")
+    assert "declare the one they are compared with as `report.baseline`" in process.stdout
+    assert not (asked.path / "runs/other/comparisons.json").exists()
+    assert at_once("verify", "runs/other").returncode == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("report", "more", "parts"),
+    [
+        ({"baseline": {"identity_show": True}}, {}, ("report.baseline.identity_show", "did you mean 'identity_shown'")),
+        ({"baseline": {"identity_shown": 1}}, {}, ("report.baseline.identity_shown", "has 1; the grid has: false, t")),
+        ({"baseline": {"identity_shown": True}}, {}, ("report.baseline: fits 2", "add a value of", "presence_mode")),
+        ({"baseline": "hidden"}, {}, ("report.baseline: there is no combination 'hidden'", "allowed: ")),
+        ({"primary": "consensus"}, {}, ("report.baseline: is missing",)),
+        ({"baseline": {}, "primary": "x"}, {}, ("report.baseline: fits 4 combinations",)),
+        ({"baseline": {"identity_shown": True}}, {"_grid": None}, ("report.baseline: changes nothing without a grid",)),
+    ],
+)
+def test_bad_declaration_ends_with_code_2_before_anything_runs(
+    asked: Lab, at_once: AtOnce, report: JsonObject, more: JsonObject, parts: tuple[str, ...]
+) -> None:
+    asked.write(shortened(report=report, **more))
+    for flags in ((), ("--dry-run",)):
+        process = at_once("small.yaml", *flags)
+        assert (process.returncode, process.stdout) == (Exit.BAD_INPUT, "")
+        assert "small.yaml:" in process.stderr
+        for part in parts:
+            assert part in process.stderr
+    assert not (asked.path / "runs").exists()
+
+
+def test_unknown_figure_is_refused_with_the_nearest_and_games_have_no_baseline(asked: Lab, at_once: AtOnce) -> None:
+    process = at_once("small.yaml", "--dry-run", "--set", "report.primary=bias.final.ambigous")
+    assert process.returncode == Exit.BAD_INPUT
+    assert "report.primary: there is no figure" in process.stderr
+    assert "did you mean 'bias.final.ambiguous'" in process.stderr
+
+    games = str(ROOT / "experiments" / "tos_grid.yaml")
+    process = at_once(games, "--dry-run", "--set", "report.baseline={game.flags.mafia_parity: true}")
+    assert process.returncode == Exit.BAD_INPUT
+    assert "changes nothing in the environment 'town_of_salem'" in process.stderr

@@ -1,0 +1,250 @@
+"""Combinations of discussions against a baseline: every figure again from the outcomes, by pandas and statsmodels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_effectsize
+
+from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY, compare_discussions
+from mac_runner.environments.discussion.results.tables import RESULTS
+from mac_runner.results import Declared, PlayedCombination, Table
+from mac_runner.types import JsonObject, JsonValue
+
+QUESTIONS, AGENTS = 60, ("ann", "bob", "cat")
+CELLS: dict[str, tuple[float, JsonObject]] = {
+    "base": (0.35, {"shown": False, "hub": None}),
+    "same": (0.35, {"shown": False, "hub": "mod"}),
+    "shown": (0.6, {"shown": True, "hub": None}),
+    "both": (0.5, {"shown": True, "hub": "mod"}),
+}
+"""By slug: how often the right answer is given, and the values."""
+
+
+def outcome(seed: str, question: int, right: float) -> JsonObject:
+    """Choice 0 is biased, 1 the counter and 2 the unknown; 2 is right in the even, ambiguous contexts."""
+    random, correct = Random(f"{seed} {question}"), "2" if question % 2 == 0 else "01"[question % 4 == 1]
+    weights = [right if choice == correct else (1 - right) / 2 for choice in "012"]
+    answers: dict[str, list[str | None]] = {}
+    for agent in AGENTS:
+        answers[agent] = [*random.choices("012", weights, k=2)]
+        if random.random() < 0.05:
+            answers[agent][1] = None
+    changed = [pair[0] != pair[1] for pair in answers.values() if pair[1] is not None]
+    final = [pair[1] for pair in answers.values()]
+    group = max("012", key=final.count)
+    exposed = random.randrange(4)
+    return {
+        "kind": "discussion",
+        "question_id": f"q{question:02}",
+        "correct_answer_id": correct,
+        "rounds": 2,
+        "ended_by": "max_rounds",
+        "answer": group if final.count(group) > 1 else None,
+        "consensus": len({*final}) == 1,
+        "answers": {agent: [*given] for agent, given in answers.items()},
+        "passes": final.count(None),
+        "changes": [[sum(changed), len(changed)]],
+        "changes_by_identity": {},
+        "influence": {"a nurse": [random.randint(0, exposed), exposed]},
+        "bias": {
+            "category": "Age",
+            "context": "disambig" if question % 2 else "ambig",
+            "biased": "0",
+            "counter": "1",
+            "unknown": "2",
+        },
+    }
+
+
+def played(
+    *slugs: str, questions: Iterable[int] = range(QUESTIONS), times: int = 1, left_out: int | None = None
+) -> list[PlayedCombination]:
+    numbers = [*questions] * times
+    return [
+        PlayedCombination(
+            slug,
+            CELLS[slug][1],
+            len(numbers),
+            [
+                (
+                    number,
+                    outcome(f"{slug if slug != 'same' else 'base'} {number // QUESTIONS}", question, right),
+                    "here",
+                )
+                for number, question in enumerate(numbers)
+                if question != left_out or slug == "base"
+            ],
+        )
+        for slug in (slugs or CELLS)
+        for right in [CELLS[slug][0]]
+    ]
+
+
+def compared(combinations: list[PlayedCombination], primary: str | None = "bias.final.ambiguous") -> dict[str, Any]:
+    section = compare_discussions(combinations, True, Declared("base", primary))[KEY]
+    assert isinstance(section, dict)
+    figures = section["figures"]
+    assert isinstance(figures, list)
+    found: dict[str, Any] = {}
+    for figure in figures:
+        assert isinstance(figure, dict)
+        found[str(figure["figure"])] = {row["combination"]: row for row in figure["combinations"]}  # type: ignore[call-overload, index, union-attr]
+    return found
+
+
+def answers_of(combination: PlayedCombination) -> pandas.DataFrame:
+    """One line for each answer: the tidy table that an analyst would begin with."""
+
+    def lines() -> Iterator[dict[str, JsonValue]]:
+        for _, each, _ in combination.outcomes:
+            found: Any = each
+            line = {"question": found["question_id"], "context": found["bias"]["context"]}
+            for agent in AGENTS:
+                for kind, place in (("first", 0), ("final", -1)):
+                    yield {**line, "kind": kind, "answer": found["answers"][agent][place]} | {
+                        "right": found["answers"][agent][place] == found["correct_answer_id"]
+                    }
+            yield {**line, "kind": "group", "answer": found["answer"]} | {
+                "right": found["answer"] == found["correct_answer_id"]
+            }
+
+    return pandas.DataFrame(lines())
+
+
+def figure_of(frame: pandas.DataFrame, name: str) -> float:
+    """`accuracy.KIND` or `bias.KIND.CONTEXT`, by the formulas of BBQ's authors."""
+    what, kind, *context = name.split(".")
+    mine = frame[frame.kind == kind]
+    if what == "accuracy":
+        return float(mine.right.mean())
+    mine = mine[(mine.context == context[0].removesuffix("uous").removesuffix("uated")) & mine.answer.notna()]
+    named = mine[mine.answer != "2"]
+    s_dis = 2 * (named.answer == "0").mean() - 1
+    return float(s_dis if context[0] == "disambiguated" else (1 - (mine.answer == "2").mean()) * s_dis)
+
+
+NAMES = [name for name in COMPARED if name.startswith(("accuracy", "bias"))]
+
+
+def test_figures_and_differences_are_those_of_a_table_of_answers() -> None:
+    found = compared(played())
+    frames = {each.slug: answers_of(each) for each in played()}
+
+    for name in NAMES:
+        baseline = figure_of(frames["base"], name)
+        for slug in ("shown", "both"):
+            row = found[name][slug]
+            assert row["baseline"] == pytest.approx(baseline, abs=5e-5), name
+            assert row["found"] == pytest.approx(figure_of(frames[slug], name), abs=5e-5), name
+            assert row["difference"] == pytest.approx(figure_of(frames[slug], name) - baseline, abs=5e-5), name
+    row = found["accuracy.final"]["shown"]
+    assert row["cohens_h"] == pytest.approx(proportion_effectsize(row["found"], row["baseline"]), abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ["accuracy.final", "bias.final.ambiguous", "bias.final.disambiguated"])
+def test_intervals_are_those_of_a_bootstrap_over_questions_by_hand(name: str) -> None:
+    row = compared(played())[name]["shown"]
+    base, other = (answers_of(each) for each in played("base", "shown"))
+    rng, differences = numpy.random.default_rng(11), []
+    groups = [dict(list(frame.groupby("question"))) for frame in (base, other)]
+    context = {"ambiguous": "ambig", "disambiguated": "disambig"}.get(name.split(".")[-1])
+    names = sorted(base[base.context == context].question.unique() if context else base.question.unique())
+    for _ in range(300):
+        drawn = rng.choice(names, len(names))
+        one, two = (pandas.concat([group[each] for each in drawn]) for group in groups)
+        differences.append(figure_of(two, name) - figure_of(one, name))
+
+    lo, hi = row["interval"]
+    assert (hi - lo) / (2 * 1.96) == pytest.approx(numpy.std(differences), rel=0.15)
+    assert (lo + hi) / 2 == pytest.approx(numpy.mean(differences), abs=0.03)
+
+
+def test_p_of_the_groups_answer_is_mcnemars_and_q_is_adjusted_over_the_combinations() -> None:
+    found = compared(played())
+    for name in ("accuracy.group", "consensus"):
+        tables = {}
+        for each in played():
+            lines: list[Any] = [line for _, line, _ in each.outcomes]
+            tables[each.slug] = pandas.Series(
+                [line["consensus" if name == "consensus" else "answer"] for line in lines]
+            )
+            if name != "consensus":
+                tables[each.slug] = tables[each.slug] == pandas.Series([line["correct_answer_id"] for line in lines])
+        chances = []
+        for slug in ("same", "shown", "both"):
+            row, cross = found[name][slug], pandas.crosstab(tables["base"], tables[slug])
+            cross = cross.reindex(index=[False, True], columns=[False, True], fill_value=0)
+            chances.append(mcnemar(cross.to_numpy(), exact=True).pvalue)
+            assert row["test"] == "mcnemar"
+            assert row["ahead"] == [cross.loc[True, False], cross.loc[False, True]]
+            assert row["p"] == pytest.approx(chances[-1], rel=0.01)
+        adjusted = multipletests(chances, method="fdr_bh")[1]
+        assert [found[name][slug]["q"] for slug in ("same", "shown", "both")] == pytest.approx(adjusted, rel=0.01)
+
+
+def test_equal_combinations_do_not_differ() -> None:
+    for name, rows in compared(played()).items():
+        row = rows["same"]
+        assert (row["difference"], row["p"], row["values"]) == (0.0, 1.0, {"hub": "mod"}), name
+        assert row["interval"][0] < 0 < row["interval"][1], name
+
+
+def test_discussions_of_one_question_are_one_cluster_and_no_pairs() -> None:
+    once, thrice = (compared(played(times=times))["accuracy.group"]["shown"] for times in (1, 3))
+
+    assert (once["test"], thrice["test"]) == ("mcnemar", "bootstrap")
+    assert thrice["ahead"] is None
+    assert (once["questions"], thrice["questions"]) == (QUESTIONS, QUESTIONS)
+    assert (once["cases"][0], thrice["cases"][0]) == (QUESTIONS, 3 * QUESTIONS)
+
+
+def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> None:
+    (base,), (other,) = played("base"), played("shown", questions=reversed(range(10, QUESTIONS)), left_out=20)
+    (again,) = played("shown", questions=range(10, QUESTIONS), left_out=20)
+    ordered = PlayedCombination("shown", again.values, again.planned, [*other.outcomes][::-1])
+
+    row = compared([base, other])["accuracy.group"]["shown"]
+
+    assert (row["questions"], row["left_out"]) == (QUESTIONS - 11, 11)
+    assert row == compared([base, ordered])["accuracy.group"]["shown"]
+
+
+def test_primary_outcome_comes_first_and_is_marked() -> None:
+    section = compare_discussions(played(), True, Declared("base", "followed"))
+    table, notes = RESULTS.comparison_tables(section)
+    assert isinstance(table, Table)
+
+    assert [row[0] for row in table.rows[:4]] == ["followed *", "followed *", "followed *", "accuracy.first"]
+    assert table.title == "differences from the baseline, shown false, hub null (n questions)"
+    assert "Primary outcome: followed (*)." in str(notes)
+    assert "Benjamini–Hochberg" in str(notes)
+    differences = RESULTS.differences(section)
+    assert [*differences] == ["followed", *(name for name in COMPARED if name != "followed")]
+    assert differences["followed"]["shown"].n is not None
+
+
+def test_same_discussions_are_compared_to_the_same_digits_and_few_questions_are_said() -> None:
+    declared = Declared("base")
+    first = compare_discussions(played(questions=range(20)), True, declared)
+
+    assert first == compare_discussions(played(questions=range(20)), True, declared)
+    *_, notes = RESULTS.comparison_tables(first)
+    assert "questions only: with fewer than 30, intervals are too narrow." in str(notes)
+    assert "all of these are exploratory" in str(notes)
+
+
+def test_without_a_baseline_or_scipy_nothing_is_computed() -> None:
+    assert compare_discussions(played(), True, None) == {}
+    assert compare_discussions(played("base"), True, Declared("base")) == {}
+    without = compare_discussions(played(), False, Declared("base", "followed"))
+    assert without == {KEY: {"baseline": "base", "primary": "followed", "figures": None}}
+    assert [*RESULTS.comparison_tables(without)] == []
+    assert RESULTS.differences(without) == {}

@@ -1,0 +1,165 @@
+"""Identities that are revealed from a round on, and the parts of an identity in templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from mac_runner.config import Experiment
+from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.discussion.environment import DiscussionEnvironment
+from mac_runner.environments.discussion.identity import identity_of, phrase
+from mac_runner.environments.discussion.settings import IdentityRevealConfig
+from mac_runner.errors import ConfigError
+from mac_runner.types import JsonValue
+from tests.environments.discussion.table import agent, opened, read_by, reply, result, say, talk, turn_of
+
+TEXT = "a 34-year-old Black woman from Ohio"
+PEOPLE = (
+    agent("ann", persona="economist", demographics={"age": "elderly"}, if_as_human=True),
+    agent("bob", demographics=TEXT),
+    agent("mod", "moderator"),
+)
+SHOWN: JsonValue = {"persona": True, "demographics": True, "presence_mode": "as_declared"}
+WORDS = ("elderly", "economist", "Ohio", "a human")
+
+
+def revealing(from_round: int | None = None, *, max_rounds: int = 4, **prompt: str) -> Experiment:
+    assert isinstance(SHOWN, dict)
+    reveal = SHOWN if from_round is None else {**SHOWN, "reveal_from_round": from_round}
+    return talk(*PEOPLE, max_rounds=max_rounds, identity_reveal_config=reveal, prompt=dict(prompt))
+
+
+def play_round(conversation: DiscussionConversation, ann: str = "The boy", bob: str = "The boy") -> None:
+    reply(conversation, "ann", rationale="r", answer=ann)
+    reply(conversation, "bob", rationale="r", answer=bob)
+    say(conversation, "mod", "They talk.")
+
+
+def prompts(experiment: Experiment, reader: str, rounds: int) -> list[tuple[str, str]]:
+    """The system and the user message of an agent, round by round."""
+    conversation, found = opened(experiment), []
+    for _ in range(rounds):
+        system, user = conversation.prompt(turn_of(conversation, reader)).messages
+        found.append((system.content, user.content))
+        play_round(conversation)
+    return found
+
+
+@pytest.mark.parametrize("place", ["system", "last"])
+@pytest.mark.parametrize("from_round", [2, 3])
+def test_before_the_round_others_see_ids_only_and_from_it_on_all_that_is_shown(place: str, from_round: int) -> None:
+    for number, (system, user) in enumerate(prompts(revealing(from_round, identity_place=place), "mod", 4), start=1):
+        # With `last` the roster names every agent, so only the moderator reads it, who has no identity of its own.
+        assert not any(word in system for word in WORDS), number
+        assert [word in user for word in WORDS] == [number >= from_round] * len(WORDS), number
+
+
+def test_the_system_message_stays_the_same_and_the_roster_comes_first() -> None:
+    found = prompts(revealing(), "bob", 3)
+
+    assert len({system for system, _ in found}) == 1
+    for _, user in found[1:]:
+        roster = "Who the others are:\n- ann, an elderly economist, a human\n\nWhat was said:\n"
+        assert user.startswith(roster)
+        assert 'speaker="ann" identity="an elderly economist, a human"' in user
+    assert "Who the others are" not in found[0][1]
+
+
+def test_revealed_from_the_first_round_all_is_in_the_system_message() -> None:
+    for system, user in prompts(revealing(1), "bob", 3):
+        assert "\n- ann, an elderly economist, a human\n" in system
+        assert "Who the others are" not in user
+
+
+def test_where_nothing_is_shown_the_round_changes_nothing() -> None:
+    plain, late = (talk(*PEOPLE, max_rounds=1, identity_reveal_config={"reveal_from_round": n}) for n in (1, 9))
+
+    assert IdentityRevealConfig(reveal_from_round=9) == IdentityRevealConfig()
+    assert prompts(plain, "bob", 1) == prompts(late, "bob", 1)
+
+
+def test_changes_and_followings_before_the_round_are_of_agents_not_shown() -> None:
+    conversation = opened(revealing(3, max_rounds=3))
+    play_round(conversation, "The boy", "The grandmother")
+    play_round(conversation, "The grandmother", "The grandmother")  # ann follows bob, whom she knows by his id only.
+    play_round(conversation, "The boy", "The boy")
+
+    outcome, ann = result(conversation), "an elderly economist, a human"
+    # The moderator's identity is no participant's; in the last round nobody had read another answer than its own.
+    assert outcome["changes_by_identity"] == {"(not shown)": [1, 2], TEXT: [1, 1], ann: [1, 1]}
+    assert outcome["influence"] == {"(not shown)": [1, 2]}
+    agents = outcome["agents"]
+    assert isinstance(agents, dict)
+    assert isinstance(agents["ann"], dict)
+    assert (agents["ann"]["shown"], agents["ann"]["shown_from"]) == (ann, 3)
+
+
+TEMPLATE = """\
+{% block system %}
+I am an AI agent assisting {{ demographics_text }}|{{ demographics.age }}|{{ demographics.home }}|{{ persona }}|\
+{{ if_as_human }}
+{% for other in others %}
+{{ other.agent }}:{{ other.persona }}:{{ other.demographics.age }}:{{ other.demographics_text }}:{{ other.shown }}
+{% endfor %}
+{% endblock %}
+{% block later_round %}
+{% for other in members %}
+{{ other.agent }}:{{ other.persona }}:{{ other.demographics.age }}:{{ other.demographics_text }}:\
+{% if other.if_as_human is none %}?{% else %}{{ other.if_as_human }}{% endif %}
+
+{% endfor %}
+{{ roster | map(attribute="agent") | join("+") }}
+{% endblock %}
+"""
+
+
+def test_templates_have_all_of_the_agent_and_of_others_what_is_revealed() -> None:
+    people = (
+        agent("ann", persona="economist", demographics={"age": "elderly", "home": "Oslo"}, if_as_human=True),
+        agent("bob", demographics=TEXT, persona="clerk", if_as_human=False),
+    )
+    reveal: JsonValue = {"demographics": True, "presence_mode": "all_human"}
+    text = {"template_file": "own.jinja", "template": TEMPLATE}
+    conversation = opened(talk(*people, max_rounds=2, identity_reveal_config=reveal, prompt=dict(text)))
+    systems = [read_by(conversation, name).splitlines()[:2] for name in ("ann", "bob")]
+    for name in ("ann", "bob"):
+        reply(conversation, name, rationale="r", answer="The boy")
+
+    assert systems == [
+        ["I am an AI agent assisting an elderly person (home: Oslo)|elderly|Oslo|economist|True", "bob::::"],
+        [f"I am an AI agent assisting {TEXT}|||clerk|False", "ann::::"],
+    ]
+    later = conversation.prompt(turn_of(conversation, "bob")).messages[1].content.splitlines()
+    assert later == ["ann::elderly:an elderly person (home: Oslo):True", f"bob:::{TEXT}:True", "ann"]
+
+
+def test_a_field_of_an_identity_that_is_misspelt_is_refused_before_anything_runs() -> None:
+    for wrong in ("{{ demographic }}", "{{ demographics.hom }}", "{% for one in others %}{{ one.age }}{% endfor %}"):
+        text = f"{{% block system %}}\n{wrong}\n{{% endblock %}}"
+        with pytest.raises(ConfigError, match=r"own\.jinja:2"):
+            DiscussionEnvironment(talk(*PEOPLE, prompt={"template_file": "own.jinja", "template": text}))
+
+
+@pytest.mark.parametrize(
+    ("persona", "text", "own", "shown"),
+    [
+        (None, TEXT, f"You are ann, {TEXT}.", TEXT),
+        ("nurse", TEXT, f"You are ann, {TEXT}, a nurse.", f"{TEXT}, a nurse"),
+        (
+            None,
+            "You grew up in Ohio. ",
+            "You are ann. You grew up in Ohio.",
+            "who is described so: You grew up in Ohio.",
+        ),
+        (None, "  ", "You are ann.", ""),
+    ],
+)
+def test_demographics_as_a_text_are_said_and_shown_as_they_are_written(
+    persona: str | None, text: str, own: str, shown: str
+) -> None:
+    who = agent("ann", persona=persona, demographics=text)
+    reveal = IdentityRevealConfig(persona=True, demographics=True)
+
+    assert (identity_of(who, reveal).own, identity_of(who, reveal).shown) == (own, shown)
+    assert identity_of(who, IdentityRevealConfig()).shown == ""
+    assert phrase(None, TEXT) == TEXT
