@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mac_runner.environments.base import exhausted
 from mac_runner.environments.generators.replies import UnusableError, read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
@@ -27,6 +28,7 @@ from mac_runner.types import (
     Reply,
     Task,
     Turn,
+    WhenExhausted,
 )
 
 ROUNDS_MAX: Final = 100_000
@@ -56,10 +58,20 @@ class _Open:
 class GeneratorConversation:
     """The Conversation contract over one generator."""
 
-    def __init__(self, script: Script, task: Task, settings: Any, *, kind: str, corrections_max: int) -> None:
+    def __init__(
+        self,
+        script: Script,
+        task: Task,
+        settings: Any,
+        *,
+        kind: str,
+        corrections_max: int,
+        when_exhausted: WhenExhausted,
+    ) -> None:
         self._table = Table(task, settings)
         self._kind = kind
         self._corrections_max = corrections_max
+        self._when_exhausted = when_exhausted
         self._agents: Mapping[str, Agent] = {agent.agent_id: agent for agent in task.agents}
         self._round = 0
         self._open: list[_Open] = []
@@ -116,8 +128,11 @@ class GeneratorConversation:
             if len(one.reasons) < self._corrections_max:
                 one.reasons.append(reason)
                 return Receipt(kind=ReceiptKind.CORRECTION, detail=reason, cause=cause)
+            default = _shown(one.ask.default)
+            receipt = exhausted(turn, self._when_exhausted, default=default, reason=reason, cause=cause)
+            if receipt.kind is ReceiptKind.FAILURE:
+                return receipt
             one.answer, one.is_default = one.ask.default, True
-            receipt = Receipt(kind=ReceiptKind.DEFAULT, detail=f"{_shown(one.answer)} ({reason})", cause=cause)
         else:
             receipt = Receipt(kind=ReceiptKind.ACT, detail=_shown(one.answer))
         one.is_answered = True

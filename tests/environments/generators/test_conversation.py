@@ -68,7 +68,7 @@ def task(seed: int = 5) -> Task:
 
 
 def opened(script: Any = werewolf, seed: int = 5) -> GeneratorConversation:
-    return GeneratorConversation(script, task(seed), None, kind="werewolf", corrections_max=2)
+    return GeneratorConversation(script, task(seed), None, kind="werewolf", corrections_max=2, when_exhausted="pass")
 
 
 def careless(seed: int, turn: Turn, prompt: Prompt) -> Reply:
