@@ -169,7 +169,7 @@ def test_each_combination_of_a_grid_says_what_its_replies_were_held_to(at_once: 
         content = experiment(conversations=1, models={"m": served(server)}, _grid={"sweep": axis})
         assert at_once(lab.write(content), "--quiet").returncode == 0
 
-    summaries = lab.run_dir().path.glob("constrained-decoding-*/summary.json")
+    summaries = lab.run_dir().path.glob("constrained_decoding-*/summary.json")
     found = [json.loads(path.read_bytes())["models"]["m"] for path in summaries]
     assert sorted(map(str, found)) == sorted(
         str({"constrained_decoding": held, "reply_form": form})

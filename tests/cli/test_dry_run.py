@@ -142,6 +142,6 @@ def test_a_tournament_is_played_as_designed_and_verified(lab: Lab, at_once: AtOn
         players = {(seat["faction"], seat["definition"]) for seat in record["outcome"]["players"]}
         sides[transcript.name[len("tos_a_vs_b-") :][:15] + transcript.name[-7:]] = sorted(players)
     assert sides == {
-        f"mafia-{m}-town-{t}-0{n}.json": [("mafia", m), ("town", t)] for m, t in ("ab", "ba") for n in (0, 1)
+        f"mafia-{m}_town-{t}-0{n}.json": [("mafia", m), ("town", t)] for m, t in ("ab", "ba") for n in (0, 1)
     }
     assert at_once("verify", "runs/ab").returncode == 0

@@ -12,7 +12,7 @@ from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
 
 @pytest.mark.parametrize(
     ("size_bytes_max", "where"),
-    [(10, "write"), (2_000, "journal"), (60_000, "small")],
+    [(10, "write"), (4_000, "journal"), (60_000, "small")],
 )
 def test_full_disk_is_reported_and_the_run_resumes_to_the_same_transcripts(
     finished: Lab, size_bytes_max: int, where: str

@@ -292,8 +292,8 @@ def _with_questions(discussion: DiscussionConfig, base: Path, banks: dict[str, o
 
 
 def warnings(discussion: DiscussionConfig, conversations: int) -> Iterator[str]:
-    """That questions repeat, where they do."""
-    if repeated := repetition(conversations, discussion.question_count):
+    """That questions from files repeat, where they do. A topic is there to be discussed over and over."""
+    if discussion.questions.files and (repeated := repetition(conversations, discussion.question_count)):
         yield repeated
 
 
