@@ -202,8 +202,6 @@ def test_unknown_verb_is_distinguished_from_a_file(at_once: AtOnce) -> None:
     assert process.returncode == Exit.BAD_INPUT
     verbs = "the verbs are doctor, export, format, import, merge"
     assert f"there is no verb and no file 'compare'; {verbs}" in process.stderr
-        "there is no verb and no file 'compare'; the verbs are doctor, export, format, import, merge" in process.stderr
-    )
 
 
 def test_misplaced_key_at_the_top_is_reported_with_its_section(at_once: AtOnce, lab: Lab) -> None:
