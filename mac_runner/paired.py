@@ -40,7 +40,7 @@ class PairedRatio(NamedTuple):
     cases: tuple[int, int]
     ratios: tuple[float, float]
     difference: float
-    interval: Interval
+    interval: Interval | None
     p: float
     """Twice the share of the resamples on the other side of no difference; in `interval` the same resamples."""
     cohens_h: float | None
@@ -53,7 +53,7 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
 
     Clusters without a case do not count. None where one of the two has no case at all. Where no resample differs from
     another, the bootstrap says nothing: the interval is then Agresti and Min's for the clusters in which one of the
-    two is ahead (`matched_difference`), and `p` is that of the sign test of these.
+    two is ahead (`matched_difference`), and `p` is that of the sign test of these. One cluster alone has no interval.
     """
     import numpy
     from scipy.stats import binomtest
@@ -64,6 +64,7 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
     if not len(table) or not (totals[1] and totals[3]):
         return None
     found = float(_differences(totals[None, :])[0])
+    interval: Interval | None
     samples = numpy.vstack([*_resampled(table, resamples)])
     # A resample may have drawn no case of one of the two.
     samples = samples[(samples[:, 1] > 0) & (samples[:, 3] > 0)]
@@ -79,7 +80,7 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
         exact = matched_difference(ahead, behind, len(table))
         assert exact is not None, "there is a cluster"
         scale = abs(found) or 1.0
-        interval = Interval(min(found, scale * exact.lo), max(found, scale * exact.hi))
+        interval = Interval(min(found, scale * exact.lo), max(found, scale * exact.hi)) if len(table) > 1 else None
         p = float(binomtest(ahead, ahead + behind).pvalue) if ahead + behind else 1.0
     return PairedRatio(
         clusters=len(table),

@@ -14,6 +14,7 @@ from statsmodels.stats.proportion import proportion_effectsize
 
 from mac_runner import paired
 from mac_runner.comparisons import Array
+from mac_runner.intervals import Interval
 
 SIMULATIONS = 1_000
 
@@ -30,6 +31,11 @@ def compared(table: Array, *, kind: paired.Kind = "share", resamples: int = 10_0
     found = paired.paired_ratio(table, kind=kind, resamples=resamples)
     assert found is not None
     return found
+
+
+def interval_of(found: paired.PairedRatio) -> Interval:
+    assert found.interval is not None
+    return found.interval
 
 
 def naive_differences(table: Array, *, resamples: int = 4_000) -> list[tuple[float, float]]:
@@ -54,7 +60,7 @@ def test_difference_and_interval_are_those_of_questions_drawn_one_by_one() -> No
 
     assert found.difference == pytest.approx(table[:, 2].sum() / table[:, 3].sum() - table[:, 0].sum() / (3 * 80))
     assert found.clusters == 80
-    assert [*found.interval] == pytest.approx(numpy.quantile(differences, (0.025, 0.975)), abs=0.006)
+    assert [*interval_of(found)] == pytest.approx(numpy.quantile(differences, (0.025, 0.975)), abs=0.006)
     assert found.odds is not None
     assert found.odds.interval is not None
     assert [*found.odds.interval] == pytest.approx(numpy.quantile(odds, (0.025, 0.975)), rel=0.04)
@@ -106,7 +112,7 @@ def test_interval_covers_the_truth_and_no_effect_is_rarely_significant() -> None
     """Simulated coverage of 95 % intervals: 93 to 97 %; and about 5 % of p below 0.05 without an effect."""
     rng, effect, covered, significant = numpy.random.default_rng(4), 0.08, 0, 0
     for _ in range(SIMULATIONS):
-        interval = compared(clusters(rng, 120, effect=effect), resamples=999).interval
+        interval = interval_of(compared(clusters(rng, 120, effect=effect), resamples=999))
         covered += interval.lo <= effect <= interval.hi
         significant += compared(clusters(rng, 120), resamples=999).p < 0.05
 
@@ -118,7 +124,7 @@ def test_pairing_and_clusters_decide_the_width() -> None:
     """Against the truth of a simulation: cases of one question are alike, and what both settings share cancels."""
     rng = numpy.random.default_rng(5)
     spread = numpy.std([compared(clusters(rng, 100), resamples=9).difference for _ in range(SIMULATIONS)])
-    interval = compared(clusters(rng, 100)).interval
+    interval = interval_of(compared(clusters(rng, 100)))
 
     assert (interval.hi - interval.lo) / (2 * 1.96) == pytest.approx(spread, rel=0.2)
 
@@ -135,11 +141,12 @@ def test_questions_that_all_agree_still_have_a_width_and_an_honest_p(
     rows: list[list[int]], p: float, is_above: bool
 ) -> None:
     found = compared(numpy.array(rows))
+    interval = interval_of(found)
 
-    assert found.interval.lo < found.interval.hi
-    assert found.interval.lo <= found.difference <= found.interval.hi
+    assert interval.lo < interval.hi
+    assert interval.lo <= found.difference <= interval.hi
     assert found.p == pytest.approx(p)
-    assert (found.interval.lo > 0) is is_above
+    assert (interval.lo > 0) is is_above
 
 
 def test_questions_without_cases_do_not_count_and_none_at_all_is_no_comparison() -> None:

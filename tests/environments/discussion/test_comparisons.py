@@ -206,6 +206,27 @@ def test_discussions_of_one_question_are_one_cluster_and_no_pairs() -> None:
     assert (once["cases"][0], thrice["cases"][0]) == (QUESTIONS, 3 * QUESTIONS)
 
 
+def test_discussions_of_a_single_question_are_paired_by_number() -> None:
+    by_question, alone = played(), played()
+    for combination in alone:
+        for _, each, _ in combination.outcomes:
+            each["question_id"] = "q"
+
+    section = compare_discussions(alone, True, Declared("base"))
+    table, notes = RESULTS.comparison_tables(section)
+
+    assert compared(alone) == compared(by_question)
+    assert isinstance(table, Table)
+    assert table.title.endswith("(n discussions)")
+    assert "Paired by discussion, as all are of one question" in str(notes)
+
+
+def test_a_single_pair_has_no_interval() -> None:
+    row = compared(played("base", "shown", questions=[0]))["consensus"]["shown"]
+
+    assert (row["questions"], row["interval"], row["p"]) == (1, None, 1.0)
+
+
 def test_only_questions_in_both_are_compared_in_whatever_order_they_came() -> None:
     (base,), (other,) = played("base"), played("shown", questions=reversed(range(10, QUESTIONS)), left_out=20)
     (again,) = played("shown", questions=range(10, QUESTIONS), left_out=20)

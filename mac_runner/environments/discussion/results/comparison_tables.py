@@ -57,7 +57,8 @@ def paired_tables(compared: JsonObject) -> Iterator[Table | str]:
         (_name(figure), _values(section(row, "values")), *_numbers(row, is_rate=figure.get("unit") == "rate"))
         for figure, row in rows
     ]
-    title = f"differences from the baseline, {_values(section(section(compared, KEY), 'values'))} (n questions)"
+    unit = _unit(section(compared, KEY))
+    title = f"differences from the baseline, {_values(section(section(compared, KEY), 'values'))} (n {unit}s)"
     yield Table(title, ("figure", "combination"), numbers, lines[:ROWS_SHOWN_MAX])
     yield "\n".join(_notes(section(compared, KEY), rows))
 
@@ -70,7 +71,9 @@ def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iter
         yield f"Primary outcome: {primary} (*). The other figures are secondary; no p or q is corrected for them."
     else:
         yield f"Primary outcome: {primary}, of which there are no cases. The other figures are secondary."
-    yield f"Paired by question; intervals by bootstrap over questions, {count_text(found.get('resamples'))} resamples."
+    unit, resamples = _unit(found), count_text(found.get("resamples"))
+    of_one = ", as all are of one question" if unit == "discussion" else ""
+    yield f"Paired by {unit}{of_one}; intervals by bootstrap over {unit}s, {resamples} resamples."
     if any(row.get("test") == "mcnemar" for _, row in rows):
         yield "p: McNemar's exact test of accuracy.group and consensus, else by the bootstrap; of one row alone."
     else:
@@ -82,12 +85,19 @@ def _notes(found: JsonObject, rows: list[tuple[JsonObject, JsonObject]]) -> Iter
         yield "+: one of four counts was 0, so half a case was added to each (Haldane–Anscombe)."
     fewest = min(integer(row.get("questions")) or 0 for _, row in rows)
     if fewest < CLUSTERS_MIN:
-        yield f"Some rows have {fewest} questions only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
+        counted = f"{fewest} {unit}{'' if fewest == 1 else 's'}"
+        yield f"Some rows have {counted} only: with fewer than {CLUSTERS_MIN}, intervals are too narrow."
     left_out = max(integer(row.get("left_out")) or 0 for _, row in rows)
     if left_out:
-        yield f"Up to {left_out} questions are left out, which only one of the two discussed."
+        has = "had" if unit == "discussion" else "discussed"
+        yield f"Up to {left_out} {unit}s are left out, which only one of the two {has}."
     if len(rows) > ROWS_SHOWN_MAX:
         yield f"{len(rows) - ROWS_SHOWN_MAX} more differences: comparisons.json and grid.csv have all of them."
+
+
+def _unit(found: JsonObject) -> str:
+    """What is paired: `question` or `discussion`."""
+    return "discussion" if found.get("paired_by") == "discussion" else "question"
 
 
 def _name(figure: JsonObject) -> str:

@@ -2,7 +2,8 @@
 
 Each figure of a combination is a ratio over its discussions, as in the summary. What the discussions of one question
 come to is kept together: a question is the unit that is resampled. Where a figure is one truth value for each
-discussion, and no question was discussed twice, the two discussions of a question are a pair.
+discussion, and no question was discussed twice, the two discussions of a question are a pair. Where all discussions are
+of one question, as with a single topic, those with the same number are paired.
 """
 
 from __future__ import annotations
@@ -41,15 +42,31 @@ _Truths: TypeAlias = Mapping[str, tuple[bool | None, ...]]
 
 
 @dataclass(slots=True)
+class _Units:
+    """For each question, or each discussion, the sum and the cases of each figure, and the truth values."""
+
+    sums: dict[str, list[int]] = field(default_factory=dict)
+    truths: dict[str, tuple[bool | None, ...]] = field(default_factory=dict)
+
+    def add(self, unit: str, found: Mapping[str, tuple[int, int]]) -> None:
+        sums = self.sums.setdefault(unit, [0] * (2 * len(COMPARED)))
+        for name, (total, cases) in found.items():
+            sums[2 * _PLACES[name]] += total
+            sums[2 * _PLACES[name] + 1] += cases
+        self.truths[unit] = tuple(bool(found[name][0]) if name in found else None for name in _TRUTHS)
+
+
+@dataclass(slots=True)
 class _Cell:
-    """What is kept of a combination: for each question the sum and the cases of each figure, and the truth values."""
+    """What is kept of a combination."""
 
     slug: str
     values: Mapping[str, JsonValue]
-    sums: dict[str, list[int]] = field(default_factory=dict)
-    truths: dict[str, tuple[bool | None, ...]] = field(default_factory=dict)
+    units: _Units = field(default_factory=_Units)
     repeats: bool = False
     """Whether a question was discussed more than once; the truth values are then those of one of its discussions."""
+    discussions: _Units = field(default_factory=_Units)
+    """By number; kept as long as all are of one question."""
 
     @classmethod
     def of(cls, played: PlayedCombination) -> _Cell:
@@ -58,14 +75,18 @@ class _Cell:
             result = parsed(DiscussionResult, outcome, where)
             # Without a name of its own, a question is that of the discussion with the same number.
             question = result.question_id or f"#{number}"
-            cell.repeats |= question in cell.sums
-            sums = cell.sums.setdefault(question, [0] * (2 * len(COMPARED)))
+            cell.repeats |= question in cell.units.sums
             found = dict(_cases(result))
-            for name, (total, cases) in found.items():
-                sums[2 * _PLACES[name]] += total
-                sums[2 * _PLACES[name] + 1] += cases
-            cell.truths[question] = tuple(bool(found[name][0]) if name in found else None for name in _TRUTHS)
+            cell.units.add(question, found)
+            if len(cell.units.sums) == 1:
+                cell.discussions.add(str(number), found)
+            else:
+                cell.discussions = _Units()
         return cell
+
+    def pair_by_discussion(self) -> None:
+        """Take discussions for questions."""
+        self.units, self.repeats = self.discussions, False
 
 
 def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -94,6 +115,10 @@ def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, de
     if not has_stats:
         return {KEY: {**head, "figures": None}}
     cells = [_Cell.of(each) for each in played]
+    if len({question for cell in cells for question in cell.units.sums}) == 1:
+        head["paired_by"] = "discussion"
+        for cell in cells:
+            cell.pair_by_discussion()
     baseline = next((cell for cell in cells if cell.slug == declared.baseline), None)
     figures: list[JsonValue] = []
     if baseline is not None:
@@ -126,17 +151,18 @@ class _Row(NamedTuple):
 
 
 def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Row | None:
-    common = sorted(baseline.sums.keys() & cell.sums.keys())
+    one, other = baseline.units, cell.units
+    common = sorted(one.sums.keys() & other.sums.keys())
     place = 2 * _PLACES[name]
-    table = [[*baseline.sums[each][place : place + 2], *cell.sums[each][place : place + 2]] for each in common]
+    table = [[*one.sums[each][place : place + 2], *other.sums[each][place : place + 2]] for each in common]
     ratio = paired.paired_ratio(table, kind=COMPARED[name])
     if ratio is None:
         return None
-    left_out = len(baseline.sums.keys() | cell.sums.keys()) - len(common)
+    left_out = len(one.sums.keys() | other.sums.keys()) - len(common)
     # Several discussions of one question are not independent, as the exact test has them.
     if name not in _TRUTHS or baseline.repeats or cell.repeats:
         return _Row(ratio, left_out, None, "bootstrap", ratio.p)
-    ahead = _ahead(_TRUTHS.index(name), baseline.truths, cell.truths)
+    ahead = _ahead(_TRUTHS.index(name), one.truths, other.truths)
     return _Row(ratio, left_out, ahead, "mcnemar", paired.mcnemar(*ahead))
 
 
