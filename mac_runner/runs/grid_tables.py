@@ -66,7 +66,7 @@ class _Written:
     behind: tuple[str, ...]
     """Combinations that were played since."""
     is_of_earlier_format: bool
-    """Whether an earlier version wrote them, whose tables had fewer columns."""
+    """Whether an earlier version wrote them, whose tables had fewer columns and other intervals."""
     declared: Declared | None
     """What the differences in them are from; the summary says it, because the file may have another `report` now."""
 
@@ -187,7 +187,7 @@ def _table_findings(
     differences = [
         place
         for place in cell_discrepancies(found, _expected(name, grid_table(written.rows, compared)))
-        if not (written.is_of_earlier_format and place.column not in found[0])
+        if not (written.is_of_earlier_format and (place.column not in found[0] or _is_bound(place.column)))
         and not (compared is None and is_difference(place.column))
     ]
     if not differences:
@@ -235,6 +235,11 @@ def _comparison_findings(
             f"{COMPARISONS} and what the tables have of it are not judged: SciPy or numpy is another version here, or "
             "is not installed"
         )
+
+
+def _is_bound(column: str) -> bool:
+    """Whether a column holds an end of an interval."""
+    return column.endswith((".lo", ".hi"))
 
 
 def _without_differences(table: TextTable) -> TextTable:

@@ -335,6 +335,19 @@ def test_verify_goes_through_every_combination(finished: Lab, at_once: AtOnce) -
     assert told.stdout.count("damaged 1") == 1
 
 
+def test_table_of_an_earlier_version_is_compared_but_for_its_intervals(finished: Lab, at_once: AtOnce) -> None:
+    directory = finished.run_dir().path
+    summary = json.loads((directory / "summary.json").read_text())
+    (directory / "summary.json").write_text(json.dumps({**summary, "format": 3}))
+    head, first, *others = csv.reader(io.StringIO((directory / "grid.csv").read_text(encoding="utf-8")))
+    for ending, exit_code in ((".lo", Exit.OK), (".rate", Exit.FAILURES)):
+        changed = ["0.4321" if name.endswith(ending) and cell else cell for name, cell in zip(head, first, strict=True)]
+        with (directory / "grid.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([head, changed, *others])
+        assert changed != first
+        assert at_once("verify", "runs/small").returncode == exit_code, ending
+
+
 def test_without_pyarrow_the_table_is_csv_alone_and_says_how_to_get_more(
     finished: Lab, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:

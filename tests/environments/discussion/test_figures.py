@@ -318,4 +318,4 @@ def test_outcomes_of_earlier_versions_are_counted_without_what_they_lack() -> No
 
     assert not {"by_agent", "by_model", "moved", "judge"} & report.keys()
     assert "bias scores of BBQ, from -1 to 1" in titles
-    assert report["refusals"] == 0
+    assert report["refusals"] is None

@@ -68,7 +68,7 @@ class _Course:
         self._n = 0
         self._rounds = 0
         self._passes = 0
-        self._refusals = 0
+        self._refusals: int | None = 0
         self._endings: Counter[str] = Counter()
         self._consensus = Rate()
         self._changes: defaultdict[int, Rate] = defaultdict(Rate)
@@ -81,7 +81,7 @@ class _Course:
         self._n += 1
         self._rounds += result.rounds
         self._passes += result.passes
-        self._refusals += sum(lapses.count(REFUSAL) for lapses in result.lapses.values())
+        self._refusals = _plus_refusals(self._refusals, result)
         self._endings[result.ended_by] += 1
         self._consensus.add(Share(int(result.consensus), 1), question)
         for number, changed in enumerate(result.changes, 2):
@@ -104,6 +104,13 @@ class _Course:
             "followed": self._followed.report(),
             "roles": {agent: part.report() for agent, part in sorted(self._roles.items())},
         }
+
+
+def _plus_refusals(count: int | None, result: DiscussionResult) -> int | None:
+    """The refusals with those of one more discussion; None once there is one that does not say why agents passed."""
+    if count is None or not result.lapses:
+        return None
+    return count + sum(lapses.count(REFUSAL) for lapses in result.lapses.values())
 
 
 class DiscussionResults:
