@@ -73,6 +73,8 @@ class Figure(NamedTuple):
     hi: float | None
     unit: Literal["rate", "score"] = "rate"
     is_headline: bool = True
+    is_printed: bool = False
+    """Whether it has a place in a second table, without its interval, where it is no headline."""
 
 
 Value: TypeAlias = str | float | Sequence[str] | None

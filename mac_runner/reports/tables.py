@@ -25,6 +25,7 @@ from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text,
 from mac_runner.types import JsonObject, JsonValue
 
 NOT_COUNTED: Final = "not counted by the engine"
+_FURTHER_COMBINATIONS_MAX: Final = 16
 PARTS_MAX: Final = 12
 """How many sessions are printed with their part of the result."""
 _WIDTH_DEFAULT: Final = 100
@@ -73,7 +74,8 @@ def render_grid(
     # Its table may be wider than any screen, so figures fold there too.
     table = _renderable(_grid_table(summary, rows), is_folded=True)
     notes = _renderable("\n".join(_grid_notes(summary, rows)))
-    further = [part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})]
+    further: list[Table | str] = [*_further_figures(rows)]
+    further += [part for spec in results_specs().values() for part in spec.comparison_tables(compared or {})]
     further += _undeclared(summary, rows)
     further += _engines(summary, "engines, over all combinations", "engine")
     return _drawn(
@@ -308,6 +310,30 @@ def _grid_table(summary: JsonObject, rows: Sequence[GridRow]) -> Table:
     heads = [f"{name} %" if unit == "rate" else name for name, unit in units.items()]
     numbers = ("ended", "failed", *(("n",) if is_alike else ()), *heads)
     return Table(f"grid {summary.get('grid')}", (*_short(values),), numbers, lines)
+
+
+def _further_figures(rows: Sequence[GridRow]) -> Iterator[Table]:
+    """A row for each further figure that is printed, a column for each combination, by its number in the table above.
+
+    Without intervals, which the files have. Only of grids that fit.
+    """
+    figures = [{} if row.summary is None else figures_of(row.summary) for row in rows]
+    names = sorted({name for found in figures for name, one in found.items() if one.is_printed})
+    if names and len(rows) <= _FURTHER_COMBINATIONS_MAX:
+        units = figure_names(figures)
+        lines = [
+            (f"{name} %" if units[name] == "rate" else name, *(_bare(found.get(name)) for found in figures))
+            for name in names
+        ]
+        numbers = tuple(str(number) for number in range(1, len(rows) + 1))
+        yield Table("further figures of the combinations, in their order above", ("figure",), numbers, lines)
+
+
+def _bare(figure: Figure | None) -> str:
+    """A figure without its interval."""
+    if figure is None or figure.value is None:
+        return UNKNOWN
+    return f"{100 * figure.value:.1f}" if figure.unit == "rate" else f"{figure.value:.2f}"
 
 
 def _headlines(summary: JsonObject | None) -> dict[str, Figure]:

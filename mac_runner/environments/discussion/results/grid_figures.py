@@ -14,8 +14,8 @@ CASES: Mapping[str, tuple[str, ...]] = {"ambiguous": ("n",), "disambiguated": ("
 
 def further_figures(report: JsonObject) -> Iterator[tuple[str, Figure | None]]:
     """Changes and answers taken over, the bias scores of each category, and the answers without a score."""
-    yield "changes", figure(section(report, "changes"), is_headline=False)
-    yield "followed", figure(section(report, "followed"), is_headline=False)
+    yield "changes", _printed(figure(section(report, "changes"), is_headline=False))
+    yield "followed", _printed(figure(section(report, "followed"), is_headline=False))
     bias = section(report, "bias")
     for kind in bias:
         by_category = section(bias, kind)
@@ -24,8 +24,13 @@ def further_figures(report: JsonObject) -> Iterator[tuple[str, Figure | None]]:
                 scores = section(by_category, category)
                 for context in scores:
                     score = figure(section(scores, context), cases=CASES[context], is_headline=False)
-                    yield f"bias.{kind}.{context}.{category}", score
-        yield f"unscored.{kind}", _unscored(section(by_category, ALL))
+                    yield f"bias.{kind}.{context}.{category}", _printed(score) if kind == "group" else score
+        unscored = _unscored(section(by_category, ALL))
+        yield f"unscored.{kind}", _printed(unscored) if kind == "group" else unscored
+
+
+def _printed(found: Figure | None) -> Figure | None:
+    return None if found is None else found._replace(is_printed=True)
 
 
 def _unscored(scores: JsonObject) -> Figure | None:
