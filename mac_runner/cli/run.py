@@ -125,7 +125,8 @@ def preview(request: RunRequest, number: int, agent: str | None) -> Exit:
 def _held_to(prompt: Prompt) -> str:
     """What the engine holds the reply to."""
     if prompt.schema is not None:
-        return f"held to this schema, where the engine can\n{json.dumps(prompt.schema, ensure_ascii=False, indent=2)}"
+        schema = json.dumps(dict(prompt.schema), ensure_ascii=False, indent=2)
+        return f"held to this schema, where the engine can\n{schema}"
     if prompt.choices is not None:
         return f"held to one of these, where the engine can\n{json.dumps(prompt.choices, ensure_ascii=False, indent=2)}"
     return "not held to a form"

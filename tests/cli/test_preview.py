@@ -65,6 +65,15 @@ def test_a_preview_shows_the_schema_that_the_engine_would_hold_the_reply_to(lab:
     assert schema["properties"]["answer"]["enum"] == ["The nurse", "The pilot"]
 
 
+def test_a_preview_shows_that_a_reply_is_held_to_any_json_object(lab: Lab, at_once: AtOnce) -> None:
+    served = {"model": "x", "base_urls": ["http://127.0.0.1:9/v1"]}
+    file = _discussion(lab, backend="openai", constrained_decoding="json_object", openai_config=served)
+
+    shown = at_once(file, "--dry-run", "--prompt", "0", "--agent", "bob").stdout
+
+    assert json.loads(shown.partition("=== held to this schema, where the engine can\n")[2]) == {"type": "object"}
+
+
 def test_a_preview_of_free_replies_shows_no_schema(lab: Lab, at_once: AtOnce) -> None:
     served = {"model": "x", "base_urls": ["http://127.0.0.1:9/v1"]}
     file = _discussion(lab, backend="openai", constrained_decoding="none", openai_config=served)

@@ -89,6 +89,7 @@ _LEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN_LABELS: Final = frozenset({"or", "and", "either", "both", "option", "options", "choice", "choices"})
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s|\n")
 _REASON: Final = re.compile(
     r"\b(?:because|since|given that|due to|as (?:the|it|he|she|they|there|we)|for the reason)\b"
 )
@@ -162,6 +163,13 @@ class Matcher:
         again = self._match(bare) if bare != answer.strip() else found
         return again if isinstance(again, Match) else found
 
+    def refusal(self, prose: str) -> Problem | None:
+        """The problem of a reply that is too long for an answer or no text, if it begins with a refusal."""
+        first = _SENTENCE_END.split(prose, 1)[0]
+        if self._edition < 3 or prose.startswith("{") or says_unknown(first) is not False:
+            return None
+        return _refused(first) if refuses(first) else None
+
     def _match(self, answer: str) -> Match | Problem:
         if not answer:
             return Problem(Cause.EMPTY, "the answer is empty")
@@ -176,7 +184,7 @@ class Matcher:
         if self._unknown is not None and (is_unknown := says_unknown(answer)) is not False:
             return Match(self._unknown, "unknown") if is_unknown else _ambiguous(answer)
         if self._edition >= 2 and refuses(answer):
-            return Problem(Cause.REFUSAL, f"the answer {_quoted(answer)} refuses; name one of the choices")
+            return _refused(answer)
         return self._mentioned(answer) or self._partial(bare or answer) or self._near(bare or answer)
 
     def _whole(self, answer: str) -> Match | Problem | None:
@@ -330,6 +338,10 @@ def _has_opposite(said: tuple[str, ...], choice: tuple[str, ...]) -> bool:
 
 def _ambiguous(answer: str) -> Problem:
     return Problem(Cause.AMBIGUOUS, f"the answer {_quoted(answer)} may mean more than one of the choices")
+
+
+def _refused(answer: str) -> Problem:
+    return Problem(Cause.REFUSAL, f"the answer {_quoted(answer)} refuses; name one of the choices")
 
 
 def _negated(answer: str) -> Problem:

@@ -96,7 +96,8 @@ def answer_of(found: Found, name: str, moment: Moment) -> Said | Problem:
         is_short = len(found.prose) <= SHORT_ANSWER_CHARS_MAX and "\n" not in found.prose
         is_object = found.prose.startswith(("{", "["))
         if not found.prose or is_object or (moment.matcher is not None and not is_short):
-            return NO_OBJECT
+            refusal = moment.matcher.refusal(found.prose) if moment.matcher is not None else None
+            return refusal or NO_OBJECT
         given = found.prose
     if len(found.also) >= WORDINGS_MAX:
         return _several(name)
