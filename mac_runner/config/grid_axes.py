@@ -41,6 +41,8 @@ class BroadcastGroup(Section):
     """The keys."""
     values: Annotated[Listed[AnyJson], Field(min_length=1)]
     """The values, one at a time for all of the keys."""
+    labels: Listed[Name] = ()
+    """What the values are called in tables and directories, one for each; without them, by themselves."""
 
 
 class GridSection(Section):
@@ -225,10 +227,14 @@ class _Builder:
         known = [path for path in paths if path is not None]
         if len(known) < len(paths):
             return None
+        if group.labels and len(group.labels) != len(group.values):
+            text = f"has {len(group.labels)} names for {len(group.values)} values; give each value one"
+            self.problems.append(Problem((*here, "labels"), text))
+            return None
         points = (
             Point(
                 settings=tuple(self._setting(path, value, (*here, "values", place)) for path in known),
-                values={name: value},
+                values={name: group.labels[place] if group.labels else value},
             )
             for place, value in enumerate(group.values)
         )

@@ -99,6 +99,18 @@ def test_broadcast_gives_all_its_keys_one_value_and_is_one_column(lay: Lay) -> N
     assert [dict(one.values) for one in grid.combinations] == [{"heat": 0.0}, {"heat": 0.7}]
 
 
+def test_labels_name_the_values_of_a_broadcast_in_columns_and_directories(lay: Lay) -> None:
+    section = "_grid: {broadcast: {stop: {paths: [agent_definitions.0.stop], values: [[], ['END', 'STOP']], labels: "
+    grid = lay(section + "[never, words]}}}\n")
+
+    assert [one.agent_definitions[0].stop for one in experiments(grid)] == [(), ("END", "STOP")]
+    assert [dict(one.values) for one in grid.combinations] == [{"stop": "never"}, {"stop": "words"}]
+    assert [one.slug for one in grid.combinations] == ["stop-never", "stop-words"]
+    for labels, told in (("[never]", "has 1 names for 2 values"), ("[same, same]", "entry 1 is listed twice")):
+        with pytest.raises(ConfigError, match=told):
+            lay(section + labels + "}}}\n")
+
+
 def test_axes_multiply(lay: Lay) -> None:
     grid = lay(
         "_grid:\n"

@@ -27,7 +27,7 @@ def shortened(**changes: JsonValue) -> JsonObject:
     example["experiment_metadata"]["experiment_name"] = "small"
     example["conversation_config"]["conversations"] = 20
     example["discussion"]["questions"] = ["q.jsonl"]
-    del example["_grid"]["broadcast"]["moderator_read_by"]
+    del example["_grid"]["broadcast"]["moderator"]
     example["report"] = {
         "baseline": {"identity_shown": False, "discussion.identity_reveal_config.presence_mode": "hidden"},
         "primary": "bias.final.ambiguous",
