@@ -23,7 +23,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk, TrialDisk
 from mac_runner.store.identity import read_yaml
-from mac_runner.store.layout import CONFIG, GRID, Layout, check_name
+from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, Layout, check_name
 from mac_runner.store.lock import RunLock, is_alive, last_sign_of_life, lock_on_trial, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.reader import Standing, added_counts, has_run, read_standing
@@ -114,7 +114,7 @@ def encode_grid(record: GridRecord) -> Iterator[bytes]:
     head = {"format": GRID_FORMAT, "name": record.name, "profile": record.profile, "asked": record.asked}
     if record.report:
         head["report"] = record.report
-    yield b"# What this grid was started with. Do not edit: run a changed experiment file instead.\n"
+    yield GRID_HEAD
     text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
     yield text.encode("utf-8")
     yield b"combinations:\n"

@@ -21,7 +21,7 @@ from mac_runner.plan import Shard
 from mac_runner.printable import printable
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
-from mac_runner.store.layout import CONFIG, GRID, INDEX_SUFFIX, MERGE_MARK, SHARD, Layout
+from mac_runner.store.layout import CONFIG, GRID, GRID_HEAD, INDEX_SUFFIX, MERGE_MARK, SHARD, Layout
 from mac_runner.store.records import encode_json, entry
 from mac_runner.types import JsonObject, JsonValue
 
@@ -169,7 +169,8 @@ def _part(shard: Shard | None) -> str:
 
 def grid_of(disk: Disk, directory: Path) -> Path | None:
     """The directory of the grid that a run is a combination of; None for a run by itself."""
-    return directory.parent if disk.exists(directory.parent / GRID) else None
+    record = directory.parent / GRID
+    return directory.parent if disk.exists(record) and disk.read(record).startswith(GRID_HEAD) else None
 
 
 def run_command(disk: Disk, directory: Path) -> str:

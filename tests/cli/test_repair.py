@@ -193,6 +193,16 @@ def test_repair_of_a_sound_run_changes_no_byte(at_once: AtOnce, finished: Lab) -
     assert finished.run_dir().hashes() == before
 
 
+def test_an_experiment_file_called_grid_beside_a_run_makes_it_no_combination(at_once: AtOnce, finished: Lab) -> None:
+    run = finished.run_dir().path
+    (run.parent / "grid.yaml").write_text("_grid: {sweep: {seed: [1, 2]}}\n")
+
+    process = at_once("repair", str(run))
+
+    assert process.returncode == Exit.OK
+    assert "its tables are brought up to date by" not in process.stderr
+
+
 def test_failed_attempts_are_written_again_too(at_once: AtOnce, lab: Lab) -> None:
     moody = Moody(lambda received: received.number in (9, 16))
     with in_a_thread(OpenaiServer(script=moody)) as server:
