@@ -196,6 +196,7 @@ def test_repair_of_a_sound_run_changes_no_byte(at_once: AtOnce, finished: Lab) -
 def test_an_experiment_file_called_grid_beside_a_run_makes_it_no_combination(at_once: AtOnce, finished: Lab) -> None:
     run = finished.run_dir().path
     (run.parent / "grid.yaml").write_text("_grid: {sweep: {seed: [1, 2]}}\n")
+    flip_somewhere(next((run / "transcripts").iterdir()), bit=0)
 
     process = at_once("repair", str(run))
 
