@@ -18,11 +18,11 @@ from mac_runner.backends.http_errors import error_body_of
 from mac_runner.backends.openai.answer import Answer, SendingError, read_answer
 from mac_runner.backends.redaction import Redactor
 from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, read_fields
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.words import words
+from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, read_fields
+from mac_runner.environments.discussion.reading.matching import Matcher
+from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.markup import after_thoughts, defuse, disarm, scan
 from mac_runner.environments.town_of_salem.claims import extract
 from mac_runner.environments.town_of_salem.game.acts import ACTS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mac_runner.backends.forms import held
-from mac_runner.environments.discussion.answers import Found, read_fields
+from mac_runner.environments.discussion.reading.answers import Found, read_fields
 from mac_runner.types import FinishReason, JsonObject, Message, Prompt, Reply, Request
 from tests.sim.requests import request
 from tests.vllm.processes import engine_processes, until

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mac_runner.environments.discussion.answers import Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.answers import Found, Problem, read_fields
 from mac_runner.environments.town_of_salem.view.replies import read_object
 from mac_runner.types import JsonObject, Message, Prompt
 from tests.sim import requests

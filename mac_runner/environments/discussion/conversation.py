@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from mac_runner.environments.base import exhausted
-from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.prompts import PromptWriter, Rules, aside_field
+from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.discussion.record import Spent, outcome_of, record_of, state_of
 from mac_runner.environments.discussion.roles import ROLES
 from mac_runner.environments.discussion.state import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mac_runner.environments.discussion.questions import Choice, Question
-from mac_runner.environments.discussion.words import places, words
+from mac_runner.environments.discussion.reading.words import places, words
 from mac_runner.types import JsonValue
 
 INTERSECTIONAL: Final = ("Race_x_SES", "Race_x_gender")

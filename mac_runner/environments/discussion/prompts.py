@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from mac_runner.environments.discussion.matching import Matcher, listed
 from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.reading.matching import Matcher, listed
+from mac_runner.environments.discussion.reading.unknowns import unknown_choice
 from mac_runner.environments.discussion.roles import ROLES, Field, Moment, Role, words_field
 from mac_runner.environments.discussion.settings import DiscussionConfig
 from mac_runner.environments.discussion.state import Aside, DiscussionState, Known, Seat, Statement, known_to, majority
-from mac_runner.environments.discussion.unknowns import unknown_choice
 from mac_runner.environments.markup import defuse
 from mac_runner.environments.templates import Blocks
 from mac_runner.types import JsonObject, Message, Prompt, WhenExhausted

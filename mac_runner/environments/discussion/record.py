@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mac_runner.environments.discussion.answers import SHORT_ANSWER_CHARS_MAX
 from mac_runner.environments.discussion.benchmarks import benchmark_item
 from mac_runner.environments.discussion.influence import (
     Tally,
@@ -14,6 +13,7 @@ from mac_runner.environments.discussion.influence import (
     influence,
     influence_by_identity,
 )
+from mac_runner.environments.discussion.reading.answers import SHORT_ANSWER_CHARS_MAX
 from mac_runner.environments.discussion.state import (
     DiscussionState,
     Ending,

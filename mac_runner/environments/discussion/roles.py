@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
-from mac_runner.environments.discussion.answers import (
+from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.reading.answers import (
     ANSWER_CHARS_MAX,
     SHORT_ANSWER_CHARS_MAX,
     WORDINGS_MAX,
@@ -18,11 +19,10 @@ from mac_runner.environments.discussion.answers import (
     Found,
     Problem,
 )
-from mac_runner.environments.discussion.matching import Matcher
-from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.reading.matching import Matcher
+from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import Said
-from mac_runner.environments.discussion.words import words
 from mac_runner.environments.markup import defuse
 from mac_runner.types import JsonObject
 

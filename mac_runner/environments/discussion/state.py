@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from mac_runner.environments.discussion.answers import Cause, Problem
 from mac_runner.environments.discussion.identity import Identity
 from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.reading.answers import Cause, Problem
+from mac_runner.environments.discussion.reading.words import words
 from mac_runner.environments.discussion.settings import DiscussionRole, RoutingStrategy, StoppingConfig
-from mac_runner.environments.discussion.words import words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Final
 
 from mac_runner.environments.discussion.intersections import INTERSECTIONAL, intersectional_target
 from mac_runner.environments.discussion.questions import Question
-from mac_runner.environments.discussion.words import words
+from mac_runner.environments.discussion.reading.words import words
 from mac_runner.types import JsonObject, JsonValue
 
 _ALIASES: Final = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.discussion.answers import Cause
 from mac_runner.environments.discussion.conversation import DiscussionConversation
+from mac_runner.environments.discussion.reading.answers import Cause
 from mac_runner.types import JsonValue, ReceiptKind
 from tests.environments.discussion.table import agent, opened, read_by, reply, result, say, talk, turn_of
 

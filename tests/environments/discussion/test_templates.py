@@ -6,8 +6,8 @@ import pytest
 
 from mac_runner.config import Experiment
 from mac_runner.environments.discussion.environment import DiscussionEnvironment
-from mac_runner.environments.discussion.matching import listed
 from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.reading.matching import listed
 from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.errors import ConfigError
 from mac_runner.types import Prompt

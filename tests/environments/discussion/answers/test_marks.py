@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
-from mac_runner.environments.discussion.matching import Match, Matcher
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.matching import Match, Matcher
 from mac_runner.environments.discussion.roles import ROLES, Moment
 from mac_runner.environments.discussion.settings import DiscussionRole
 from mac_runner.environments.discussion.state import Said

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mac_runner.environments.discussion.answers import Cause, Problem
-from mac_runner.environments.discussion.matching import Match, Matcher
 from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.reading.answers import Cause, Problem
+from mac_runner.environments.discussion.reading.matching import Match, Matcher
 
 CORPUS = Path(__file__).with_name("phrases.txt")
 

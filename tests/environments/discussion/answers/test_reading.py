@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mac_runner.environments.discussion.answers import Cause, Found, Problem, read_fields
+from mac_runner.environments.discussion.reading.answers import Cause, Found, Problem, read_fields
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, Reply
 

@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from mac_runner.environments.discussion.answers import Problem, read_fields
-from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
+from mac_runner.environments.discussion.reading.answers import Problem, read_fields
+from mac_runner.environments.discussion.reading.matching import Matcher
 from mac_runner.environments.discussion.roles import ROLES, Moment
 from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.types import Reply

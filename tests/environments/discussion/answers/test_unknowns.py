@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mac_runner.environments.discussion.answers import Cause, Problem
-from mac_runner.environments.discussion.matching import Matcher
 from mac_runner.environments.discussion.questions import Choice, Question, QuestionType
-from mac_runner.environments.discussion.unknowns import unknown_choice
+from mac_runner.environments.discussion.reading.answers import Cause, Problem
+from mac_runner.environments.discussion.reading.matching import Matcher
+from mac_runner.environments.discussion.reading.unknowns import unknown_choice
 
 CORPUS = Path(__file__).with_name("unknowns.txt")
 WORDINGS = (

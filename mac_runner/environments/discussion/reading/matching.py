@@ -17,8 +17,9 @@ from typing import Final
 
 from rapidfuzz.distance import OSA
 
-from mac_runner.environments.discussion.answers import ANSWER_CHARS_MAX, Cause, Problem
-from mac_runner.environments.discussion.phrases import (
+from mac_runner.environments.discussion.questions import Choice
+from mac_runner.environments.discussion.reading.answers import ANSWER_CHARS_MAX, Cause, Problem
+from mac_runner.environments.discussion.reading.phrases import (
     is_general,
     is_within,
     is_word,
@@ -26,10 +27,8 @@ from mac_runner.environments.discussion.phrases import (
     phrase_tokens,
     stems,
 )
-from mac_runner.environments.discussion.questions import Choice
-from mac_runner.environments.discussion.settings import ChoiceFormat
-from mac_runner.environments.discussion.unknowns import refuses, says_unknown
-from mac_runner.environments.discussion.words import (
+from mac_runner.environments.discussion.reading.unknowns import refuses, says_unknown
+from mac_runner.environments.discussion.reading.words import (
     ARTICLES,
     EXCEPTIONS,
     NEGATIONS,
@@ -40,6 +39,7 @@ from mac_runner.environments.discussion.words import (
     places,
     words,
 )
+from mac_runner.environments.discussion.settings import ChoiceFormat
 from mac_runner.environments.markup import defuse
 
 _ENDS: Final = {"colon": ":", "dot": ".", "parenthesis": ")"}

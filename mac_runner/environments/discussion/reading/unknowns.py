@@ -14,8 +14,8 @@ import re
 from typing import Final
 
 from mac_runner.environments.discussion.questions import Question
+from mac_runner.environments.discussion.reading.words import folded, words
 from mac_runner.environments.discussion.targets import groups_by_choice
-from mac_runner.environments.discussion.words import folded, words
 
 _SOURCE: Final = (
     r"(?:(?:the|this|that|your|given|provided|available|above|short|what|is|of|only|in|we|are|alone|us|i|was)\s)*"

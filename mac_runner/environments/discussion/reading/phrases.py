@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mac_runner.environments.discussion.words import ARTICLES, words
+from mac_runner.environments.discussion.reading.words import ARTICLES, words
 
 _TOKEN: Final = re.compile(r"[^\W_]+|[,.;:!?()\[\]\"“”\n*]|(?<=\s)[\-–—]+(?=\s)|—")
 

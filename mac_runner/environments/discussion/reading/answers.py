@@ -15,7 +15,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from mac_runner.environments.discussion.marks import answer_name, ends_within, gathered, leaves, marks_of, unboxed
+from mac_runner.environments.discussion.reading.marks import (
+    answer_name,
+    ends_within,
+    gathered,
+    leaves,
+    marks_of,
+    unboxed,
+)
 from mac_runner.environments.json_objects import lowered, may_have_key, mended_object, whole_objects
 from mac_runner.environments.markup import after_thoughts, opens_thought
 from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, JsonValue, Reply

@@ -1,0 +1,1 @@
+"""How the answer in a reply is found, and which choice it names."""
