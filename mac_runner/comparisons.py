@@ -72,7 +72,6 @@ def paired_difference(first: Array, second: Array, *, games: int = 1) -> PairedD
     have no width; then it is Agresti and Min's (`matched_difference`) of deals won and lost by that margin.
     """
     import numpy
-    from scipy.stats import binomtest
 
     margins = numpy.asarray(first, dtype=numpy.int64) - numpy.asarray(second, dtype=numpy.int64)
     deals = len(margins)
@@ -82,7 +81,7 @@ def paired_difference(first: Array, second: Array, *, games: int = 1) -> PairedD
     if len(values) > 1:
         # Drawing deals with replacement is drawing how often each margin comes.
         drawn = numpy.random.default_rng(_SEED).multinomial(deals, counts / deals, size=RESAMPLES)
-        interval = _percentiles(drawn @ values / (deals * games))
+        interval = percentiles(drawn @ values / (deals * games))
     else:
         scale = max(1, abs(int(values[0]))) / games
         exact = matched_difference(*ahead, deals)
@@ -93,8 +92,15 @@ def paired_difference(first: Array, second: Array, *, games: int = 1) -> PairedD
         ahead=ahead,
         difference=float(margins.sum() / (deals * games)),
         interval=interval,
-        p=float(binomtest(ahead[0], sum(ahead)).pvalue) if any(ahead) else 1.0,
+        p=mcnemar(*ahead),
     )
+
+
+def mcnemar(first: int, second: int) -> float:
+    """McNemar's exact test, of the pairs in which one of the two alone holds (Q. McNemar, 1947)."""
+    from scipy.stats import binomtest
+
+    return float(binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 class Strength(NamedTuple):
@@ -155,7 +161,7 @@ def bradley_terry(pairings: Sequence[tuple[int, int]], table: Array, *, fits: in
         first=tuple(_strength(point[1][0, i], spread[1][:, i], point[0][0], spread[0]) for i in range(n_first)),
         second=tuple(_strength(point[2][0, i], spread[2][:, i], -point[0][0], -spread[0]) for i in range(n_second)),
         advantage=float(point[0][0]),
-        advantage_interval=_percentiles(spread[0]),
+        advantage_interval=percentiles(spread[0]),
     )
 
 
@@ -226,13 +232,14 @@ def _strength(rating: float, ratings: Array, advantage: float, advantages: Array
 
     return Strength(
         rating=float(rating),
-        rating_interval=_percentiles(ratings),
+        rating_interval=percentiles(ratings),
         rate=float(expit(rating + advantage)),
-        rate_interval=_percentiles(expit(ratings + advantages)),
+        rate_interval=percentiles(expit(ratings + advantages)),
     )
 
 
-def _percentiles(values: Array) -> Interval:
+def percentiles(values: Array) -> Interval:
+    """The middle 95 % of resampled values."""
     import numpy
 
     return Interval(*(float(end) for end in numpy.quantile(values, (0.025, 0.975))))

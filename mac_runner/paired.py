@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from mac_runner.comparisons import RESAMPLES, Array
+from mac_runner.comparisons import RESAMPLES, Array, mcnemar, percentiles
 from mac_runner.intervals import Interval, matched_difference
 
 Kind: TypeAlias = Literal["share", "balance", "score"]
@@ -56,7 +56,6 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
     two is ahead (`matched_difference`), and `p` is that of the sign test of these. One cluster alone has no interval.
     """
     import numpy
-    from scipy.stats import binomtest
 
     table = numpy.asarray(table, dtype=numpy.int64).reshape(-1, 4)
     table = table[(table[:, 1] > 0) | (table[:, 3] > 0)]
@@ -70,7 +69,7 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
     samples = samples[(samples[:, 1] > 0) & (samples[:, 3] > 0)]
     differences = _differences(samples)
     if numpy.ptp(differences) > 1e-12:
-        interval = _percentiles(differences)
+        interval = percentiles(differences)
         signs = _signs(samples)
         least = min(int((signs <= 0).sum()), int((signs >= 0).sum()))
         p = min(1.0, 2 * (least + 1) / (len(samples) + 1))
@@ -81,7 +80,7 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
         assert exact is not None, "there is a cluster"
         scale = abs(found) or 1.0
         interval = Interval(min(found, scale * exact.lo), max(found, scale * exact.hi)) if len(table) > 1 else None
-        p = float(binomtest(ahead, ahead + behind).pvalue) if ahead + behind else 1.0
+        p = mcnemar(ahead, behind)  # The sign test is the same.
     return PairedRatio(
         clusters=len(table),
         cases=(int(totals[1]), int(totals[3])),
@@ -92,13 +91,6 @@ def paired_ratio(table: Array, *, kind: Kind, resamples: int = RESAMPLES) -> Pai
         cohens_h=None if kind == "score" else _cohens_h(_counts(totals[None, :], kind)),
         odds=None if kind == "score" else _odds(_counts(totals[None, :], kind), _counts(samples, kind)),
     )
-
-
-def mcnemar(first: int, second: int) -> float:
-    """McNemar's exact test, of the pairs in which one of the two alone holds (Q. McNemar, 1947)."""
-    from scipy.stats import binomtest
-
-    return float(binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 def adjusted(chances: Sequence[float]) -> list[float]:
@@ -154,16 +146,10 @@ def _odds(counts: Array, samples: Array) -> Odds:
     import numpy
 
     ratio, ratios = float(_odds_ratios(counts)[0]), _odds_ratios(samples)
-    interval = _percentiles(ratios) if numpy.ptp(ratios) > 1e-12 else None
+    interval = percentiles(ratios) if numpy.ptp(ratios) > 1e-12 else None
     return Odds(ratio, interval, is_corrected=bool((counts == 0).any()))
 
 
 def _odds_ratios(counts: Array) -> Array:
     counts = counts + 0.5 * (counts == 0).any(axis=1, keepdims=True)
     return counts[:, 2] * counts[:, 1] / (counts[:, 3] * counts[:, 0])
-
-
-def _percentiles(values: Array) -> Interval:
-    import numpy
-
-    return Interval(*(float(end) for end in numpy.quantile(values, (0.025, 0.975))))

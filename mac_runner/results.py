@@ -276,6 +276,11 @@ def section(source: Mapping[str, JsonValue], key: str) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
+def objects(value: JsonValue) -> list[JsonObject]:
+    """The objects of a list; an empty list for anything else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def integer(value: JsonValue) -> int | None:
     """A whole number; None for anything else, a truth value too."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None

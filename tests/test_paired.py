@@ -12,7 +12,7 @@ from statsmodels.stats.contingency_tables import Table2x2, mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_effectsize
 
-from mac_runner import paired
+from mac_runner import comparisons, paired
 from mac_runner.comparisons import Array
 from mac_runner.intervals import Interval
 
@@ -80,7 +80,7 @@ def test_effect_sizes_and_adjusted_p_are_those_of_statsmodels() -> None:
     chances = [0.001, 0.04, 0.03, 0.5, 0.2]
     assert paired.adjusted(chances) == pytest.approx(multipletests(chances, method="fdr_bh")[1])
     for pair in ((0, 0), (3, 9), (5, 0), (7, 8)):
-        assert paired.mcnemar(*pair) == pytest.approx(mcnemar([[4, pair[0]], [pair[1], 4]], exact=True).pvalue)
+        assert comparisons.mcnemar(*pair) == pytest.approx(mcnemar([[4, pair[0]], [pair[1], 4]], exact=True).pvalue)
 
 
 def test_a_count_of_zero_is_corrected_and_said() -> None:

@@ -28,7 +28,7 @@ from mac_runner.reports import (
     parquet_table,
     summarise_grid,
 )
-from mac_runner.results import Declared
+from mac_runner.results import Declared, objects
 from mac_runner.runs.recorded import recorded_experiment
 from mac_runner.runs.summary import COMPARISONS, summary_of
 from mac_runner.store import (
@@ -112,7 +112,7 @@ def check_tables(directory: Path, grid: GridRecord) -> VerifyReport:
 def _written(directory: Path, grid: GridRecord, summary: JsonObject) -> _Written:
     sessions = sessions_of(summary, _count(grid_accounting(directory, grid.name).get("sessions")))
     entries = {known.slug: known for known in grid.entries}
-    results = {str(result.get("combination")): result for result in _objects(summary.get("results"))}
+    results = {str(result.get("combination")): result for result in objects(summary.get("results"))}
     slugs = [slug for slug in results if slug in entries]
     if sessions is None:
         slugs = [slug for slug in slugs if entries[slug].is_asked]
@@ -265,10 +265,6 @@ def _lag(written: _Written, grid: GridRecord) -> Iterator[str]:
         yield f"the tables are of session {written.sessions}: the later ones did not end; {_REMEDY}"
     elif written.behind:
         yield f"{len(written.behind)} combinations of {grid.name} were played since the tables were written; {_REMEDY}"
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _count(value: JsonValue) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,7 @@ from mac_runner.environments.discussion.results.bias import Bias
 from mac_runner.environments.discussion.results.identities import changes_of
 from mac_runner.environments.discussion.results.outcome import DiscussionResult, added
 from mac_runner.environments.discussion.results.rates import Rate
-from mac_runner.environments.discussion.results.stances import answers_by_agent
+from mac_runner.environments.discussion.results.stances import Answer, answers_by_agent
 from mac_runner.results import Table, count_text, interval_text, percent_text, section, signed_text
 from mac_runner.types import JsonObject
 
@@ -52,13 +52,14 @@ class AgentResults:
 
     def add(self, result: DiscussionResult) -> None:
         """Count one discussion."""
+        final = answers_by_agent(result, -1)
         groups: dict[str, dict[str, list[str]]] = {name: {} for name in _SECTIONS}
         for agent, part in result.agents.items():
             groups["by_agent"][agent] = [agent]
             groups["by_model"].setdefault(part.model, []).append(agent)
         for name, members in groups.items():
             for key, agents in members.items():
-                _add(self._by[name][key], agents, result)
+                _add(self._by[name][key], agents, result, final)
 
     def report(self) -> JsonObject:
         """`by_agent` and `by_model`; empty where discussions do not say who is who."""
@@ -67,15 +68,14 @@ class AgentResults:
         }
 
 
-def _add(own: _Own, agents: list[str], result: DiscussionResult) -> None:
-    """The part that some agents have in one discussion, as one cluster."""
+def _add(own: _Own, agents: list[str], result: DiscussionResult, final: Mapping[str, Answer]) -> None:
+    """The part that some agents have in one discussion, as one cluster; `final` are the last answers of all."""
     given = [result.answers[agent] for agent in agents if result.answers.get(agent)]
     if result.correct_answer_id is not None and given:
         own.first.add([answers[0] for answers in given], result)
         own.final.add([answers[-1] for answers in given], result)
     if result.bias is not None and given:
         own.has_bias = True
-        final = answers_by_agent(result, -1)
         own.bias.add([final[agent] for agent in agents if agent in final], result.bias, result.question_id)
     own.changes.add(added(map(changes_of, given)), result.question_id)
     for agent in agents:

@@ -8,7 +8,7 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.comparisons import COMPARED, KEY
 from mac_runner.paired import CLUSTERS_MIN
-from mac_runner.results import UNKNOWN, Difference, Table, count_text, integer, number, section
+from mac_runner.results import UNKNOWN, Difference, Table, count_text, integer, number, objects, section
 from mac_runner.types import JsonObject, JsonValue
 
 ROWS_SHOWN_MAX: Final = 100
@@ -154,15 +154,11 @@ def _values(values: Mapping[str, JsonValue]) -> str:
 
 
 def _figures(compared: JsonObject) -> list[JsonObject]:
-    return [each for each in _objects(section(compared, KEY).get("figures")) if each.get("figure") in COMPARED]
+    return [each for each in objects(section(compared, KEY).get("figures")) if each.get("figure") in COMPARED]
 
 
 def _rows(figure: JsonObject) -> list[JsonObject]:
-    return _objects(figure.get("combinations"))
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return objects(figure.get("combinations"))
 
 
 def _ends(value: JsonValue) -> tuple[float | None, float | None]:

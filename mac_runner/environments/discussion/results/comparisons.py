@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mac_runner import paired
-from mac_runner.comparisons import RESAMPLES
-from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult
+from mac_runner.comparisons import RESAMPLES, mcnemar
+from mac_runner.environments.discussion.results.outcome import KINDS, DiscussionResult, added
 from mac_runner.environments.discussion.results.stances import STANCES, answers_of, stance_of
 from mac_runner.intervals import Interval
 from mac_runner.results import Declared, PlayedCombination, ends, parsed
@@ -103,8 +103,9 @@ def _cases(result: DiscussionResult) -> Iterator[tuple[str, tuple[int, int]]]:
             else:
                 yield f"bias.{kind}.disambiguated", (biased - counter, biased + counter)
     yield "consensus", (int(result.consensus), 1)
-    for name, shares in (("changes", result.changes), ("followed", (*result.influence.values(),))):
-        yield name, (sum(share.count for share in shares), sum(share.cases for share in shares))
+    for name, shares in (("changes", result.changes), ("followed", result.influence.values())):
+        total = added(shares)
+        yield name, (total.count, total.cases)
 
 
 def compare_discussions(played: Sequence[PlayedCombination], has_stats: bool, declared: Declared | None) -> JsonObject:
@@ -163,7 +164,7 @@ def _compared(name: str, baseline: _Cell, cell: _Cell) -> _Row | None:
     if name not in _TRUTHS or baseline.repeats or cell.repeats:
         return _Row(ratio, left_out, None, "bootstrap", ratio.p)
     ahead = _ahead(_TRUTHS.index(name), one.truths, other.truths)
-    return _Row(ratio, left_out, ahead, "mcnemar", paired.mcnemar(*ahead))
+    return _Row(ratio, left_out, ahead, "mcnemar", mcnemar(*ahead))
 
 
 def _ahead(place: int, baseline: _Truths, other: _Truths) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,8 +17,10 @@ from mac_runner.environments.discussion.results.identities import IdentityResult
 from mac_runner.environments.discussion.results.judges import JudgeResults
 from mac_runner.environments.discussion.results.movers import MoverResults
 from mac_runner.environments.discussion.results.outcome import DiscussionResult, RolePart, Share, added
+from mac_runner.environments.discussion.results.positions import PositionResults
 from mac_runner.environments.discussion.results.power import PowerResults
 from mac_runner.environments.discussion.results.rates import Rate, reports
+from mac_runner.environments.discussion.results.repetition import QuestionResults
 from mac_runner.environments.discussion.results.stances import REFUSAL
 from mac_runner.environments.discussion.results.transitions import TransitionResults
 from mac_runner.results import parsed
@@ -57,7 +60,7 @@ class Subject(Protocol):
         ...
 
     def report(self) -> JsonObject:
-        """Its sections of `discussions`; none without anything to say."""
+        """Its sections of the summary; none without anything to say."""
         ...
 
 
@@ -132,13 +135,19 @@ class DiscussionResults:
             DiscrimEvalResults(),
             DifferenceAwarenessResults(),
         )
+        self._beside: tuple[Subject, ...] = (PositionResults(), QuestionResults())
 
     def add(self, outcome: JsonObject, where: str) -> None:
         """Count one finished discussion."""
         result = parsed(DiscussionResult, outcome, where)
-        for subject in self._subjects:
+        for subject in (*self._subjects, *self._beside):
             subject.add(result)
 
     def report(self) -> JsonObject:
-        """`discussions`: the counts with rates, scores and intervals."""
-        return {"discussions": {key: part for subject in self._subjects for key, part in subject.report().items()}}
+        """`discussions`: the counts with rates, scores and intervals; and sections beside it."""
+        return {"discussions": _reports(self._subjects), **_reports(self._beside)}
+
+
+def _reports(subjects: Iterable[Subject]) -> JsonObject:
+    """The sections of all."""
+    return {key: part for subject in subjects for key, part in subject.report().items()}

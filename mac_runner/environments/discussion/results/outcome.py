@@ -111,8 +111,8 @@ class DiscussionResult(msgspec.Struct, frozen=True):
     moved: dict[str, dict[str, Share]] = {}
     tokens: dict[str, tuple[int, int, int]] = {}
     """Of each agent its turns, and the tokens of their prompts and replies; 0 where the engine does not count them."""
-    order: tuple[str, ...] = ()
-    """The ids of the choices as they were shown; none for an open question, and before edition 3."""
+    order: tuple[str, ...] | None = None
+    """The ids of the choices as they were shown; none for an open question, None before edition 3."""
     item: Decision | Treatment | None = None
     """What the scores of a benchmark need of the question."""
 

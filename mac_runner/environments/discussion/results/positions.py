@@ -12,7 +12,7 @@ from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import DiscussionResult, Share
 from mac_runner.environments.discussion.results.rates import Rate, reports
-from mac_runner.results import RATE_HEADS, Table, count_text, parsed, percent_text, rate_texts, section
+from mac_runner.results import RATE_HEADS, Table, count_text, percent_text, rate_texts, section
 from mac_runner.types import JsonObject
 
 SECTION: Final = "discussion_positions"
@@ -27,13 +27,13 @@ class PositionResults:
         self._chosen: dict[str, defaultdict[int, Rate]] = {kind: defaultdict(Rate) for kind in _KINDS}
         self._right: dict[str, defaultdict[int, Rate]] = {kind: defaultdict(Rate) for kind in _KINDS}
 
-    def add(self, outcome: JsonObject, where: str) -> None:
+    def add(self, result: DiscussionResult) -> None:
         """Count the answers of one discussion; passes choose no place, and are not right."""
-        result = parsed(DiscussionResult, outcome, where)
-        for kind in _KINDS if result.order else ():
+        order = result.order or ()
+        for kind in _KINDS if order else ():
             answers = list(result.of_kind(kind))
             given = [answer for answer in answers if answer is not None]
-            for place, choice in enumerate(result.order, 1):
+            for place, choice in enumerate(order, 1):
                 self._chosen[kind][place].add(Share(given.count(choice), len(given)), result.question_id)
                 if choice == result.correct_answer_id:
                     self._right[kind][place].add(Share(answers.count(choice), len(answers)), result.question_id)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from mac_runner.environments.discussion.results.accuracy import AccuracyResults
-from mac_runner.environments.discussion.results.bias import BiasResults, BiasTally
+from mac_runner.environments.discussion.results.bias import BiasResults
 from mac_runner.environments.discussion.results.outcome import DiscussionResult
-from mac_runner.environments.discussion.results.rates import Rate
-from mac_runner.intervals import detectable_difference
+from mac_runner.intervals import ClusteredDifference, ClusteredRate, detectable_difference
 from mac_runner.results import decimal_text, number, section
 from mac_runner.types import JsonObject
 
@@ -25,28 +24,22 @@ _WORDS: Final = {
 _RANGES: Final = {"accuracy": 1, "bias_ambiguous": 2, "bias_disambiguated": 2}
 
 
-def detectable_rate(rate: Rate) -> float | None:
+def detectable_share(counted: ClusteredRate) -> float | None:
     """The difference of a rate; near 0 and 1 the rate is taken two cases off the edge (Agresti and Coull)."""
-    worth = rate.clustered().cases_worth
+    worth = counted.cases_worth
     if not worth:
         return None
-    share = (rate.count / rate.n * worth + 2) / (worth + 4)
+    share = (counted.wins / counted.n * worth + 2) / (worth + 4)
     return detectable_difference(share * (1 - share), worth)
 
 
-def detectable_bias(tally: BiasTally) -> dict[str, float | None]:
-    """The difference of both scores."""
-    named, difference = tally.clustered()
-    share = detectable_difference(0.25, 0)
-    if named.n:
-        part = (named.wins / named.n * named.cases_worth + 2) / (named.cases_worth + 4)
-        share = detectable_difference(4 * part * (1 - part), named.cases_worth)
-    spread = None
-    if difference.n:
-        mean = difference.total / difference.n
-        variance = max((difference.first + difference.second) / difference.n - mean**2, 1 / difference.n)
-        spread = detectable_difference(variance, difference.cases_worth)
-    return {"ambiguous": spread, "disambiguated": share}
+def detectable_balance(counted: ClusteredDifference) -> float | None:
+    """The difference of a score (first − second) / n; where all cases went one way, one is taken to differ."""
+    if not counted.n:
+        return None
+    mean = counted.total / counted.n
+    variance = max((counted.first + counted.second) / counted.n - mean**2, 1 / counted.n)
+    return detectable_difference(variance, counted.cases_worth)
 
 
 class PowerResults:
@@ -64,11 +57,12 @@ class PowerResults:
 
         None where the whole range of the figure is too small.
         """
-        ambiguous, disambiguated = self._bias.final.ambiguous, self._bias.final.disambiguated
+        final = self._bias.final
+        share = detectable_share(final.disambiguated.named())
         found = {
-            "accuracy": detectable_rate(self._accuracy.final),
-            "bias_ambiguous": detectable_bias(ambiguous)["ambiguous"],
-            "bias_disambiguated": detectable_bias(disambiguated)["disambiguated"],
+            "accuracy": detectable_share(self._accuracy.final.clustered()),
+            "bias_ambiguous": detectable_balance(final.ambiguous.difference()),
+            "bias_disambiguated": None if share is None else 2 * share,  # The score is 2 · share − 1.
         }
         shown: JsonObject = {
             name: round(value, 4) if value <= _RANGES[name] else None

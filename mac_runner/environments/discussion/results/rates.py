@@ -22,15 +22,21 @@ _NUMBERS: Final[dict[str, int]] = {}
 """A number for each question that this process has read of, so that a rate keeps 4 bytes a count and no text."""
 
 
-class Sums:
-    """Counts added up by question, in as many columns as were asked for."""
+class Clusters:
+    """Counts of discussions added up by question, in as many columns as were asked for; the last counts the cases.
+
+    As long as all cases are of one question, each of its discussions is a cluster.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
         self._cells = array("I")
+        self._question: str | None = None
+        self._discussions: array[int] | None = array("I")
+        """The counts of each discussion; None from a second question on, when they are not needed any more."""
 
     def add(self, question: str | None, *counts: int) -> None:
-        """Add the counts of one discussion; one without a question is a cluster of its own."""
+        """Add the counts of one discussion with a case; one without a question is a cluster of its own."""
         number = None if question is None else _NUMBERS.get(question)
         if number is None:
             number = len(_NUMBERS)
@@ -42,10 +48,17 @@ class Sums:
             if count:
                 cells[place] += count
             place += 1
+        if self._discussions is not None:
+            if self._discussions and (question is None or question != self._question):
+                self._discussions = None
+            else:
+                self._question = question
+                self._discussions.extend(counts)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """The counts of each question that has any."""
-        columns = [self._cells[number :: self._columns] for number in range(self._columns)]
+        """The counts of each cluster that has any."""
+        cells = self._cells if self._discussions is None else self._discussions
+        columns = [cells[number :: self._columns] for number in range(self._columns)]
         return (counts for counts in zip(*columns, strict=True) if any(counts))
 
 
@@ -56,35 +69,23 @@ class Rate:
     n: int = 0
     count: int = 0
     discussions: int = 0
-    _by_question: Sums = field(default_factory=lambda: Sums(2))
-    _question: str | None = None
-    _by_discussion: ClusteredRate | None = field(default_factory=ClusteredRate)
-    """None from a second question on, when it is not needed any more."""
+    _clusters: Clusters = field(default_factory=lambda: Clusters(2))
 
     def add(self, share: Share, question: str | None) -> None:
         """The cases of one discussion of `question`."""
-        count, cases = share.count, share.cases
-        if cases == 0:
+        if share.cases == 0:
             return
-        self.n += cases
-        self.count += count
+        self.n += share.cases
+        self.count += share.count
         self.discussions += 1
-        self._by_question.add(question, count, cases)
-        if self._by_discussion is not None:
-            if self._by_discussion.games and (question is None or question != self._question):
-                self._by_discussion = None
-            else:
-                self._question = question
-                self._by_discussion.add(count, cases)
+        self._clusters.add(question, share.count, share.cases)
 
     def clustered(self) -> ClusteredRate:
         """The rate by question, or by discussion where there is one question alone."""
-        if self._by_discussion is not None:
-            return self._by_discussion
-        by_question = ClusteredRate()
-        for count, cases in self._by_question:
-            by_question.add(count, cases)
-        return by_question
+        clustered = ClusteredRate()
+        for count, cases in self._clusters:
+            clustered.add(count, cases)
+        return clustered
 
     def report(self) -> JsonObject:
         """The counts, the rate, its interval, and the number of clusters that this goes by."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mac_runner.environments.discussion.results.outcome import DiscussionResult
-from mac_runner.results import count_text, integer, parsed, section
+from mac_runner.results import count_text, integer, section
 from mac_runner.types import JsonObject
 
 SECTION: Final = "discussion_questions"
@@ -19,10 +19,9 @@ class QuestionResults:
     def __init__(self) -> None:
         self._discussions: Counter[str] = Counter()
 
-    def add(self, outcome: JsonObject, where: str) -> None:
+    def add(self, result: DiscussionResult) -> None:
         """Count one discussion. Those before edition 3 are left out: their summaries have no such section."""
-        if "order" in outcome:
-            result = parsed(DiscussionResult, outcome, where)
+        if result.order is not None:
             self._discussions[result.question_id or ""] += 1
 
     def report(self) -> JsonObject:

@@ -22,9 +22,9 @@ from mac_runner.environments.discussion.results.grid_figures import CASES, furth
 from mac_runner.environments.discussion.results.judges import judge_tables
 from mac_runner.environments.discussion.results.movers import mover_tables
 from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
-from mac_runner.environments.discussion.results.positions import PositionResults, position_tables
+from mac_runner.environments.discussion.results.positions import position_tables
 from mac_runner.environments.discussion.results.power import power_lines
-from mac_runner.environments.discussion.results.repetition import QuestionResults, repetition_lines
+from mac_runner.environments.discussion.results.repetition import repetition_lines
 from mac_runner.environments.discussion.results.transitions import transition_tables
 from mac_runner.results import (
     RATE_HEADS,
@@ -32,7 +32,6 @@ from mac_runner.results import (
     Column,
     Columns,
     Figure,
-    JoinedResults,
     ResultsSpec,
     Table,
     Value,
@@ -265,7 +264,7 @@ DISCUSSION_COLUMNS: Final = Columns(
 )
 
 RESULTS: Final = ResultsSpec(
-    counter=lambda: JoinedResults(DiscussionResults(), PositionResults(), QuestionResults()),
+    counter=DiscussionResults,
     lines=discussion_lines,
     tables=discussion_tables,
     figures=discussion_figures,

@@ -12,6 +12,7 @@ from mac_runner.results import (
     count_text,
     interval_text,
     number,
+    objects,
     percent_text,
     rate_texts,
     section,
@@ -25,13 +26,13 @@ _FILE: Final = "comparisons.json"
 
 def comparison_tables(compared: JsonObject) -> Iterator[Table | str]:
     """Tables and notes of `comparisons.json`."""
-    if standings := _objects(compared.get("standings")):
+    if standings := objects(compared.get("standings")):
         yield _standings(standings)
         yield "Games of one deal share its luck, so intervals are by deal."
-    if differences := _objects(compared.get("differences")):
+    if differences := objects(compared.get("differences")):
         yield _differences(differences[:ROWS_SHOWN_MAX])
         yield "\n".join(_difference_notes(differences, compared.get("not_compared")))
-    for ratings in _objects(compared.get("ratings")):
+    for ratings in objects(compared.get("ratings")):
         yield from _ratings(ratings)
 
 
@@ -82,7 +83,7 @@ def _difference_notes(rows: list[JsonObject], not_compared: JsonValue) -> Iterat
 
 def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
     settings = f"; {ratings['settings']}" if ratings.get("settings") else ""
-    players = _objects(ratings.get("players"))
+    players = objects(ratings.get("players"))
     if not players:
         yield f"No ratings{settings}: the pairings that were played do not tie all players together."
         return
@@ -107,10 +108,6 @@ def _ratings(ratings: JsonObject) -> Iterator[Table | str]:
         f"is {found}.\nIntervals: bootstrap over deals. Not counted: {undecided} games that neither side won, "
         f"{left_out} that did not finish."
     )
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _texts(row: JsonObject, *keys: str) -> Iterable[str]:
