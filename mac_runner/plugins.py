@@ -201,13 +201,15 @@ def _load_file(name: str, path: Path) -> _Module:
     try:
         source = read_regular(path, SOURCE_BYTES_MAX + 1)
     except OSError as fault:
-        raise ConfigError(f"{name}: {path} cannot be read: {fault.strerror or fault}; name a file that exists") from None
+        raise ConfigError(
+            f"{name}: {path} cannot be read: {fault.strerror or fault}; name a file that exists"
+        ) from None
     sources: dict[Path, str] = {}
     unique = _unique_name(path, source)
-    spec = spec_from_file_location(unique, path, loader=_Source(unique, path, sources))
-    assert spec is not None and spec.loader is not None, "a loader was given"
+    loader = _Source(unique, path, sources)
+    spec = spec_from_file_location(unique, path, loader=loader)
+    assert spec is not None, "a loader was given"
     module = module_from_spec(spec)
-    loader = spec.loader
 
     def run() -> ModuleType:
         sys.modules[unique] = module

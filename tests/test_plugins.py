@@ -56,6 +56,7 @@ def test_modules_of_two_folders_and_of_the_process_do_not_mix(tmp_path: Path, mo
         _write(tmp_path / folder / "rules/limits.py", f"LIMIT = {limit}\n")
     _write(tmp_path / "own/rules.py", "LIMIT = 3\n")
     monkeypatch.syspath_prepend(tmp_path / "own")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     import rules  # type: ignore[import-not-found]
 
     found = [find_plugin("environments", "./game.py:play", tmp_path / folder) for folder in ("one", "two")]
@@ -88,7 +89,11 @@ def test_a_file_that_is_named_as_a_module_of_the_standard_library_replaces_none(
 def test_what_a_file_defines_can_be_pickled(tmp_path: Path) -> None:
     _write(
         tmp_path / "game.py",
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Game:\n    days: int\n",
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\n"
+        "class Game:\n"
+        "    days: int\n",
     )
 
     game = find_plugin("environments", "./game.py:Game", tmp_path).value(3)  # type: ignore[operator]
@@ -116,7 +121,9 @@ def test_an_installed_package_offers_entry_points(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
 
     listed = [one for one in installed_plugins("environments") if one.name == "hamlet"]
-    assert [(one.target, one.distribution, one.version) for one in listed] == [("villagepack:hamlet", "villages", "2.1")]
+    assert [(one.target, one.distribution, one.version) for one in listed] == [
+        ("villagepack:hamlet", "villages", "2.1")
+    ]
     assert "villagepack" not in sys.modules
 
     found = find_plugin("environments", "hamlet", tmp_path)
@@ -186,7 +193,8 @@ def test_each_slip_gets_a_message_with_its_place_and_a_remedy(tmp_path: Path) ->
 
 
 def _distribution(folder: Path, name: str, version: str, points: str) -> None:
-    _write(folder / f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    _write(folder / f"{name}-{version}.dist-info/METADATA", about)
     _write(folder / f"{name}-{version}.dist-info/entry_points.txt", points)
 
 
