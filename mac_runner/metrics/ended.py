@@ -83,9 +83,7 @@ def ended_conversation(transcript: Mapping[str, Any]) -> EndedConversation:
         status=transcript["status"],
         failure=transcript["failure"],
         agents=tuple(
-            EndedAgent(
-                name=agent["agent_id"], definition=agent["definition"], model=agent["model"], seat=agent["seat"]
-            )
+            EndedAgent(name=agent["agent_id"], definition=agent["definition"], model=agent["model"], seat=agent["seat"])
             for agent in task["agents"]
         ),
         outcome=outcome,

@@ -7,7 +7,6 @@ error is kept beside it. Metrics run between two replies, so a slow one holds up
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,8 @@ from mac_runner.types import JsonObject, JsonValue
 
 VALUES_MAX: Final = 200
 """The most values of one metric."""
+_VALUE_MAX: Final = 1e150
+"""The largest value, either way: its square is still a number."""
 _NAME: Final = re.compile(r"[^\s.=<>!~,|][^\s=<>!~,|]{0,79}")
 _ERROR_CHARS_MAX: Final = 300
 
@@ -100,9 +101,9 @@ def _number(what: str, value: Any) -> JsonValue:
         return value
     if isinstance(value, Real):
         number = int(value) if isinstance(value, Integral) else float(value)
-        if not math.isfinite(number):
-            raise ValueError(f"{what} is {number}; a value is a finite number")
-        float(number)  # OverflowError for a whole number that no float comes near.
+        if not abs(number) <= _VALUE_MAX:  # Nor is what is not a number.
+            found = "too large" if abs(number) > _VALUE_MAX else "not a number"
+            raise ValueError(f"{what} is {found}; a value lies between -{_VALUE_MAX:g} and {_VALUE_MAX:g}")
         return number
     raise TypeError(f"{what} is {type(value).__name__}; a value is a number or a truth value")
 
