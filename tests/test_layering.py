@@ -26,6 +26,7 @@ GROUND = (
     "paired",
     "results",
     "threads",
+    "plugins",
     "registry",
     "__init__",
 )
@@ -221,7 +222,7 @@ def test_only_the_boundary_and_the_command_line_catch_what_is_not_ours() -> None
         "nano/parallel/ranks.py: Exception",
         "nano/tokenizer.py: Exception",
     }
-    assert catchers - island == {"cli/commands.py: Exception", "runs/event_loop.py: BaseException"}
+    assert catchers - island == {"cli/commands.py: Exception", "threads.py: BaseException"}
     # The boundary is a context manager of its own: it is told of exceptions, and asks which are plain Python. The
     # redactor replaces them before they get there: their text may contain a key.
     assert {_name(path) for path in _modules() for call in _calls(path) if _asks_for_any_exception(call)} == {

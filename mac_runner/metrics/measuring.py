@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, ShortageError, boundary
 from mac_runner.metrics.ended import EndedConversation, ended_conversation
+from mac_runner.plugins import place_of
 from mac_runner.types import JsonObject, JsonValue
 
 VALUES_MAX: Final = 200
@@ -110,11 +110,7 @@ def _number(what: str, value: Any) -> JsonValue:
 
 def _words(fault: MacRunnerError) -> str:
     """The error with the line of the metric that raised it."""
-    frames = traceback.extract_tb(fault.__cause__.__traceback__) if fault.__cause__ is not None else []
-    own = [frame for frame in frames if "mac_runner/metrics/" not in frame.filename.replace("\\", "/")]
-    place = f" ({own[-1].filename.rpartition('/')[2]}:{own[-1].lineno})" if own else ""
-    text = f"{type(fault.__cause__).__name__}: {fault.__cause__}" if fault.__cause__ is not None else str(fault)
-    return text[:_ERROR_CHARS_MAX].replace("\n", " ") + place
+    return (place_of(fault.__cause__) if fault.__cause__ is not None else str(fault))[:_ERROR_CHARS_MAX]
 
 
 def _dotted(key: tuple[str | int, ...]) -> str:
