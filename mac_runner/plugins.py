@@ -338,13 +338,20 @@ def _hint(dotted: str, base: Path) -> str:
     return "install the package that has it, or write ./file.py:name for a file"
 
 
-def place_of(fault: BaseException) -> str:
-    """The line of a plug-in that an exception came from, and what it says."""
+def place_of(fault: BaseException, *, has_folder: bool = True) -> str:
+    """The line of a plug-in that an exception came from, and what it says.
+
+    What is stored names the file without its folder: it is the same on another machine.
+    """
     said = printable(f"{type(fault).__name__}: {fault}".removesuffix(": "))
-    if isinstance(fault, SyntaxError) and fault.filename is not None:
-        return f"{fault.filename}:{fault.lineno}: {type(fault).__name__}: {fault.msg}"
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if not _is_machinery(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said
+    if isinstance(fault, SyntaxError) and fault.filename is not None:
+        file, line, said = fault.filename, fault.lineno, f"{type(fault).__name__}: {fault.msg}"
+    elif frames:
+        file, line = frames[-1].filename, frames[-1].lineno
+    else:
+        return said
+    return f"{file if has_folder else Path(file).name}:{line}: {said}"
 
 
 def _is_machinery(filename: str) -> bool:

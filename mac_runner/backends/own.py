@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from mac_runner.backends.author import Backend as Author
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.errors import ConfigError, EngineDeadError, MacRunnerError, RequestRefusedError, boundary
+from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, boundary
 from mac_runner.plugins import Plugin, place_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
@@ -30,6 +30,18 @@ ASYNC_CAPACITY: Final = 8
 THREAD_CAPACITY: Final = 1
 _SAMPLING: Final = {field.name: field.default for field in fields(Sampling)}
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
+
+
+class _InitFailed(ConfigError):
+    """The class raised a plain exception when an object was made."""
+
+
+class _CallFailed(EngineDeadError):
+    """`start` or `close` raised a plain exception."""
+
+
+class _GenerateFailed(RequestRefusedError):
+    """`generate` raised a plain exception, or returned no reply."""
 
 
 class NoSettings(Section):
@@ -99,15 +111,14 @@ def _build(plugin: Plugin, value: type, honours: frozenset[str], request: Backen
     arguments = () if _of(value, "Settings") is None else (request.settings,)
     key = ("model_definitions", request.name, "backend")
     try:
-        with boundary(ConfigError, plugin.name):
+        with boundary(_InitFailed, plugin.name):
             own = value(*arguments)
-    except ConfigError as fault:
-        if fault.__cause__ is None:
-            raise
-        text = f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(fault.__cause__)}; mend its __init__"
-        if isinstance(fault.__cause__, TypeError):
+    except _InitFailed as fault:
+        cause = fault.__cause__ or fault
+        text = f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; mend its __init__"
+        if isinstance(cause, TypeError):
             text += ", which takes the settings where the class has `Settings`, and else nothing"
-        raise ConfigError(text, key=key) from fault.__cause__
+        raise ConfigError(text, key=key) from cause
     return OwnBackend(plugin, own, needs_trace=request.record_tokens)
 
 
@@ -158,14 +169,14 @@ class OwnBackend:
     async def generate(self, request: Request) -> Reply:
         """The object's reply; a text counts as one. Raises RequestRefusedError for a failure of its code."""
         try:
-            with boundary(RequestRefusedError, self._plugin.name):
+            with boundary(_GenerateFailed, self._plugin.name):
                 return self._checked(await self._generated(request))
-        except RequestRefusedError as fault:
-            if not isinstance(cause := fault.__cause__, Exception) or str(fault) == str(cause):
-                raise
+        except _GenerateFailed as fault:
+            cause = fault.__cause__ or fault
             if isinstance(cause, ConnectionError | TimeoutError):
                 raise cause from None  # The scheduler knows what they mean.
-            raise RequestRefusedError(f"its backend {self._plugin.name!r} failed: {place_of(cause)}") from cause
+            text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
+            raise RequestRefusedError(text) from cause
 
     async def close(self) -> None:
         """Close the object, then its threads, which end with the calls under way."""
@@ -193,15 +204,15 @@ class OwnBackend:
         if method is None:
             return
         try:
-            with boundary(EngineDeadError, name):
+            with boundary(_CallFailed, name):
                 if inspect.iscoroutinefunction(method):
                     await method()
                 else:
                     await self._in_one_thread(method)
-        except MacRunnerError as fault:
-            if fault.__cause__ is None or not isinstance(fault, EngineDeadError):
-                raise
-            raise EngineDeadError(f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(fault.__cause__)}")
+        except _CallFailed as fault:
+            cause = fault.__cause__ or fault
+            text = f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(cause)}"
+            raise EngineDeadError(text) from cause
 
     async def _in_one_thread(self, call: Callable[[], object]) -> None:
         executor = DaemonExecutor(1, f"mac-runner-{type(self._own).__name__}")
@@ -230,7 +241,7 @@ class OwnBackend:
         for name, kind in _REPLY.items():
             if not isinstance(getattr(reply, name), kind):
                 raise TypeError(f"`generate` returned a Reply whose {name} is {getattr(reply, name)!r:.80}")
-        counts = (reply.tokens.prompt, reply.tokens.cached, reply.tokens.completion)
+        counts: tuple[Any, ...] = (reply.tokens.prompt, reply.tokens.cached, reply.tokens.completion)
         if not all(isinstance(count, int) and count >= 0 for count in counts):
             raise TypeError(f"`generate` returned a Reply whose tokens are {counts}; they are whole numbers from 0")
         if reply.finish_reason is FinishReason.OVERFLOW and reply.text:

@@ -110,7 +110,9 @@ def _number(what: str, value: Any) -> JsonValue:
 
 def _words(fault: MacRunnerError) -> str:
     """The error with the line of the metric that raised it."""
-    return (place_of(fault.__cause__) if fault.__cause__ is not None else str(fault))[:_ERROR_CHARS_MAX]
+    return (place_of(fault.__cause__, has_folder=False) if fault.__cause__ is not None else str(fault))[
+        :_ERROR_CHARS_MAX
+    ]
 
 
 def _dotted(key: tuple[str | int, ...]) -> str:
