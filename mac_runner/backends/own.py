@@ -32,15 +32,15 @@ _SAMPLING: Final = {field.name: field.default for field in fields(Sampling)}
 _SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
 
 
-class _InitFailed(ConfigError):
+class _InitError(ConfigError):
     """The class raised a plain exception when an object was made."""
 
 
-class _CallFailed(EngineDeadError):
+class _CallError(EngineDeadError):
     """`start` or `close` raised a plain exception."""
 
 
-class _GenerateFailed(RequestRefusedError):
+class _GenerateError(RequestRefusedError):
     """`generate` raised a plain exception, or returned no reply."""
 
 
@@ -111,9 +111,9 @@ def _build(plugin: Plugin, value: type, honours: frozenset[str], request: Backen
     arguments = () if _of(value, "Settings") is None else (request.settings,)
     key = ("model_definitions", request.name, "backend")
     try:
-        with boundary(_InitFailed, plugin.name):
+        with boundary(_InitError, plugin.name):
             own = value(*arguments)
-    except _InitFailed as fault:
+    except _InitError as fault:
         cause = fault.__cause__ or fault
         text = f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; mend its __init__"
         if isinstance(cause, TypeError):
@@ -169,9 +169,9 @@ class OwnBackend:
     async def generate(self, request: Request) -> Reply:
         """The object's reply; a text counts as one. Raises RequestRefusedError for a failure of its code."""
         try:
-            with boundary(_GenerateFailed, self._plugin.name):
+            with boundary(_GenerateError, self._plugin.name):
                 return self._checked(await self._generated(request))
-        except _GenerateFailed as fault:
+        except _GenerateError as fault:
             cause = fault.__cause__ or fault
             if isinstance(cause, ConnectionError | TimeoutError):
                 raise cause from None  # The scheduler knows what they mean.
@@ -204,12 +204,12 @@ class OwnBackend:
         if method is None:
             return
         try:
-            with boundary(_CallFailed, name):
+            with boundary(_CallError, name):
                 if inspect.iscoroutinefunction(method):
                     await method()
                 else:
                     await self._in_one_thread(method)
-        except _CallFailed as fault:
+        except _CallError as fault:
             cause = fault.__cause__ or fault
             text = f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(cause)}"
             raise EngineDeadError(text) from cause
