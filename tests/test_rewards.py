@@ -68,8 +68,7 @@ def outcomes(tmp_path: Path, name: str) -> list[JsonObject]:
     """Of three conversations of an example."""
     command = ("-m", "mac_runner", str(ROOT / "experiments" / f"{name}.yaml"), "--limit", "3", "--out", str(tmp_path))
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
-    (index,) = tmp_path.glob("*_index.jsonl")
-    rows = index.read_text().splitlines()
+    rows = [row for index in tmp_path.rglob("*_index.jsonl") for row in index.read_text().splitlines()]
     return [json.loads(row)["outcome"] for row in rows]
 
 
