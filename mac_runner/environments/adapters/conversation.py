@@ -17,6 +17,7 @@ from mac_runner.types import (
     REPLY_CHARS_MAX,
     FinishReason,
     JsonObject,
+    JsonValue,
     Message,
     Prompt,
     Receipt,
@@ -179,7 +180,7 @@ class GameConversation:
 
     def _event(self, heard: Heard) -> JsonObject:
         everyone = len(heard.players) == len(self._agents)
-        audience = "all" if everyone else [self._agents[player].agent_id for player in sorted(heard.players)]
+        audience: JsonValue = "all" if everyone else [self._agents[player].agent_id for player in sorted(heard.players)]
         said_by = None if heard.sender is None else self._agents[heard.sender].agent_id
         return {
             "when": f"Move {self._round}" if self._round else "Start",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mac_runner.environments.adapters.chance import OwnChance
 from mac_runner.environments.adapters.environment import Opener
 from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
-from mac_runner.environments.textarena.library import KEY, begun, check_arguments, full_name, player_counts
+from mac_runner.environments.textarena.library import begun, check_arguments, full_name, player_counts
 from mac_runner.errors import ConfigError
 from mac_runner.types import JsonValue
 
@@ -62,13 +62,12 @@ class TextarenaGame:
         self._logged = 0
         self._heard: list[Heard] = []
         self._refusals: list[tuple[str, bool]] = []
-        self._asked: Asked | None = None
         if (noted := getattr(self._state, "set_invalid_move", None)) is not None:
             self._state.set_invalid_move = self._noting(noted)
         self._collect()
         with self._chance:
             shown = self._game.get_observation()
-        self._observe(*shown)
+        self._asked: Asked | None = self._observed(*shown)
 
     @property
     def asked(self) -> Asked | None:
@@ -126,16 +125,14 @@ class TextarenaGame:
             shown = None if is_done else self._game.get_observation()
         if self._refusals:
             self._options[player] = self._options[player] or options
-        self._asked = None
-        if shown is not None:
-            self._observe(*shown)
+        self._asked = asked = None if shown is None else self._observed(*shown)
         if not self._refusals:
             return Move(detail)
         reason, is_out = self._refusals[-1]
-        goes_on = self._asked is not None and self._asked.player == player and not is_out
+        goes_on = asked is not None and asked.player == player and not is_out
         return Move(detail, refusal=reason or "the move is invalid", is_asked_again=goes_on)
 
-    def _observe(self, player: int, shown: Any) -> None:
+    def _observed(self, player: int, shown: Any) -> Asked:
         """Whose move it is, and what it reads. The library hands each message out once, and has just done so."""
         self._unread = {each: len(messages) for each, messages in self._inboxes().items()}
         text = shown if isinstance(shown, str) else "\n".join(f"[{sender}] {words}" for sender, words, *_ in shown)
@@ -144,7 +141,7 @@ class TextarenaGame:
         if begins >= 0 and not _ROLE_TAG.sub("", text[:begins], count=1).strip():
             text = text[begins + len(rules) :]
         options = tuple(dict.fromkeys(self._options[player]))
-        self._asked = Asked(
+        return Asked(
             player=player,
             rules=rules or "Play the game.",
             text=f"{_HEADING}\n{text.strip()}".rstrip(),

@@ -113,7 +113,8 @@ def _say_nothing(*_words: object, **_how: object) -> None:
 @contextmanager
 def _offline() -> Iterator[None]:
     """What a game may not do while it is set up: download data, or set up a model of its own to ask."""
-    nltk, agent = import_module("nltk"), import_module("textarena").agents.OpenRouterAgent
+    nltk: Any = import_module("nltk")
+    agent = import_module("textarena").agents.OpenRouterAgent
     download, init = nltk.download, agent.__init__
     nltk.download, agent.__init__ = _find_data, _refuse_judge
     try:
