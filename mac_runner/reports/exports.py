@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from mac_runner.flat import Cell
 from mac_runner.reports.grid import GridTable
-from mac_runner.results import Cell
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
