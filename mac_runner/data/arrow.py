@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.flat import Cells, FlatColumn
-from mac_runner.reports.exports import utf8_text
+from mac_runner.reports.exports import arrow_types, utf8_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,16 +36,7 @@ def arrow_schema(columns: Columns, metadata: Mapping[str, str] | None = None) ->
     """The schema of a table; each column has its meaning, and its unit if it has one."""
     import pyarrow
 
-    types = {
-        "text": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "number": pyarrow.float64(),
-        "truth": pyarrow.bool_(),
-        "texts": pyarrow.list_(pyarrow.string()),
-        "integers": pyarrow.list_(pyarrow.int64()),
-        "numbers": pyarrow.list_(pyarrow.float64()),
-        "json": pyarrow.string(),
-    }
+    types = arrow_types()
     fields = [
         pyarrow.field(utf8_text(name), types[column.kind], metadata=_about(column)) for name, column in columns.items()
     ]

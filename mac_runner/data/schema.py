@@ -63,8 +63,6 @@ def schema_page(tables: Mapping[str, FlatTable]) -> Iterator[str]:
         yield f"{table.meaning}{optional} Key: {', '.join(f'`{name}`' for name in table.key)}."
         yield ""
         for name, column in table.columns.items():
-            unit = (
-                f", {column.unit}s" if column.unit and len(column.unit) > 2 else f", {column.unit}" * bool(column.unit)
-            )
+            unit = f", {column.unit}" if column.unit else ""
             yield f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}"
         yield ""

@@ -23,6 +23,7 @@ from mac_runner.data.tables import FlatTable
 from mac_runner.environments import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
+from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
 from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json, transcript_text
 from mac_runner.reports.turns import check_seat
@@ -284,26 +285,30 @@ class ConversationView:
         """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
         return self._ended.transcript
 
+    @cached_property
+    def ended(self) -> EndedConversation:
+        """The conversation as a metric sees it. Shares nothing with the transcript."""
+        return ended_conversation(self.transcript)
+
     @property
     def outcome(self) -> JsonObject | None:
         """What came of it; None where it failed."""
-        outcome = self.transcript["outcome"]
-        return outcome if isinstance(outcome, dict) else None
+        return self.ended.outcome
 
     @property
-    def agents(self) -> list[Mapping[str, Cells]]:
-        """Its rows of the table `agents`."""
-        return self.rows("agents")
+    def agents(self) -> tuple[EndedAgent, ...]:
+        """Who took part."""
+        return self.ended.agents
 
     @property
-    def events(self) -> list[Mapping[str, Cells]]:
-        """Its rows of the table `events`."""
-        return self.rows("events")
+    def events(self) -> tuple[JsonObject, ...]:
+        """What happened: objects with `when`, `text`, `audience` ("all", or a list of names) and `data`."""
+        return self.ended.events
 
     @property
-    def turns(self) -> list[Mapping[str, Cells]]:
-        """Its rows of the table `turns`."""
-        return self.rows(TURNS)
+    def turns(self) -> tuple[EndedTurn, ...]:
+        """The replies, in order."""
+        return self.ended.turns
 
     def rows(self, table: str) -> list[Mapping[str, Cells]]:
         """Its rows of a table."""

@@ -54,9 +54,7 @@ TRIALS: Final = export_of(
         "guilty": ExportColumn("texts", "who judged guilty", source=f"{_TRIAL}.guilty[]"),
         "innocent": ExportColumn("texts", "who judged innocent", source=f"{_TRIAL}.innocent[]"),
         "abstain": ExportColumn("texts", "who abstained", source=f"{_TRIAL}.abstain[]"),
-        "verdict": ExportColumn(
-            "text", "`guilty`, `innocent`; empty where there was none", source=f"{_TRIAL}.verdict"
-        ),
+        "verdict": ExportColumn("text", "`guilty`, `innocent`; empty where there was none", source=f"{_TRIAL}.verdict"),
     },
     key=("conversation", "trial"),
     meaning="The trials.",
@@ -126,8 +124,8 @@ def _tried(standing: list[dict[str, Cells]], trial: JsonObject, number: int) -> 
         "accused": _text(trial, "accused"),
     }
     for judgement in _JUDGEMENTS:
-        for agent in _list(trial, judgement):
-            yield {**common, "agent": str(agent), "kind": judgement}
+        for judge in _list(trial, judgement):
+            yield {**common, "agent": str(judge), "kind": judgement}
 
 
 def _part(record: JsonObject, key: str) -> JsonObject:
