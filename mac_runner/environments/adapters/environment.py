@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue
 
 from mac_runner.environments.adapters.conversation import GameConversation
 from mac_runner.environments.adapters.game import Game, GameView
+from mac_runner.environments.adapters.quiet import quiet
 from mac_runner.environments.base import Policy
 from mac_runner.errors import ConfigError, ConversationError, boundary
 from mac_runner.section import IDENTITY, Section
@@ -88,7 +89,8 @@ class AdapterEnvironment:
     def _try_out(self, players: int) -> None:
         """Begin two games from one seed. Raises ConfigError where one cannot begin, or both do not begin alike."""
         seed = stable_hash("trial", self._name)
-        first, second = (self._opener(players, seed) for _ in range(2))
+        with quiet():
+            first, second = (self._opener(players, seed) for _ in range(2))
         if (first.asked, first.heard()) != (second.asked, second.heard()):
             raise ConfigError(
                 f"{self._kind}:{self._name} is not deterministic: two games from one seed begin in different ways, "

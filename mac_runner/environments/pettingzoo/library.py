@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
 from mac_runner.environments.adapters.chance import NUMPY_SEEDS, OwnChance
+from mac_runner.environments.adapters.quiet import quiet
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.types import JsonValue
 
@@ -30,7 +28,7 @@ _HISTORY: Final = re.compile(r"^#+ *Version History.*\Z", re.DOTALL | re.MULTILI
 def module_of(game: str) -> Any:
     """The module of a game: one of PettingZoo's, or any other. Raises ConfigError where it has no `env()`."""
     what = f"pettingzoo:{game} cannot be imported"
-    with boundary(ConfigError, what), OwnChance(0), _quiet():
+    with boundary(ConfigError, what), OwnChance(0), quiet():
         module = import_module(_full_name(game))
     if not callable(getattr(module, "env", None)):
         raise ConfigError(
@@ -44,7 +42,7 @@ def module_of(game: str) -> Any:
 def begun(game: str, arguments: Mapping[str, JsonValue], seed: int, chance: OwnChance) -> Any:
     """A game before its first move. Raises ConfigError where it cannot begin."""
     module = module_of(game)
-    with boundary(ConfigError, f"pettingzoo:{game} cannot begin"), chance, _quiet():
+    with boundary(ConfigError, f"pettingzoo:{game} cannot begin"), chance:
         env = module.env(**arguments)
         env.reset(seed=seed % NUMPY_SEEDS)
     return env
@@ -100,11 +98,3 @@ def _full_name(game: str) -> str:
         return own if find_spec(own) is not None else game
     except ModuleNotFoundError:
         return game
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Libraries greet on standard output when they are imported, and warn of their age."""
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import io
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
 from mac_runner.environments.adapters.chance import NUMPY_SEEDS, OwnChance
+from mac_runner.environments.adapters.quiet import quiet
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import suggestion
 from mac_runner.types import JsonValue
@@ -79,7 +79,7 @@ def _begins(name: str, arguments: Mapping[str, JsonValue], players: int) -> bool
 @cache
 def _registry() -> Mapping[str, Any]:
     """The library's description of each of its games, by name."""
-    with boundary(ConfigError, "the package textarena cannot be imported"), OwnChance(0):
+    with boundary(ConfigError, "the package textarena cannot be imported"), OwnChance(0), quiet():
         import_module("textarena")
         games: Mapping[str, Any] = import_module("textarena.envs.registration").ENV_REGISTRY
         return games
@@ -93,7 +93,7 @@ def _class_of(name: str) -> Any:
         return entry
     module, _, attribute = entry.partition(":")
     what = f"textarena:{name} cannot be imported under Python {sys.version_info[0]}.{sys.version_info[1]}"
-    with boundary(ConfigError, what), OwnChance(0), _offline(), redirect_stdout(io.StringIO()):
+    with boundary(ConfigError, what), OwnChance(0), _offline(), quiet():
         found = getattr(import_module(module), attribute)
     _hush()
     return found
