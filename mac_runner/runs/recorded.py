@@ -21,11 +21,16 @@ from mac_runner.store.records import entry
 from mac_runner.types import JsonObject, Prompt
 
 
+def recorded_only(contents: RunContents) -> Experiment:
+    """The experiment of a run as it was recorded, whether or not it can be played here."""
+    return recorded(contents.resolved, str(contents.layout.directory / CONFIG))
+
+
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
     path = contents.layout.directory / CONFIG
     try:
-        experiment = recorded(contents.resolved, str(path))
+        experiment = recorded_only(contents)
         _refuse_unknown(experiment, path)
         build_environment(experiment)
     except ConfigError as fault:
@@ -102,7 +107,7 @@ def recorded_plan(contents: RunContents) -> Plan:
     try:
         return recorded_setup(contents).tasks
     except UntrustedCodeError:
-        experiment = recorded(contents.resolved, str(contents.layout.directory / CONFIG))
+        experiment = recorded_only(contents)
         conversations = experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
         return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(contents.shard)
 
