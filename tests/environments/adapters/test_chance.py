@@ -20,6 +20,13 @@ def draws(chance: OwnChance, count: int) -> list[tuple[float, float]]:
     return found
 
 
+def _draw_and_fail(chance: OwnChance) -> None:
+    with chance:
+        random.random()
+        np.random.random()
+        raise LookupError
+
+
 @pytest.fixture(autouse=True)
 def untouched() -> Iterator[None]:
     """Whatever a test does, what the process draws next is what it would have drawn."""
@@ -44,10 +51,8 @@ def test_conversations_that_take_turns_draw_what_each_draws_alone() -> None:
 def test_a_call_that_fails_gives_the_generators_back_and_goes_on_behind_its_draws() -> None:
     whole = draws(OwnChance(3), 2)
     chance = OwnChance(3)
-    with pytest.raises(LookupError), chance:
-        random.random()
-        np.random.random()
-        raise LookupError
+    with pytest.raises(LookupError):
+        _draw_and_fail(chance)
 
     assert draws(chance, 1) == whole[1:]
 
