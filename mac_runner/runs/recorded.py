@@ -54,8 +54,8 @@ def _refuse_uninstalled(contents: RunContents) -> None:
     name = conversation.get("environment") if isinstance(conversation, dict) else None
     if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
         raise RunDirectoryError(
-            f"{contents.layout.directory / CONFIG}: the run is of the environment {name!r}, which is not installed here "
-            f"(there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
+            f"{contents.layout.directory / CONFIG}: the run is of the environment {name!r}, which is not installed "
+            f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
         )
 
 
