@@ -12,7 +12,7 @@ from typing import Final
 
 from mac_runner.environments.adapters.game import Asked, Game, GameView, Heard
 from mac_runner.environments.base import exhausted
-from mac_runner.environments.markup import after_thoughts, defuse, opens_thought
+from mac_runner.environments.markup import after_thoughts, opens_thought
 from mac_runner.types import (
     REPLY_CHARS_MAX,
     FinishReason,
@@ -185,7 +185,7 @@ class GameConversation:
         return {
             "when": f"Move {self._round}" if self._round else "Start",
             "audience": audience,
-            "text": heard.text if said_by is None else f"{said_by}: {defuse(heard.text)}",
+            "text": heard.text if said_by is None else f"{said_by}: {heard.text}",
             "data": {"kind": heard.kind, "agent": said_by},
         }
 

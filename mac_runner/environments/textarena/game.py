@@ -15,7 +15,7 @@ from mac_runner.environments.adapters.chance import OwnChance
 from mac_runner.environments.adapters.environment import Opener
 from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
 from mac_runner.environments.textarena.library import begun, check_arguments, full_name, player_counts
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.types import JsonValue
 
 _OPTION: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
@@ -97,11 +97,20 @@ class TextarenaGame:
         are_plain = all(role == f"Player {player}" for player, role in roles.items())
         reasons = [str(each["reason"]) for each in of_players.values() if each.get("reason")]
         return Result(
-            rewards={int(player): float(reward) for player, reward in (rewards or {}).items()},
+            rewards={int(player): self._number(player, reward) for player, reward in (rewards or {}).items()},
             reason=reasons[0][:_REASON_CHARS_MAX] if reasons else "",
             more={},
             by_player={} if are_plain else {"role": dict(roles)},
         )
+
+    def _number(self, player: int, reward: object) -> float:
+        """Some games hand the library a reason in the place of a reward. Raises ConversationError."""
+        if isinstance(reward, str):
+            raise ConversationError(
+                f"the game gave player {player} the text {reward[:100]!r} as a reward, which is a fault of the game; "
+                "its conversations fail where this happens"
+            )
+        return float(reward)  # type: ignore[arg-type]
 
     def _noting(self, set_invalid_move: Callable[..., Any]) -> Callable[..., Any]:
         """The library's own function, which notes the reason too, and whether the player is out."""

@@ -73,6 +73,12 @@ class Played(NamedTuple):
         assert outcome is not None
         return outcome
 
+    @property
+    def rewards(self) -> JsonObject:
+        rewards = self.outcome["rewards"]
+        assert isinstance(rewards, dict)
+        return rewards
+
     def kinds(self) -> list[ReceiptKind]:
         return [receipt.kind for receipt in self.receipts]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 
 from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.testing.environments import EnvironmentContract
 from mac_runner.types import FinishReason, ReceiptKind, Reply
 from tests.environments.adapters.playing import TEN, loaded, play, text_of
@@ -113,6 +114,11 @@ def test_what_is_for_one_player_is_for_that_player_in_the_record(tmp_path: Path)
     assert any(isinstance(event, dict) and event["audience"] == "all" for event in events)
 
 
+def test_a_game_that_pays_in_words_fails_its_conversation_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConversationError, match="a fault of the game"):
+        play(loaded(tmp_path, "textarena:Countdown", 1), lambda _turn, _prompt: "[nonsense]")
+
+
 def test_games_in_progress_together_are_what_each_is_alone(tmp_path: Path) -> None:
     experiment = loaded(tmp_path, "textarena:LiarsDice", 3)
     alone = [play(experiment, index=index).conversation.fingerprint() for index in range(3)]
@@ -172,8 +178,7 @@ def test_arguments_change_the_game_and_a_limit_of_moves_cuts_it_short(tmp_path: 
 def test_a_game_that_begins_differently_from_one_seed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from textarena.envs.Nim.env import NimEnv
-
+    game = import_module("textarena.envs.Nim.env").NimEnv
     begun: list[int] = []
 
     def prompt(_self: object, player_id: int, game_state: object) -> str:
@@ -181,7 +186,7 @@ def test_a_game_that_begins_differently_from_one_seed_is_refused(
         return f"game {len(begun)}"
 
     experiment = loaded(tmp_path, "textarena:Nim", 2)
-    monkeypatch.setattr(NimEnv, "_prompt", prompt)
+    monkeypatch.setattr(game, "_prompt", prompt)
     with pytest.raises(ConfigError, match="not deterministic"):
         build_environment(experiment)
 
