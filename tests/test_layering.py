@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "status": {"scheduler"},
     "reports": {"store"},
     "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
+    "api": {"config", "plan", "store", "status", "runs"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from mac_runner import descriptors
+from mac_runner.errors import ShortageError, boundary
 
 BLOCKING_CALLS_MAX: Final = 32
 """How many calls may block at once beside the loop; more of them queue."""
@@ -87,6 +88,14 @@ def run(main: Coroutine[object, object, T]) -> T:
             return runner.run(main)
     finally:
         main.close()  # It never began if the system had no room for a loop.
+
+
+def on_thread(call: Callable[[], T], name: str) -> Future[T]:
+    """Call `call` on a daemon thread of its own. Raises ShortageError when there can be no further thread."""
+    future: Future[T] = Future()
+    with boundary(ShortageError, f"thread {name}"):
+        threading.Thread(target=_fulfil, args=(future, call), name=name, daemon=True).start()
+    return future
 
 
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:

@@ -1,0 +1,9 @@
+"""The Python interface: what `import mac_runner` offers, made of the same functions as the command line."""
+
+from __future__ import annotations
+
+from mac_runner.api.events import ConversationEnded, Event, Notice, Progress
+from mac_runner.api.experiment import Experiment, load
+from mac_runner.api.run import arun, run
+
+__all__ = ["ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run"]
