@@ -18,10 +18,10 @@ from typing import Final
 
 from mac_runner.api.events import Event, Inbox, ReportingDisplay, ended_event
 from mac_runner.clock import SystemClock
-from mac_runner.runs.event_loop import on_thread
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.status import Display
+from mac_runner.threads import on_thread
 from mac_runner.types import JsonObject
 
 THREAD_NAME: Final = "mac-runner-run"
