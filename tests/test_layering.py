@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "status": {"scheduler"},
     "reports": {"store"},
     "runs": {"config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports"},
-    "api": {"config", "plan", "store", "status", "runs"},
+    "api": {"config", "plan", "store", "metrics", "status", "runs"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},

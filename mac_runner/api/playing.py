@@ -39,10 +39,15 @@ class Playing:
         display: Display,
         concurrency: int | None,
         can_pull: bool,
+        on_checked: Callable[[ExperimentSet], object] | None = None,
     ) -> None:
-        """`prepare` is called on the thread of the run; `wake` after each event and after the end, on any thread."""
+        """`prepare` is called on the thread of the run; `wake` after each event and after the end, on any thread.
+
+        `on_checked` is called there too, before anything is changed on the disk.
+        """
         self.inbox = Inbox(wake)
         self._prepare = prepare
+        self._on_checked = on_checked
         self._wake = wake
         self._player = Player(
             display=ReportingDisplay(display, self.inbox),
@@ -107,7 +112,10 @@ class Playing:
     def _play(self) -> Results:
         chosen = self._prepare()
         self._directory = chosen.directory
-        if (complete := results_if_complete(chosen, SystemClock())) is not None:
+        complete = results_if_complete(chosen, SystemClock())
+        if self._on_checked is not None:
+            self._on_checked(chosen)
+        if complete is not None:
             return complete
         for warning in chosen.warnings:
             self._player.display.say(f"warning: {warning}")
@@ -141,8 +149,11 @@ class Playing:
                 self._stop = self._abandon = None
 
 
-def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event], object]) -> None:
-    """Start a run and block until it has ended. An exception in this thread stops it in good order, then comes out."""
+def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event], object]) -> Path:
+    """Start a run, block until it has ended, and return its directory. Raises what ended it.
+
+    An exception in this thread stops it in good order, then comes out.
+    """
     try:
         playing.start()
         while True:
@@ -150,7 +161,7 @@ def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event
             for event in playing.inbox.drain():
                 on_event(event)
             if is_over:
-                return
+                break
             woken.wait()
             woken.clear()
     except BaseException as fault:
@@ -163,10 +174,14 @@ def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event
             raise
         _note(fault, playing.fault())
         raise
+    return playing.directory()
 
 
 async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Event, None]:
-    """Start a run and yield its events until it has ended. Closing or cancelling stops it in good order."""
+    """Start a run and yield its events until it has ended. Raises what ended it.
+
+    Closing or cancelling stops it in good order.
+    """
     try:
         playing.start()
         while True:
@@ -174,7 +189,7 @@ async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Ev
             for event in playing.inbox.drain():
                 yield event
             if is_over:
-                return
+                break
             await woken.wait()
             woken.clear()
     except BaseException as fault:
@@ -189,6 +204,7 @@ async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Ev
             raise other from None
         _note(fault, playing.fault())
         raise
+    playing.directory()
 
 
 async def _ended(playing: Playing, woken: asyncio.Event) -> None:

@@ -59,8 +59,7 @@ def run(
     chosen = set_up(call.request)
     woken = threading.Event()
     playing = call.playing(lambda: chosen, woken.set)
-    wait_for(playing, woken, _checked(on_event))
-    return open_run(playing.directory())
+    return open_run(wait_for(playing, woken, _checked(on_event)))
 
 
 async def arun(
@@ -99,7 +98,12 @@ class Call(NamedTuple):
     concurrency: int | None
     display: Display
 
-    def playing(self, prepare: Callable[[], ExperimentSet], wake: Callable[[], object]) -> Playing:
+    def playing(
+        self,
+        prepare: Callable[[], ExperimentSet],
+        wake: Callable[[], object],
+        on_checked: Callable[[ExperimentSet], object] | None = None,
+    ) -> Playing:
         """The run of this call, not started yet."""
         return Playing(
             prepare,
@@ -107,6 +111,7 @@ class Call(NamedTuple):
             display=self.display,
             concurrency=self.concurrency,
             can_pull=self.request.can_pull,
+            on_checked=on_checked,
         )
 
 
