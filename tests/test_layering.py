@@ -24,6 +24,7 @@ GROUND = (
     "intervals",
     "comparisons",
     "paired",
+    "flat",
     "results",
     "rewards",
     "threads",
@@ -47,8 +48,11 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "runs": {"config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports"},
-    "api": {"config", "plan", "store", "metrics", "status", "runs"},
+    "data": {"store", "environments", "reports"},
+    "runs": {
+        *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
+    },
+    "api": {"config", "plan", "store", "status", "runs"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},

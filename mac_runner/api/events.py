@@ -29,6 +29,10 @@ class ConversationEnded:
     status: Literal["finished", "failed"]
     failure: str | None
     """Why it failed."""
+    sha256: str
+    """The digest of its transcript."""
+    size_bytes: int
+    """The size of its transcript."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +65,17 @@ Event: TypeAlias = ConversationEnded | Progress | Notice
 
 def ended_event(setup: Setup, row: JsonObject) -> ConversationEnded:
     """The event of a conversation, from its row of the index."""
-    failure, index = row["failure"], row["index"]
+    failure, index, size_bytes = row["failure"], row["index"], row["size_bytes"]
     assert isinstance(index, int)
+    assert isinstance(size_bytes, int)
     return ConversationEnded(
         directory=setup.directory,
         task_id=str(row["task_id"]),
         index=index,
         status=cast("Literal['finished', 'failed']", row["status"]),
         failure=None if failure is None else str(failure),
+        sha256=str(row["sha256"]),
+        size_bytes=size_bytes,
     )
 
 

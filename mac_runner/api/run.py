@@ -18,11 +18,11 @@ from typing import NamedTuple, TypeAlias
 from mac_runner.api.events import Event
 from mac_runner.api.experiment import ExperimentLike, written_of
 from mac_runner.api.playing import Playing, events_of, wait_for, waker
-from mac_runner.api.view import RunView, open_run
 from mac_runner.config import Override, override, whole_number
 from mac_runner.errors import ConfigError
 from mac_runner.plan import parse_shard
 from mac_runner.runs.setup import ExperimentSet, RunRequest, set_up
+from mac_runner.runs.view import RunView, open_run
 from mac_runner.status import Display, choose_display
 
 Settings: TypeAlias = Mapping[str, object] | Iterable[str]

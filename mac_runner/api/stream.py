@@ -13,9 +13,9 @@ from mac_runner.api.experiment import ExperimentLike
 from mac_runner.api.playing import events_of, waker
 from mac_runner.api.run import Settings, call_of
 from mac_runner.errors import RunDirectoryError
-from mac_runner.metrics import EndedConversation, ended_conversation
 from mac_runner.runs.setup import ExperimentSet, set_up
-from mac_runner.store import RunContents, has_run, read_run
+from mac_runner.runs.view import ConversationView, RunView, open_run
+from mac_runner.store import has_run
 from mac_runner.types import JsonObject
 
 
@@ -32,7 +32,7 @@ async def stream(
     pull: bool = False,
     skip_ended: bool = False,
     progress: bool | None = None,
-) -> AsyncGenerator[EndedConversation, None]:
+) -> AsyncGenerator[ConversationView, None]:
     """Play an experiment, or go on with it, and yield each conversation once, when its transcript is on the disk.
 
     Those that ended before this call come first, in the order of the experiment, unless `skip_ended`; then the others,
@@ -54,7 +54,7 @@ async def stream(
             while (conversation := await asyncio.to_thread(ended.next)) is not None:
                 yield conversation
             if isinstance(event, ConversationEnded):
-                yield await asyncio.to_thread(ended.read, event)
+                yield await asyncio.to_thread(ended.of, event)
     while (conversation := await asyncio.to_thread(ended.next)) is not None:
         yield conversation
     for conversation in ended.repaired():
@@ -62,41 +62,54 @@ async def stream(
 
 
 class _Ended:
-    """Reads transcripts of conversations that ended, before this session or in it."""
+    """The conversations that ended, before this session or in it. Each is read from the disk when its turn comes."""
 
     def __init__(self) -> None:
-        self._earlier: Iterator[tuple[RunContents, JsonObject]] = iter(())
-        self._damaged: dict[tuple[Path, str], tuple[RunContents, JsonObject]] = {}
-        self._runs: dict[Path, RunContents] = {}
+        self._earlier: Iterator[ConversationView] = iter(())
+        self._damaged: dict[str, ConversationView] = {}
+        self._runs: dict[Path, RunView] = {}
 
     def look(self, chosen: ExperimentSet) -> None:
         """Note what has ended, before the run begins."""
-        found = [(setup, read_run(setup.directory)) for setup in chosen.setups if has_run(setup.directory)]
+        found = [(setup, open_run(setup.directory)) for setup in chosen.setups if has_run(setup.directory)]
         self._earlier = (
-            (contents, row)
-            for setup, contents in found
+            conversation
+            for setup, view in found
             for wanted in [{task_id for task_id, _ in setup.tasks.ids()}]
-            for row in contents.rows_in_task_order()
-            if row["task_id"] in wanted
+            for conversation in view
+            if conversation.task_id in wanted
         )
 
-    def next(self) -> EndedConversation | None:
+    def next(self) -> ConversationView | None:
         """The next that ended before this session. The run repairs a damaged one, or plays it again: it comes later."""
-        for contents, row in self._earlier:
+        for conversation in self._earlier:
             try:
-                return ended_conversation(contents.acknowledged(row))
+                return _read(conversation)
             except RunDirectoryError:
-                self._damaged[contents.layout.directory, str(row["task_id"])] = (contents, row)
+                self._damaged[conversation.task_id] = conversation
         return None
 
-    def read(self, event: ConversationEnded) -> EndedConversation:
+    def of(self, event: ConversationEnded) -> ConversationView:
         """A conversation that ended in this session."""
-        self._damaged.pop((event.directory, event.task_id), None)
+        self._damaged.pop(event.task_id, None)
         if event.directory not in self._runs:
-            self._runs[event.directory] = read_run(event.directory)
-        return ended_conversation(self._runs[event.directory].transcript(event.task_id))
+            self._runs[event.directory] = open_run(event.directory)
+        row: JsonObject = {
+            "task_id": event.task_id,
+            "index": event.index,
+            "status": event.status,
+            "failure": event.failure,
+            "sha256": event.sha256,
+            "size_bytes": event.size_bytes,
+        }
+        return _read(self._runs[event.directory].of_row(row))
 
-    def repaired(self) -> Iterator[EndedConversation]:
+    def repaired(self) -> Iterator[ConversationView]:
         """Those that were damaged when the run began. Raises RunDirectoryError where they still are."""
-        for contents, row in self._damaged.values():
-            yield ended_conversation(contents.acknowledged(row))
+        return map(_read, self._damaged.values())
+
+
+def _read(conversation: ConversationView) -> ConversationView:
+    """The same conversation, with its transcript in memory. Raises RunDirectoryError where that is damaged."""
+    assert conversation.transcript
+    return conversation
