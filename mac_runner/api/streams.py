@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
+from mac_runner.api.calls import Settings, call_of
 from mac_runner.api.events import ConversationEnded
 from mac_runner.api.experiment import ExperimentLike
 from mac_runner.api.playing import events_of, waker
-from mac_runner.api.run import Settings, call_of
 from mac_runner.errors import RunDirectoryError
 from mac_runner.runs.setup import ExperimentSet, set_up
 from mac_runner.runs.view import ConversationView, RunView, open_run
