@@ -69,7 +69,7 @@ Summarise = Callable[[RunContents], JsonObject]
 
 REWRITTEN = "remove it and run the same command again: it is written again"
 
-_EARLIER_SUMMARIES = (1, 2, 3)
+_EARLIER_SUMMARIES = (1, 2, 3, 4)
 
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
