@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import ceil, floor
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mac_runner.environments.base import Policy, ignored_settings
-from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
+from mac_runner.environments.generators.conversation import AskView, GeneratorConversation, Identity
 from mac_runner.environments.generators.table import Script
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import ResultsSpec
@@ -26,9 +27,6 @@ _TRANSCRIPT_BYTES_MIN: Final = 1_000
 
 _INSTEAD: Final = "leave it out, or give the environment a setting of its own"
 _IGNORED: Final = {
-    "persona": _INSTEAD,
-    "demographics": _INSTEAD,
-    "if_as_human": _INSTEAD,
     "role_specific_config.speak_after_within_round": _INSTEAD,
     "role_specific_config.visible_to": _INSTEAD,
 }
@@ -36,10 +34,18 @@ Player = Callable[[AskView, Random], str]
 """A scripted player: from what it was asked and has heard to a reply."""
 
 
-class GeneratorEnvironment:
-    """Every agent definition takes part once, in the order of the file."""
+NAMES: Final = (
+    *("Abel", "Bob", "Caleb", "Dora", "Eve", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Kate", "Leo", "Maya"),
+    *("Nora", "Oscar", "Petra", "Quinn", "Rosa", "Simon", "Tilda", "Ugo", "Vera", "Walter", "Xenia", "Yara", "Zoe"),
+)
+"""The names of seats, for a game that has none of its own."""
+Seats: TypeAlias = int | Callable[[Any], int] | None
+"""How many seats a game has: a number, or a function of its settings; None: one for each agent definition."""
 
-    lineup: Lineup | None = None
+
+class GeneratorEnvironment:
+    """Agent definitions rotate over the seats; without seats each takes part once, in the order of the file."""
+
     transcript_bytes_min = _TRANSCRIPT_BYTES_MIN
 
     def __init__(
@@ -48,14 +54,18 @@ class GeneratorEnvironment:
         *,
         section: str,
         script: Script,
-        settings: type[Section],
+        settings: Any,
         players: Mapping[str, Player],
+        seats: Seats = None,
+        names: Sequence[str] = NAMES,
     ) -> None:
         self._kind = section
         self._script = script
-        self._settings = experiment.settings_as(settings)
+        self._settings = settings
         self._retry = experiment.retry_config
         self._players = {"random": random_player, **players}
+        self._identities = {each.agent_id: Identity(each) for each in experiment.agent_definitions}
+        self.lineup = None if seats is None else lineup_of(section, seats, settings, names)
 
     def open(self, task: Task) -> GeneratorConversation:
         """A conversation at its first question."""
@@ -67,6 +77,7 @@ class GeneratorEnvironment:
             kind=self._kind,
             corrections_max=retry.max_retries,
             when_exhausted=retry.when_exhausted,
+            identities=self._identities,
         )
 
     def policy(self, name: str) -> Policy:
@@ -78,6 +89,18 @@ class GeneratorEnvironment:
         return partial(_played, player)
 
 
+def lineup_of(kind: str, seats: int | Callable[[Any], int], settings: Any, names: Sequence[str]) -> Lineup:
+    """The seats that agent definitions rotate over. Raises ConfigError where there cannot be so many."""
+    with boundary(ConfigError, f"the number of seats of environment {kind}"):
+        count = seats(settings) if callable(seats) else seats
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(names):
+        raise ConfigError(
+            f"environment {kind} has {count!r} seats; it has names for 1 to {len(names)}: "
+            "set another number, or give `names` in the decorator `game`"
+        )
+    return Lineup(slots=tuple(f"seat {number + 1}" for number in range(count)), names=tuple(names))
+
+
 def _played(player: Player, view: object, random: Random) -> str:
     assert isinstance(view, AskView)
     return player(view, random)
@@ -85,32 +108,57 @@ def _played(player: Player, view: object, random: Random) -> str:
 
 def random_player(view: AskView, random: Random) -> str:
     """Takes any of the choices, fills in any value of a schema, and has little to say."""
-    if view.ask.schema is not None:
-        return json.dumps(_any(view.ask.schema, random))
+    if (schema := view.ask.json_schema) is not None:
+        return json.dumps(_any(schema, random, schema))
     if view.ask.choices:
         return random.choice(list(view.ask.choices))
     return f"I have nothing to add, {random.randint(1, 999)}."
 
 
-def _any(schema: Mapping[str, JsonValue], random: Random) -> JsonValue:
+def _any(schema: Mapping[str, JsonValue], random: Random, root: Mapping[str, JsonValue]) -> JsonValue:
     """A value that a plain schema allows."""
     match schema:
+        case {"$ref": str(place)}:
+            return _any(_definition(root, place), random, root)
+        case {"const": value}:
+            return value
         case {"enum": [*values]}:
             return random.choice(values)
+        case {"anyOf": [*parts]} | {"oneOf": [*parts]}:
+            return _any(random.choice([part for part in parts if isinstance(part, dict)]), random, root)
         case {"type": "object"}:
             properties = schema.get("properties")
             fields = properties.items() if isinstance(properties, dict) else ()
-            return {name: _any(part, random) for name, part in fields if isinstance(part, dict)}
+            return {name: _any(part, random, root) for name, part in fields if isinstance(part, dict)}
         case {"type": "integer"} | {"type": "number"}:
-            lo, hi = (schema.get(key) for key in ("minimum", "maximum"))
-            lo = int(lo) if isinstance(lo, int | float) else 0
-            return random.randint(lo, int(hi) if isinstance(hi, int | float) else lo + 10)
+            return random.randint(*_bounds(schema))
         case {"type": "boolean"}:
             return random.random() < 0.5
+        case {"type": "null"}:
+            return None
         case {"type": "array"}:
-            return []
+            items, least = schema.get("items"), schema.get("minItems")
+            count = least if isinstance(least, int) else 0
+            return [_any(items if isinstance(items, dict) else {}, random, root) for _ in range(count)]
         case _:
-            return f"word {random.randint(1, 999)}"
+            most = schema.get("maxLength")
+            return f"word {random.randint(1, 999)}"[: most if isinstance(most, int) else None]
+
+
+def _bounds(schema: Mapping[str, JsonValue]) -> tuple[int, int]:
+    """Whole numbers between the bounds of a schema."""
+    found = {key: value for key, value in schema.items() if isinstance(value, int | float)}
+    lo = ceil(found.get("minimum", found.get("exclusiveMinimum", -1) + 1))
+    hi = floor(found.get("maximum", found.get("exclusiveMaximum", lo + 11) - 1))
+    return lo, max(lo, hi)
+
+
+def _definition(root: Mapping[str, JsonValue], place: str) -> Mapping[str, JsonValue]:
+    """The part of a schema that a reference such as `#/$defs/Offer` names."""
+    found: JsonValue = dict(root)
+    for part in place.removeprefix("#/").split("/"):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def generator_spec(
@@ -119,6 +167,8 @@ def generator_spec(
     settings: type[Section],
     *,
     players: Mapping[str, Player] | None = None,
+    seats: Seats = None,
+    names: Sequence[str] = NAMES,
     needs: str = "",
     check: Callable[[Experiment, Section], Iterable[Problem]] = lambda _experiment, _settings: (),
     results: Callable[[], ResultsSpec] | None = None,
@@ -126,17 +176,24 @@ def generator_spec(
     """The `SPEC` of an environment that `script` plays.
 
     `section` is its name in the registry and the key of its settings; `needs` and `check` are those of
-    `EnvironmentSpec`, `players` the scripted players besides `random`.
+    `EnvironmentSpec`, `players` the scripted players besides `random`; `seats` and `names` are those of `game`.
     """
     return EnvironmentSpec(
         section=section,
         settings=settings,
         description=f"Settings of the environment `{section}`.",
         build=lambda experiment: GeneratorEnvironment(
-            experiment, section=section, script=script, settings=settings, players=players or {}
+            experiment,
+            section=section,
+            script=script,
+            settings=experiment.settings_as(settings),
+            players=players or {},
+            seats=seats,
+            names=names,
         ),
         needs=needs,
         check=check,
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),
+        honours=("system",),
         results=results,
     )
