@@ -25,6 +25,7 @@ GROUND = (
     "comparisons",
     "paired",
     "results",
+    "plugins",
     "registry",
     "__init__",
 )
