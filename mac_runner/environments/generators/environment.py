@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import ceil, floor
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mac_runner.environments.base import Policy, ignored_settings
 from mac_runner.environments.generators.conversation import AskView, GeneratorConversation, Identity
 from mac_runner.environments.generators.table import Script
+from mac_runner.environments.generators.values import any_value
 from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import ResultsSpec
 from mac_runner.section import Section
-from mac_runner.types import JsonValue, Lineup, Task
+from mac_runner.types import Lineup, Task
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -93,12 +93,16 @@ def lineup_of(kind: str, seats: int | Callable[[Any], int], settings: Any, names
     """The seats that agent definitions rotate over. Raises ConfigError where there cannot be so many."""
     with boundary(ConfigError, f"the number of seats of environment {kind}"):
         count = seats(settings) if callable(seats) else seats
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(names):
+    if not _is_count(count) or not 1 <= count <= len(names):
         raise ConfigError(
             f"environment {kind} has {count!r} seats; it has names for 1 to {len(names)}: "
             "set another number, or give `names` in the decorator `game`"
         )
     return Lineup(slots=tuple(f"seat {number + 1}" for number in range(count)), names=tuple(names))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _played(player: Player, view: object, random: Random) -> str:
@@ -109,56 +113,10 @@ def _played(player: Player, view: object, random: Random) -> str:
 def random_player(view: AskView, random: Random) -> str:
     """Takes any of the choices, fills in any value of a schema, and has little to say."""
     if (schema := view.ask.json_schema) is not None:
-        return json.dumps(_any(schema, random, schema))
+        return json.dumps(any_value(schema, random))
     if view.ask.choices:
         return random.choice(list(view.ask.choices))
     return f"I have nothing to add, {random.randint(1, 999)}."
-
-
-def _any(schema: Mapping[str, JsonValue], random: Random, root: Mapping[str, JsonValue]) -> JsonValue:
-    """A value that a plain schema allows."""
-    match schema:
-        case {"$ref": str(place)}:
-            return _any(_definition(root, place), random, root)
-        case {"const": value}:
-            return value
-        case {"enum": [*values]}:
-            return random.choice(values)
-        case {"anyOf": [*parts]} | {"oneOf": [*parts]}:
-            return _any(random.choice([part for part in parts if isinstance(part, dict)]), random, root)
-        case {"type": "object"}:
-            properties = schema.get("properties")
-            fields = properties.items() if isinstance(properties, dict) else ()
-            return {name: _any(part, random, root) for name, part in fields if isinstance(part, dict)}
-        case {"type": "integer"} | {"type": "number"}:
-            return random.randint(*_bounds(schema))
-        case {"type": "boolean"}:
-            return random.random() < 0.5
-        case {"type": "null"}:
-            return None
-        case {"type": "array"}:
-            items, least = schema.get("items"), schema.get("minItems")
-            count = least if isinstance(least, int) else 0
-            return [_any(items if isinstance(items, dict) else {}, random, root) for _ in range(count)]
-        case _:
-            most = schema.get("maxLength")
-            return f"word {random.randint(1, 999)}"[: most if isinstance(most, int) else None]
-
-
-def _bounds(schema: Mapping[str, JsonValue]) -> tuple[int, int]:
-    """Whole numbers between the bounds of a schema."""
-    found = {key: value for key, value in schema.items() if isinstance(value, int | float)}
-    lo = ceil(found.get("minimum", found.get("exclusiveMinimum", -1) + 1))
-    hi = floor(found.get("maximum", found.get("exclusiveMaximum", lo + 11) - 1))
-    return lo, max(lo, hi)
-
-
-def _definition(root: Mapping[str, JsonValue], place: str) -> Mapping[str, JsonValue]:
-    """The part of a schema that a reference such as `#/$defs/Offer` names."""
-    found: JsonValue = dict(root)
-    for part in place.removeprefix("#/").split("/"):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def generator_spec(

@@ -69,12 +69,17 @@ def game(
     def decorate(function: Script) -> Game:
         if not isgeneratorfunction(function):
             raise TypeError(f"game decorates a generator function; {_named(function)} has no `yield`")
-        if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
+        if settings is not None and not _is_model(settings):
             raise TypeError(f"game: settings is {_named(settings)}; give a pydantic model, the class itself")
         made = Game(function, settings, dict(players or {}), seats, tuple(names), results)
-        return update_wrapper(made, function)
+        update_wrapper(made, function)
+        return made
 
     return decorate if script is None else decorate(script)
+
+
+def _is_model(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
 
 
 def _named(value: object) -> str:

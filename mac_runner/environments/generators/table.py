@@ -52,7 +52,8 @@ class Ask:
 
     def flaw(self) -> str:
         """Why it cannot be asked; empty where it can."""
-        for name, value in (("agent", self.agent), ("text", self.text)):
+        given: tuple[tuple[str, object], ...] = (("agent", self.agent), ("text", self.text))
+        for name, value in given:
             if not isinstance(value, str):
                 return f"its {name} is {_named(value)}; give a text"
         if self.choices is not None and self.schema is not None:
