@@ -52,7 +52,8 @@ class Played(NamedTuple):
     conversation: Conversation
     replies: list[RecordedReply]
     turns: list[Turn]
-    has_failed: bool
+    failure: str | None
+    """Why it failed; None for one that ended."""
 
 
 @dataclass(kw_only=True)
@@ -76,7 +77,7 @@ class Subject:
     """Whether a file is the environment's own code; None where that is not known."""
     place: str = field(default="", init=False)
     """The conversation and turn in progress."""
-    on_step: Callable[[], None] = field(default=lambda: None)
+    on_step: Callable[[], None] = lambda: None
     """Called before each turn."""
 
     def __post_init__(self) -> None:
@@ -123,12 +124,12 @@ class Subject:
                 reply = answer(turn, prompt)
                 replies.append(RecordedReply(turn_key=turn.key, prompt_sha256=prompt.sha256, reply=reply))
                 turns.append(turn)
-                has_failed = conversation.receive(turn, reply).kind is ReceiptKind.FAILURE
-            except ConversationError:
-                has_failed = True
-            if has_failed:
-                return Played(conversation, replies, turns, has_failed=True)
-        return Played(conversation, replies, turns, has_failed=False)
+                receipt = conversation.receive(turn, reply)
+            except ConversationError as fault:
+                return Played(conversation, replies, turns, str(fault))
+            if receipt.kind is ReceiptKind.FAILURE:
+                return Played(conversation, replies, turns, receipt.detail)
+        return Played(conversation, replies, turns, None)
 
     def steps(self, task: Task, conversation: Conversation, order: Random | None) -> Iterator[Turn]:
         """The turn to be answered next, until none is open; the caller answers it."""
@@ -194,8 +195,8 @@ class Promise(NamedTuple):
 def _ends(subject: Subject, task: Task) -> None:
     played = subject.play(task)
     outcome = played.conversation.outcome
-    if played.has_failed:
-        subject.broken(f"the replies of {_player(subject)} led to a failure")
+    if played.failure is not None:
+        subject.broken(f"it fails with the replies of {_player(subject)}: {played.failure}")
     if outcome is None:
         subject.broken("no turn is open, and it has no outcome")
     if outcome.get("kind") != subject.kind:
@@ -282,7 +283,7 @@ def _replayed(subject: Subject, task: Task) -> None:
             subject.place = f"conversation {task.task_id}, turn {found.changed_prompts[0]}"
             subject.broken("replayed from its recorded replies, it has another prompt")
         subject.same(played.conversation, rebuilt, "replayed from its recorded replies")
-        if played.has_failed:
+        if played.failure is not None:
             continue
         pairs = sorted(zip(played.turns, played.replies, strict=True), key=lambda pair: pair[0].canonical)
         again = subject.open(task)
@@ -293,7 +294,7 @@ def _replayed(subject: Subject, task: Task) -> None:
 def _resumed(subject: Subject, task: Task) -> None:
     answer = subject.careless_player(task)
     played = subject.play(task, answer, order=Random(-task.index - 1))
-    if played.has_failed:
+    if played.failure is not None:
         answer = subject.player(task)
         played = subject.play(task, answer, order=Random(-task.index - 1))
     count = len(played.replies)

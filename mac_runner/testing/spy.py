@@ -6,6 +6,7 @@ Only calls that the watched code makes itself count, directly or through a thin 
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import sysconfig
@@ -87,16 +88,10 @@ def uses(is_watched: Callable[[str], bool]) -> Iterator[list[Use]]:
 
 
 def own_files(path: Path) -> Callable[[str], bool]:
-    """Whether a file belongs to the code at `path`: it is in the same folder or below, and in no library."""
-    folder = str(path if path.is_dir() else path.parent)
-
-    def is_own(filename: str) -> bool:
-        return filename.startswith(folder) and not (
-            filename.startswith(tuple(library for library in _LIBRARIES if library != folder))
-            and not folder.startswith(_LIBRARIES)
-        )
-
-    return is_own
+    """Whether a file belongs to the code at `path`: it is in the same folder or below, and in no other library."""
+    folder = str(path if path.is_dir() else path.parent) + os.sep
+    is_library = folder.startswith(_LIBRARIES)
+    return lambda filename: filename.startswith(folder) and (is_library or not filename.startswith(_LIBRARIES))
 
 
 def _use(called: object) -> tuple[str, str]:
