@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mac_runner.config import Experiment
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.plan import plan_tasks
-from mac_runner.registry import EnvironmentSpec, environment_specs
-from mac_runner.section import Section
+from mac_runner.registry import EnvironmentSpec
 from mac_runner.testing.promises import PROMISES, TURNS_MAX, Subject
 from mac_runner.testing.replies import GARBAGE
 
@@ -48,9 +47,9 @@ class EnvironmentContract:
         return self.subject.environment
 
     @cached_property
-    def spec(self) -> EnvironmentSpec[Section]:
+    def spec(self) -> EnvironmentSpec[Any]:
         """How the environment describes itself."""
-        return environment_specs()[self.experiment().conversation_config.environment]
+        return self.experiment().spec
 
     @cached_property
     def subject(self) -> Subject:

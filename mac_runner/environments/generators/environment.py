@@ -16,7 +16,7 @@ from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import ResultsSpec
-from mac_runner.section import Section
+from mac_runner.section import Settings
 from mac_runner.types import Lineup, Task
 
 if TYPE_CHECKING:
@@ -122,15 +122,15 @@ def random_player(view: AskView, random: Random) -> str:
 def generator_spec(
     section: str,
     script: Script,
-    settings: type[Section],
+    settings: type[Settings],
     *,
     players: Mapping[str, Player] | None = None,
     seats: Seats = None,
     names: Sequence[str] = NAMES,
     needs: str = "",
-    check: Callable[[Experiment, Section], Iterable[Problem]] = lambda _experiment, _settings: (),
+    check: Callable[[Experiment, Settings], Iterable[Problem]] = lambda _experiment, _settings: (),
     results: Callable[[], ResultsSpec] | None = None,
-) -> EnvironmentSpec[Section]:
+) -> EnvironmentSpec[Settings]:
     """The `SPEC` of an environment that `script` plays.
 
     `section` is its name in the registry and the key of its settings; `needs` and `check` are those of

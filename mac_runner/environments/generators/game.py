@@ -26,6 +26,11 @@ class Game:
     names: Sequence[str] = NAMES
     results: Callable[[], ResultsSpec] | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.script.__name__
+
     def __call__(self, table: Table) -> Generator[Any, Any, Any]:
         """The generator over `table`, such as a test walks through by hand."""
         return self.script(table)
