@@ -45,8 +45,8 @@ MAY_IMPORT = {
     "status": {"scheduler"},
     "reports": {"store"},
     "runs": {"config", "plan", "store", "environments", "backends", "scheduler", "status", "reports"},
-    "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
+    "cli": {"config", "plan", "store", "status", "reports", "runs", "testing"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

@@ -106,8 +106,10 @@ def _ended_early(request: CheckRequest, output: _Output, code: int, said: str) -
     if "Timeout (" in said:
         what = f"a step took longer than {request.seconds:g} s"
         trace = said[said.rindex("Timeout (") :]
-        lines = [f"{file}:{line}" for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]
-        where = lines[0] if lines else ""
+        folder = str(Path(output.about["code"]).parent) if output.about.get("code") else ""
+        lines = [(file, line) for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]
+        own = [(file, line) for file, line in lines if folder and file.startswith(folder)] or lines
+        where = ":".join(own[0]) if own else ""
     else:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = said.strip().splitlines()[-1:] or ["it said nothing"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
@@ -73,8 +74,8 @@ class Subject:
     """About as many places a conversation is stopped at and resumed."""
     turns_max: int = TURNS_MAX
     """A conversation with more turns does not end."""
-    is_own: Callable[[str], bool] | None = None
-    """Whether a file is the environment's own code; None where that is not known."""
+    code: Path | None = None
+    """Where the environment's own code is; None where that is not known."""
     place: str = field(default="", init=False)
     """The conversation and turn in progress."""
     on_step: Callable[[], None] = lambda: None
@@ -82,6 +83,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         self.environment = self.build()
+        self.is_own = None if self.code is None else spy.own_files(self.code)
 
     def open(self, task: Task, environment: Environment | None = None) -> Conversation:
         """A new conversation."""
@@ -319,11 +321,13 @@ def _garbage(subject: Subject, task: Task) -> None:
 def _overflow(subject: Subject, task: Task) -> None:
     usable = subject.player(task)
 
-    def answer(turn: Turn, prompt: Prompt) -> Reply:
-        is_long = not turn.attempt and stable_hash("overflow", turn.key) % 5 == 0
-        return Reply(text="", finish_reason=FinishReason.OVERFLOW) if is_long else usable(turn, prompt)
+    for every in (1, 5):
 
-    subject.play(task, answer)
+        def answer(turn: Turn, prompt: Prompt, every: int = every) -> Reply:
+            is_long = not turn.attempt and stable_hash("overflow", turn.key) % every == 0
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW) if is_long else usable(turn, prompt)
+
+        subject.play(task, answer)
 
 
 def _record(subject: Subject, task: Task) -> None:

@@ -14,7 +14,6 @@ from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, boundary
 from mac_runner.plan import plan_tasks
-from mac_runner.testing import spy
 from mac_runner.testing.promises import Subject
 from mac_runner.testing.request import CheckRequest
 from mac_runner.types import JsonObject, JsonValue
@@ -99,7 +98,7 @@ def _subject(experiment: Experiment, request: CheckRequest) -> Subject:
         results=None if spec.results is None else spec.results(),
         turns_max=request.turns,
         stops=12,
-        is_own=spy.own_files(Path(code.path)) if code is not None and code.sha256 else None,
+        code=Path(code.path) if code is not None and code.sha256 else None,
     )
 
 

@@ -68,6 +68,7 @@ def _described(subject: Subject) -> JsonObject:
         "agents": [agent.agent_id for agent in subject.tasks[0].agents],
         "conversations": len(subject.tasks),
         "policy": subject.policy,
+        "code": None if subject.code is None else str(subject.code),
     }
 
 
