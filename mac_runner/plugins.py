@@ -36,6 +36,8 @@ SOURCE_BYTES_MAX: Final = 16 << 20
 _PREFIX: Final = "mac_runner_plugin"
 _FORMS: Final = "an installed one by its name, package.module:Name, or ./file.py:name relative to the experiment file"
 
+_OWN: Final = f"{Path(__file__).parent}/"
+
 T = TypeVar("T")
 
 
@@ -341,9 +343,9 @@ def _imported(name: str, run: Callable[[], ModuleType], base: Path, dotted: str)
         cause = fault.__cause__ or fault
         if dotted and isinstance(cause, ModuleNotFoundError) and f"{dotted}.".startswith(f"{cause.name}."):
             raise ConfigError(f"{name}: there is no module {cause.name!r} here; {_hint(dotted, base)}") from None
-        raise ConfigError(f"{name}: cannot be imported: {_place(cause)}; mend the code") from cause
+        raise ConfigError(f"{name}: cannot be imported: {place_of(cause)}; mend the code") from cause
     except SystemExit as fault:
-        text = f"{name}: cannot be imported: it ended the process ({_place(fault)}); put that under"
+        text = f"{name}: cannot be imported: it ended the process ({place_of(fault)}); put that under"
         raise ConfigError(f'{text} `if __name__ == "__main__":`') from fault
 
 
@@ -354,17 +356,25 @@ def _hint(dotted: str, base: Path) -> str:
     return "install the package that has it, or write ./file.py:name for a file"
 
 
-def _place(fault: BaseException) -> str:
-    """Where an exception was raised, and what it says."""
+def place_of(fault: BaseException, *, has_folder: bool = True) -> str:
+    """The line of a plug-in that an exception came from, and what it says.
+
+    What is stored names the file without its folder: it is the same on another machine.
+    """
     said = printable(f"{type(fault).__name__}: {fault}".removesuffix(": "))
-    if isinstance(fault, SyntaxError) and fault.filename is not None:
-        return f"{fault.filename}:{fault.lineno}: {type(fault).__name__}: {fault.msg}"
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if not _is_machinery(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {said}" if frames else said
+    if isinstance(fault, SyntaxError) and fault.filename is not None:
+        file, line, said = fault.filename, fault.lineno, f"{type(fault).__name__}: {fault.msg}"
+    elif frames:
+        file, line = frames[-1].filename, frames[-1].lineno
+    else:
+        return said
+    return f"{file if has_folder else Path(file).name}:{line}: {said}"
 
 
 def _is_machinery(filename: str) -> bool:
-    return filename.startswith("<frozen") or filename == __file__
+    """Whether a frame is of the runner or of the import system, and not of the code that it called."""
+    return filename.startswith(("<frozen", _OWN))
 
 
 def _attribute(name: str, module: ModuleType, attribute: str) -> object:

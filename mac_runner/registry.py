@@ -292,6 +292,12 @@ def _own_results(_count: int) -> Mapping[str, ResultsSpec]:
 
 
 @cache
+def counted_kinds() -> frozenset[str]:
+    """The kinds of outcomes that are counted in a way of their own; the code of a plug-in may not be here."""
+    return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
+
+
+@cache
 def backend_specs() -> Mapping[str, BackendSpec[Any]]:
     """Every backend by its name."""
     return {name: import_module(package).SPEC for name, package in BACKENDS.items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from mac_runner.config import PluginCode, recorded
+from mac_runner.config import PluginCode
 from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.registry import load_recorded_environment
+from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import has_run, is_grid, read_grid, read_run
-from mac_runner.store.layout import CONFIG
 
 
 def trust(directories: Iterable[Path]) -> None:
@@ -28,7 +28,7 @@ def trust(directories: Iterable[Path]) -> None:
 
 
 def _trust(directory: Path) -> None:
-    experiment = recorded(read_run(directory).resolved, str(directory / CONFIG))
+    experiment = recorded_only(read_run(directory))
     name = experiment.conversation_config.environment
     if (code := experiment.plugins.get(name)) is None or experiment.known_spec is not None:
         return

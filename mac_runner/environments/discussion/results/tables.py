@@ -8,7 +8,11 @@ from typing import Final
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.agents import agent_tables
-from mac_runner.environments.discussion.results.answer_table import ANSWERS
+from mac_runner.environments.discussion.results.answer_table import (
+    ANSWERS,
+    DISCUSSION_AGENT_COLUMNS,
+    DISCUSSION_CONVERSATION_COLUMNS,
+)
 from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.environments.discussion.results.contexts import context_tables
@@ -21,7 +25,7 @@ from mac_runner.environments.discussion.results.discrim_eval import discrim_eval
 from mac_runner.environments.discussion.results.grid_figures import CASES, further_figures
 from mac_runner.environments.discussion.results.judges import judge_tables
 from mac_runner.environments.discussion.results.movers import mover_tables
-from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
+from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult, discussion_rewards
 from mac_runner.environments.discussion.results.positions import position_tables
 from mac_runner.environments.discussion.results.power import power_lines
 from mac_runner.environments.discussion.results.repetition import repetition_lines
@@ -274,5 +278,8 @@ RESULTS: Final = ResultsSpec(
     differences=grid_differences,
     undeclared=UNDECLARED,
     columns=DISCUSSION_COLUMNS,
+    rewards=discussion_rewards,
     exports={"answers": ANSWERS},
+    conversation_columns=DISCUSSION_CONVERSATION_COLUMNS,
+    agent_columns=DISCUSSION_AGENT_COLUMNS,
 )
