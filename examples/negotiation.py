@@ -48,7 +48,7 @@ def negotiation(table: Table):
     cost, value = sorted(draw.randint(settings.lowest, settings.highest) for _ in range(2))
     table.rules = (
         f"{seller} sells an old bicycle to {buyer}. They offer prices in turn, {settings.offers} offers in all. "
-        "A deal pays the seller the price minus the cost, and the buyer the value minus the price. No deal pays nothing."
+        "A deal pays the seller the price minus the cost, and the buyer the value minus the price. Else both get 0."
     )
     table.tell(f"You sell. The cost is {cost}; keep it to yourself.", to=seller, when="Limits", limit=cost, sign=1)
     table.tell(f"You buy. The value is {value}; keep it to yourself.", to=buyer, when="Limits", limit=value, sign=-1)

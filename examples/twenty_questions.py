@@ -66,8 +66,8 @@ def twenty_questions(table: Table):
     answerer, guesser = table.agents
     secret = table.random("secret").choice(sorted(TRAITS))
     table.rules = (
-        f"Twenty questions. {answerer} thinks of one of these: {', '.join(TRAITS)}. {guesser} asks questions that can be "
-        f"answered with yes or no, and guesses; there are {table.settings.questions} moves."
+        f"Twenty questions. {answerer} thinks of one of these: {', '.join(TRAITS)}. {guesser} asks questions whose "
+        f"answer is yes or no, and guesses; there are {table.settings.questions} moves."
     )
     table.tell(f"The thing is: {secret}.", to=answerer, when="Secret", secret=secret)
     for number in range(1, table.settings.questions + 1):
