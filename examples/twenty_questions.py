@@ -8,7 +8,7 @@ from random import Random
 
 from pydantic import BaseModel, Field
 
-from mac_runner.environments.generators import Ask, AskView, Table, game
+from mac_runner import Ask, AskView, Table, game
 
 TRAITS = {
     "violin": {"made by people", "used for music", "smaller than a car"},

@@ -4,7 +4,7 @@ from statistics import mode
 
 from pydantic import BaseModel, Field
 
-from mac_runner.environments.generators import Ask, Table, game
+from mac_runner import Ask, Table, game
 
 
 class Settings(BaseModel):
