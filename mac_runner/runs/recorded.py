@@ -57,6 +57,7 @@ def recorded_setup(
     transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
+    fork = contents.fork
     # What was planned once stays planned, even if the last command asked for fewer.
     planned = max(contents.planned().values(), default=0) + 1
     conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": planned})
@@ -70,6 +71,7 @@ def recorded_setup(
         transcript_bytes_min=environment.transcript_bytes_min,
         shard=contents.shard,
         only=only,
+        plan=None if fork is None else fork.plan(),
         material=(material or contents.recorded_material) if has_question_files(loaded) else None,
     )
 
