@@ -35,7 +35,8 @@ from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
 from mac_runner.runs.export import CSV, PARQUET
-from mac_runner.runs.forks import ForkRequest
+from mac_runner.runs.fork_plan import ForkRequest
+from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
 
 _DEFAULT_VERB = "run"
@@ -90,6 +91,7 @@ def cli() -> None:
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
     mac-run fork RUN GAME   play a conversation again from one of its turns on
+    mac-run value RUN GAME  say what a turn was worth, by forks of it
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
@@ -277,6 +279,52 @@ def fork_command(
             is_live=live,
         )
     )
+
+
+@cli.command(name="value")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="GAME")
+@click.option("--turn", metavar="TURN", required=True, help="The turn: 12/Abel/0/0, 12/Abel, or #60 for its place.")
+@click.option("--draws", callback=_count, metavar="N", required=True, help="So many conversations of each arm.")
+@click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
+@click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
+@click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork [in runs/].")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print the value alone.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def value_command(
+    directory: Path,
+    game: str,
+    turn: str,
+    draws: int,
+    outcome: str | None,
+    agent: str | None,
+    has_silence: bool,
+    out: Path | None,
+    is_dry: bool,
+    concurrency: int | None,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Print what the reply to TURN of GAME was worth: how the chance to win differs if it is drawn again.
+
+    It plays a fork with two arms: `said` keeps the reply, `resampled` draws it again. The draws of both share their
+    seeds. The same command goes on with a fork that was stopped. DIR/value.json has the numbers.
+
+    Exit codes: as for a run.
+    """
+    request = ValueRequest(
+        run=directory,
+        game=game,
+        turn=turn,
+        draws=draws,
+        outcome=outcome,
+        agent=agent,
+        has_silence=has_silence,
+    )
+    _end(lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live))
 
 
 @cli.command(name="repair")

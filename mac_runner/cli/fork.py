@@ -1,4 +1,4 @@
-"""`mac-run fork`: other ways in which a recorded conversation might have gone on."""
+"""`mac-run fork` and `value`: other ways in which a recorded conversation might have gone on."""
 
 from __future__ import annotations
 
@@ -7,39 +7,54 @@ from pathlib import Path
 
 from mac_runner.cli.process import Exit, report, say
 from mac_runner.cli.run import ending, player_of, print_results
-from mac_runner.clock import SystemClock
 from mac_runner.config.materials import read_material
 from mac_runner.errors import ConfigError
-from mac_runner.runs.forks import Arm, ForkRequest, PlannedFork, plan_fork
-from mac_runner.runs.play import results_if_complete
-from mac_runner.runs.recorded import recorded_setup, set_of_one
-from mac_runner.runs.setup import Setup
-from mac_runner.store import is_fork, read_run
-from mac_runner.store.fork import write_fork
+from mac_runner.runs.fork_plan import Arm, ForkRequest, PlannedFork, plan_fork
+from mac_runner.runs.forks import Played, ValueRequest, continue_fork, play_fork, turn_value
+from mac_runner.runs.values import value_lines
 
 
 def fork(
     request: ForkRequest, out: Path, *, is_dry: bool, concurrency: int | None, is_quiet: bool, is_live: bool | None
 ) -> Exit:
     """Write the fork, unless it is there already, and play what is left of it."""
-    planned = plan_fork(request)
-    for note in planned.notes:
-        say(note)
+    planned = _planned(request, out, is_dry=is_dry, is_quiet=is_quiet)
     if is_dry:
-        with report() as stream:
-            stream.writelines(f"{line}\n" for line in _described(planned, out))
         return Exit.OK
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    return _ended(play_fork(planned, out, player), out, is_quiet=is_quiet)
+
+
+def go_on(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
+    """Play what is left of a fork."""
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    return _ended(continue_fork(directory, player), directory, is_quiet=is_quiet)
+
+
+def value(
+    request: ValueRequest,
+    out: Path | None,
+    *,
+    is_dry: bool,
+    concurrency: int | None,
+    is_quiet: bool,
+    is_live: bool | None,
+) -> Exit:
+    """Play the arms of a turn, and print what the reply was worth."""
+    planned = plan_fork(request.fork)
+    out = out or request.directory(planned)
+    _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
+    if is_dry:
+        return Exit.OK
+    player = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+    found, played = turn_value(request, planned, out, player)
+    if found is None:
+        return ending(played.results, Exit.INTERRUPTED, str(out), is_quiet=is_quiet)
+    with report() as stream:
+        stream.writelines(f"{line}\n" for line in value_lines(found))
     if not is_quiet:
-        say(_budget(planned))
-    write_fork(
-        out,
-        experiment_name=planned.name,
-        resolved=planned.loaded.resolved,
-        record=planned.record,
-        branches=planned.branches,
-        clock=SystemClock(),
-    )
-    return _play(planned.setup(out), concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+        say(f"written to {out}")
+    return Exit.FAILURES if played.results.has_failures else Exit.OK
 
 
 def arm_of(reply: str | None, reply_file: Path | None) -> Arm:
@@ -53,21 +68,29 @@ def arm_of(reply: str | None, reply_file: Path | None) -> Arm:
     return Arm("reply", reply=text)
 
 
-def go_on(directory: Path, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
-    """Play what is left of a fork; its parent need not be there."""
-    if not is_fork(directory):
-        raise ConfigError(f"{directory} is not a fork; to make one, name a GAME, --turn and --out")
-    return _play(recorded_setup(read_run(directory)), concurrency=concurrency, is_quiet=is_quiet, is_live=is_live)
+def _ended(played: Played, directory: Path, *, is_quiet: bool) -> Exit:
+    results = played.results
+    if not played.is_new and not is_quiet:
+        say(f"{directory}: {results.ended}; nothing to run")
+    exit_code = print_results(results, is_quiet=is_quiet)
+    return ending(results, exit_code, str(directory), is_quiet=is_quiet) if played.is_new else exit_code
 
 
-def _play(setup: Setup, *, concurrency: int | None, is_quiet: bool, is_live: bool | None) -> Exit:
-    chosen = set_of_one(setup)
-    if (complete := results_if_complete(chosen, SystemClock())) is not None:
-        if not is_quiet:
-            say(f"{setup.directory}: {complete.ended}; nothing to run")
-        return print_results(complete, is_quiet=is_quiet)
-    results = player_of(concurrency=concurrency, is_quiet=is_quiet, is_live=is_live).play(chosen)
-    return ending(results, print_results(results, is_quiet=is_quiet), str(setup.directory), is_quiet=is_quiet)
+def _planned(request: ForkRequest, out: Path, *, is_dry: bool, is_quiet: bool) -> PlannedFork:
+    planned = plan_fork(request)
+    _say_planned(planned, out, is_dry=is_dry, is_quiet=is_quiet)
+    return planned
+
+
+def _say_planned(planned: PlannedFork, out: Path, *, is_dry: bool, is_quiet: bool) -> None:
+    """Say what the fork will take; what was left out is said even if quiet."""
+    for note in planned.notes:
+        say(note)
+    if is_dry:
+        with report() as stream:
+            stream.writelines(f"{line}\n" for line in _described(planned, out))
+    elif not is_quiet:
+        say(_budget(planned))
 
 
 def _budget(planned: PlannedFork) -> str:

@@ -21,7 +21,8 @@ from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
-from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, is_fork, read_grid, survey
+from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
+from mac_runner.store.fork import is_fork
 from mac_runner.types import JsonObject, Lineup
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from mac_runner.store.disk import Disk, System
 from mac_runner.store.event_check import Finding, FindingKind
-from mac_runner.store.fork import is_fork
 from mac_runner.store.grid import (
     GridEntry,
     GridRecord,
@@ -85,7 +84,6 @@ __all__ = [
     "in_wall_clock_order",
     "index_row",
     "is_complete",
-    "is_fork",
     "is_grid",
     "is_sound",
     "merge_accounting",

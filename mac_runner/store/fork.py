@@ -25,10 +25,10 @@ from mac_runner.plan import Plan
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
 from mac_runner.store.identity import encode_config
-from mac_runner.store.layout import CONFIG, FORK, MANIFEST, Layout, session_of
+from mac_runner.store.layout import CONFIG, FORK, MANIFEST, VALUE, Layout, session_of
 from mac_runner.store.lock import locked
 from mac_runner.store.manifest import Manifest, write_manifest
-from mac_runner.store.records import encode_json, entry, objects, row_id, task_from_json, task_json
+from mac_runner.store.records import encode_for_reading, encode_json, entry, objects, row_id, task_from_json, task_json
 from mac_runner.store.transcripts import encode_transcript
 from mac_runner.types import JsonObject, JsonValue, RecordedReply, Task
 
@@ -125,6 +125,11 @@ def write_fork(
             return False
         _write(disk, Layout(directory=directory, experiment_name=experiment_name), resolved, record, branches, clock)
     return True
+
+
+def write_value(directory: Path, value: JsonObject, *, disk: Disk | None = None) -> None:
+    """Write what a turn was worth beside the fork that says so."""
+    (disk or Disk()).write_atomic(directory / VALUE, [encode_for_reading(value)])
 
 
 def _is_there(disk: Disk, directory: Path, record: ForkRecord) -> bool:
