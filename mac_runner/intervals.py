@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
@@ -240,3 +241,48 @@ class ClusteredDifference(_Clustered):
             return None
         share = self.cases_worth / self.n
         return matched_difference(self.first * share, self.second * share, self.cases_worth)
+
+
+@dataclass(slots=True)
+class ExactMean:
+    """The mean of independent values. Its sums are exact, so the order of the values does not matter."""
+
+    n: int = 0
+    truths: int = 0
+    """How many of the values are truth values."""
+    least: float | None = None
+    most: float | None = None
+    _total: int | Fraction = 0
+    _squares: int | Fraction = 0
+
+    def add(self, value: float) -> None:
+        """Count a finite number, or a truth value as 0 or 1."""
+        exact = int(value) if isinstance(value, int) else Fraction(value)
+        self.n += 1
+        self.truths += isinstance(value, bool)
+        self._total += exact
+        self._squares += exact * exact
+        self.least = value if self.least is None else min(self.least, value)
+        self.most = value if self.most is None else max(self.most, value)
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether all values are truth values."""
+        return self.n > 0 and self.truths == self.n
+
+    @property
+    def mean(self) -> float | None:
+        """None without a value."""
+        return float(Fraction(self._total) / self.n) if self.n else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Wilson's interval of a rate, else Student's; None for one value, and for values that are all the same."""
+        if self.is_rate:
+            return wilson(int(self._total), self.n)
+        if self.n < 2 or self.least == self.most:
+            return None
+        mean = Fraction(self._total) / self.n
+        variance = (self._squares - self.n * mean * mean) / (self.n - 1)
+        half_width = student_t(self.n - 1) * math.sqrt(variance / self.n)
+        return Interval(lo=float(mean) - half_width, hi=float(mean) + half_width)

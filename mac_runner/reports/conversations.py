@@ -6,13 +6,14 @@ without being held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from mac_runner.printable import printable
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.filters import Condition, words_of
+from mac_runner.reports.metrics import metrics_of
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
 from mac_runner.types import JsonObject
@@ -42,7 +43,21 @@ class Listed(NamedTuple):
     def values(self, row: JsonObject) -> Mapping[str, Value]:
         """The values of an index row. Raises RunDirectoryError for a damaged one."""
         found = parse_row(row)
-        return {**_first(found), **self._own(found), **_last(found)}
+        return {**_first(found), **self._own(found), **metrics_of(found, self._taken), **_last(found)}
+
+    def with_metrics(self, rows: Iterable[JsonObject]) -> Listed:
+        """The same list with a column for each metric that a row has a value of."""
+        kinds: dict[str, bool] = {}
+        for row in rows:
+            for name, value in metrics_of(parse_row(row), self._taken).items():
+                kinds[name] = kinds.get(name, True) and (value is None or isinstance(value, bool))
+        found = {name: Column("truth" if is_truth else "number") for name, is_truth in kinds.items()}
+        own = {name: column for name, column in self.columns.items() if name not in _LAST}
+        return self._replace(columns={**own, **found, **_LAST})
+
+    @property
+    def _taken(self) -> Collection[str]:
+        return {*_FIRST, *self.own.of, *_LAST}
 
     def _own(self, row: IndexRow) -> Mapping[str, Value]:
         outcome = row.outcome

@@ -46,6 +46,8 @@ class IndexRow(msgspec.Struct, frozen=True):
     failure: str | None = None
     outcome: Any = None
     failed_attempts: list[Any] = []
+    metrics: dict[str, bool | int | float | None] = {}
+    metric_errors: dict[str, str] = {}
 
     @property
     def reason(self) -> str | None:

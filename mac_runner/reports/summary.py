@@ -14,6 +14,7 @@ from typing import Final
 
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
+from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.reports.usability import by_model
 from mac_runner.results import Results, number, section
@@ -81,7 +82,7 @@ def summarise(
     for kind in results_specs():
         if kind in totals.results:
             summary |= totals.results[kind].report()
-    return summary
+    return summary | totals.metrics.report()
 
 
 @dataclass(slots=True)
@@ -122,11 +123,13 @@ class _Totals:
     failures: FailureCounter = field(default_factory=FailureCounter)
     retried: _Retried = field(default_factory=_Retried)
     results: dict[str, Results] = field(default_factory=dict)
+    metrics: MetricCounter = field(default_factory=MetricCounter)
 
     def add(self, row: IndexRow) -> None:
         if row.reason is None:
             self.finished += 1
             self._add_outcome(row)
+            self.metrics.add(row)
         else:
             self.failed += 1
         self.turns += row.counts.turns

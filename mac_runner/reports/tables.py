@@ -20,6 +20,7 @@ from rich.text import Text
 from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
+from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.usability import usability_warning
 from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
 from mac_runner.types import JsonObject, JsonValue
@@ -55,7 +56,13 @@ def write_tables(parts: Iterable[Table | str], stream: TextIO) -> None:
 def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_style: bool = False) -> str:
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
     parts: list[Table | str] = [part for spec in results_specs().values() for part in spec.tables(summary)]
-    parts += [*_unusable(summary), *_engines(summary, "models", "model"), *_failures(summary), *_parts(summary)]
+    parts += [
+        *metric_tables(summary),
+        *_unusable(summary),
+        *_engines(summary, "models", "model"),
+        *_failures(summary),
+        *_parts(summary),
+    ]
     return _drawn((_overview(summary), *map(_renderable, parts)), width=width, has_style=has_style)
 
 

@@ -12,58 +12,22 @@ import asyncio
 import errno
 import os
 import socket
-import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from mac_runner import descriptors
+from mac_runner.threads import DaemonExecutor
 
 BLOCKING_CALLS_MAX: Final = 32
 """How many calls may block at once beside the loop; more of them queue."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class DaemonExecutor(ThreadPoolExecutor):
-    """Up to BLOCKING_CALLS_MAX daemon threads, started as needed, for one event loop.
-
-    asyncio accepts only a ThreadPoolExecutor; this one starts none of that class's threads.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(max_workers=1)
-        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._started = 0
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call `fn` on a thread."""
-        future: Future[T] = Future()
-        self._waiting.put(lambda: _fulfil(future, lambda: fn(*args, **kwargs)))
-        if not self._idle.acquire(blocking=False) and self._started < BLOCKING_CALLS_MAX:
-            self._started += 1
-            threading.Thread(target=self._work, name=f"mac-runner-blocking-{self._started}", daemon=True).start()
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End each thread once its call has returned, without waiting."""
-        for _ in range(self._started):
-            self._waiting.put(None)
-        super().shutdown(wait=wait, cancel_futures=cancel_futures)
-
-    def _work(self) -> None:
-        while (call := self._waiting.get()) is not None:
-            call()
-            self._idle.release()
 
 
 class _RunLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
-        self._executor = DaemonExecutor()
+        self._executor = DaemonExecutor(BLOCKING_CALLS_MAX, "mac-runner-blocking")
         self.set_default_executor(self._executor)
         limit = descriptors.limit()
         self._first_kept = None if limit is None else descriptors.first_kept(limit)
@@ -87,14 +51,3 @@ def run(main: Coroutine[object, object, T]) -> T:
             return runner.run(main)
     finally:
         main.close()  # It never began if the system had no room for a loop.
-
-
-def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as fault:  # noqa: BLE001 - passed on through the future
-        future.set_exception(fault)
-    else:
-        future.set_result(result)

@@ -17,6 +17,7 @@ from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.layout import CONFIG
 from mac_runner.store.records import entry
+from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject, Prompt
 
 
@@ -112,6 +113,8 @@ def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, chec
         turns=played.records,
         failure=str(failure) if failure is not None else None,
         timing={},
+        # A metric is no part of the conversation, and its code need not be here.
+        measure=lambda _rebuilt: {key: transcript[key] for key in METRIC_KEYS if key in transcript},
     )
 
 

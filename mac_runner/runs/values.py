@@ -17,7 +17,7 @@ from mac_runner.intervals import Interval, matched_difference, mean_interval, wi
 from mac_runner.printable import printable
 from mac_runner.problems import suggestion
 from mac_runner.rewards import is_number, rewards_of
-from mac_runner.runs.fork_plan import Arm, PlannedFork
+from mac_runner.runs.fork_plan import Arm
 from mac_runner.store.records import entry, objects
 from mac_runner.types import JsonObject, JsonValue
 
@@ -102,9 +102,7 @@ def rollouts(environment: object, transcripts: Iterable[JsonObject], figure: Fig
                 arm=str(fork["arm"]),
                 draw=entry(fork, "draw", int),
                 figure=figure.of(environment, outcome, agents) if isinstance(outcome, dict) else None,
-                reply=next(
-                    (_text(turn) for turn in objects(transcript, "turns") if turn["turn"] == fork["turn"]), None
-                ),
+                reply=_text(turns[fork["turn"]]) if fork["turn"] in turns else None,
             )
         )
     return found

@@ -78,6 +78,8 @@ class Source:
     """For each model of the experiment, the engine of the run that serves it."""
     recorder: Recorder
     retry: RetryPolicy
+    measure: Callable[[JsonObject], JsonObject] | None = None
+    """What its metrics make of a transcript, if it has any."""
 
 
 class Job(NamedTuple):

@@ -347,6 +347,7 @@ class Runner:
             turns=live.records,
             failure=live.failure,
             timing={"ended_at": iso(self._clock.utc_now()), "open_s": round(now_s - live.opened_at_s, 6)},
+            measure=source.measure,
         )
         source.recorder.publish(live.task, transcript)
         status = "finished" if live.failure is None else "failed"

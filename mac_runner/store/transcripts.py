@@ -15,11 +15,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeGuard
+from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from mac_runner.errors import StoreError
+from mac_runner.registry import counted_kinds
+from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, attempt_path, task_id_of, transcript_path
 from mac_runner.store.records import (
@@ -46,6 +48,9 @@ from mac_runner.types import (
 TRANSCRIPT_FORMAT = 2
 """Format 1 has `cached` of the token counts outside `timing`, and is otherwise the same."""
 
+METRIC_KEYS: Final = ("metrics", "metric_errors")
+"""What metrics made of the conversation: in transcripts of experiments that have metrics, and in their rows."""
+
 Attempts: TypeAlias = Mapping[str, Sequence[JsonObject]]
 """The index rows of failed attempts that were retried, in their order, by task."""
 
@@ -65,10 +70,14 @@ def build_transcript(
     turns: Sequence[TurnRecord],
     failure: str | None,
     timing: JsonObject,
+    measure: Callable[[JsonObject], JsonObject] | None = None,
 ) -> JsonObject:
-    """The transcript of an ended conversation; `failure` says why one could not go on."""
+    """The transcript of an ended conversation; `failure` says why one could not go on.
+
+    `measure` gives what metrics make of it (`METRIC_KEYS`).
+    """
     ordered = sorted(turns, key=lambda record: record.turn.canonical)
-    return {
+    transcript: JsonObject = {
         "format": TRANSCRIPT_FORMAT,
         "experiment_name": experiment_name,
         "environment": environment,
@@ -82,6 +91,7 @@ def build_transcript(
         "turns": [_turn_json(turn) for turn in ordered],
         "timing": timing,
     }
+    return transcript if measure is None else {**transcript, **measure(transcript)}
 
 
 def encode_transcript(transcript: JsonObject) -> bytes:
@@ -156,8 +166,10 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         "size_bytes": len(data),
         "counts": transcript.get("counts"),
         "outcome": transcript.get("outcome"),
+        **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
         "timing": transcript.get("timing"),
         **_fork_columns(task),
+        **_agents_named(transcript),
     }
 
 
@@ -167,6 +179,20 @@ def _fork_columns(task: JsonObject) -> JsonObject:
         return {}
     fork = entry(task, "fork", dict)
     return {"fork_of": fork["of"], **{key: fork[key] for key in ("turn", "arm", "draw", "off_policy")}}
+
+
+def _agents_named(transcript: JsonObject) -> JsonObject:
+    """Definition, model and seat of each agent, where an outcome without results of its own names agents.
+
+    With them a summary can count the outcome by definition, model and seat.
+    """
+    outcome = transcript.get("outcome")
+    if not isinstance(outcome, dict) or outcome.get("kind") in counted_kinds():
+        return {}
+    agents = {agent.agent_id: agent for agent in task_of(transcript).agents}
+    if not names_agents(outcome, agents):
+        return {}
+    return {"agents": {name: [agent.definition, agent.model, agent.seat] for name, agent in agents.items()}}
 
 
 def without_timing(value: JsonValue) -> JsonValue:

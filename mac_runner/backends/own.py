@@ -1,0 +1,260 @@
+"""Backends that users write: a class becomes a BackendSpec, and its objects keep the contract of a backend.
+
+What the class lacks comes from `author.Backend`. Plain functions run on threads of their own, as many as `capacity`.
+What `generate` raises besides errors of ours fails its conversation alone, and the error names the line. A result that
+is no reply does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from mac_runner.backends.author import Backend as Author
+from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, boundary
+from mac_runner.plugins import Plugin, place_of
+from mac_runner.problems import suggestion
+from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
+from mac_runner.section import Section
+from mac_runner.threads import DaemonExecutor
+from mac_runner.types import EFFORT_KEYS, FinishReason, Reply, Request, Sampling, TokenCount, TokenTrace
+
+ASYNC_CAPACITY: Final = 8
+THREAD_CAPACITY: Final = 1
+_SAMPLING: Final = {field.name: field.default for field in fields(Sampling)}
+_SHAPE: Final = "a backend is a class with `generate(self, request)`, or a BackendSpec"
+
+
+class _InitError(ConfigError):
+    """The class raised a plain exception when an object was made."""
+
+
+class _CallError(EngineDeadError):
+    """`start` or `close` raised a plain exception."""
+
+
+class _GenerateError(RequestRefusedError):
+    """`generate` raised a plain exception, or returned no reply."""
+
+
+class NoSettings(Section):
+    """The settings of a backend that has none."""
+
+
+def own_spec(plugin: Plugin) -> BackendSpec[Any]:
+    """The spec of a backend by its object. Raises ConfigError: what is wrong with it, where, and what to do."""
+    value = plugin.value
+    if isinstance(value, BackendSpec):
+        return value
+    refused = partial(_refused, plugin)
+    if not isinstance(value, type):
+        raise refused(f"it is {type(value).__name__}; {_SHAPE}")
+    generate = getattr(value, "generate", None)
+    if not callable(generate) or generate is Author.generate:
+        raise refused(f"the class has no `generate`; {_SHAPE}")
+    if inspect.isasyncgenfunction(generate) or inspect.isgeneratorfunction(generate):
+        raise refused("`generate` yields; it returns one whole reply, with `return`")
+    settings = _of(value, "Settings")
+    if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
+        raise refused("`Settings` is not a pydantic model; write `class Settings(pydantic.BaseModel)` inside it")
+    honours = _names(refused, value, "honours", _SAMPLING)
+    constrains = _names(refused, value, "constrains", CONSTRAINS_ALL)
+    return BackendSpec(
+        settings=NoSettings if settings is None else settings,
+        build=partial(_build, plugin, value, honours),
+        variants=partial(_variants, plugin.name),
+        packages=tuple(_of(value, "packages")),
+        holds_memory=bool(_of(value, "holds_memory")),
+        constrains=lambda _settings: constrains,
+        honours=lambda _settings: honours & set(EFFORT_KEYS),
+    )
+
+
+def _refused(plugin: Plugin, reason: str) -> ConfigError:
+    return ConfigError(f"{plugin.name!r} ({plugin.code.path}) cannot be used as a backend: {reason}")
+
+
+def _of(value: type, name: str) -> Any:
+    return getattr(value, name, getattr(Author, name))
+
+
+def _names(refused: Callable[[str], ConfigError], value: type, name: str, known: Collection[str]) -> frozenset[Any]:
+    found = _of(value, name)
+    if isinstance(found, str) or not isinstance(found, Collection):
+        raise refused(f"`{name}` is {found!r}; it is a set of names, such as {{{sorted(known)[0]!r}}}")
+    for one in found:
+        if one not in known:
+            raise refused(f"`{name}` holds {one!r}{suggestion(str(one), sorted(known))}")
+    return frozenset(found)
+
+
+def _variants(name: str, settings: Any) -> Iterator[tuple[str, Any]]:
+    yield name, settings
+
+
+def _build(plugin: Plugin, value: type, honours: frozenset[str], request: BackendRequest[Any]) -> Backend:
+    _check_agents(honours, request)
+    records_tokens = bool(_of(value, "records_tokens"))
+    if request.record_tokens and not records_tokens:
+        raise ConfigError(
+            f"model_definitions.{request.name}.record_tokens: the backend {plugin.name!r} does not report tokens; "
+            "leave it out, or give its replies a `trace` and the class `records_tokens = True`",
+            key=("model_definitions", request.name, "record_tokens"),
+        )
+    arguments = () if _of(value, "Settings") is None else (request.settings,)
+    key = ("model_definitions", request.name, "backend")
+    try:
+        with boundary(_InitError, plugin.name):
+            own = value(*arguments)
+    except _InitError as fault:
+        cause = fault.__cause__ or fault
+        text = f"{'.'.join(key)}: {plugin.name!r} cannot be made: {place_of(cause)}; mend its __init__"
+        if isinstance(cause, TypeError):
+            text += ", which takes the settings where the class has `Settings`, and else nothing"
+        raise ConfigError(text, key=key) from cause
+    return OwnBackend(plugin, own, needs_trace=request.record_tokens)
+
+
+def _check_agents(honours: frozenset[str], request: BackendRequest[Any]) -> None:
+    """Refuse what agents set and the backend does not obey. A default is nothing that was asked for."""
+    for index, agent in enumerate(request.agents):
+        for setting, default in _SAMPLING.items() if agent.model == request.name else ():
+            if setting not in honours and getattr(agent, setting, default) not in (default, ()):
+                raise ConfigError(
+                    f"agent_definitions.{index}.{setting}: the backend {request.backend!r} of model {request.name!r} "
+                    f"does not support it; leave it out, or, where the backend obeys it, add {setting!r} to the "
+                    "`honours` of its class",
+                    key=("agent_definitions", index, setting),
+                )
+
+
+class OwnBackend:
+    """An object of a user's class behind the contract of a backend."""
+
+    def __init__(self, plugin: Plugin, own: Any, *, needs_trace: bool = False) -> None:
+        self._plugin = plugin
+        self._own = own
+        self._needs_trace = needs_trace
+        self._is_async = inspect.iscoroutinefunction(own.generate)
+        self._executor: DaemonExecutor | None = None
+
+    @property
+    def capacity(self) -> int:
+        """What the object says, else 8, or 1 where `generate` is a plain function."""
+        default = ASYNC_CAPACITY if self._is_async else THREAD_CAPACITY
+        return self._count("capacity", default, at_least=1)
+
+    @property
+    def token_budget(self) -> int | None:
+        """What the object says, else None."""
+        return self._count("token_budget", 0, at_least=0) or None
+
+    @property
+    def lookahead(self) -> int:
+        """What the object says, else 0."""
+        return self._count("lookahead", 0, at_least=0)
+
+    async def start(self) -> None:
+        """Start the object. What it raises besides errors of ours is a setting or code to mend."""
+        await self._called("start")
+        _ = self.capacity, self.token_budget, self.lookahead
+
+    async def generate(self, request: Request) -> Reply:
+        """The object's reply; a text counts as one. Raises RequestRefusedError for a failure of its code."""
+        try:
+            with boundary(_GenerateError, self._plugin.name):
+                return self._checked(await self._generated(request))
+        except _GenerateError as fault:
+            cause = fault.__cause__ or fault
+            if isinstance(cause, ConnectionError | TimeoutError):
+                raise cause from None  # The scheduler knows what they mean.
+            text = f"its backend {self._plugin.name!r} failed: {place_of(cause, has_folder=False)}"
+            raise RequestRefusedError(text) from cause
+
+    async def close(self) -> None:
+        """Close the object, then its threads, which end with the calls under way."""
+        try:
+            await self._called("close")
+        finally:
+            if self._executor is not None:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+                self._executor = None
+
+    async def _generated(self, request: Request) -> object:
+        if self._is_async:
+            return await self._own.generate(request)
+        return await self._in_thread(partial(self._own.generate, request))
+
+    async def _in_thread(self, call: Callable[[], object]) -> object:
+        if self._executor is None:
+            threads = self.capacity + self.lookahead
+            self._executor = DaemonExecutor(threads, f"mac-runner-{type(self._own).__name__}")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def _called(self, name: str) -> None:
+        """Call `start` or `close` if the object has it; a plain function runs in a thread."""
+        method = getattr(self._own, name, None)
+        if method is None:
+            return
+        try:
+            with boundary(_CallError, name):
+                if inspect.iscoroutinefunction(method):
+                    await method()
+                else:
+                    await self._in_one_thread(method)
+        except _CallError as fault:
+            cause = fault.__cause__ or fault
+            text = f"its backend {self._plugin.name!r} failed in `{name}`: {place_of(cause)}"
+            raise EngineDeadError(text) from cause
+
+    async def _in_one_thread(self, call: Callable[[], object]) -> None:
+        executor = DaemonExecutor(1, f"mac-runner-{type(self._own).__name__}")
+        try:
+            await asyncio.get_running_loop().run_in_executor(executor, call)
+        finally:
+            executor.shutdown(wait=False)
+
+    def _count(self, name: str, default: int, *, at_least: int) -> int:
+        with boundary(EngineDeadError, f"`{name}` of its backend {self._plugin.name!r} failed"):
+            value = getattr(self._own, name, None)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise EngineDeadError(
+                f"`{name}` of its backend {self._plugin.name!r} is {value!r}; allowed: a whole number from {at_least}"
+            )
+        return value
+
+    def _checked(self, found: object) -> Reply:
+        """What `generate` returned as a reply. Raises TypeError saying what is wrong with it."""
+        reply = Reply(text=found) if isinstance(found, str) else found
+        if not isinstance(reply, Reply):
+            hint = "; write `async def generate`, or return its result" if inspect.isawaitable(found) else ""
+            raise TypeError(f"`generate` returned {type(found).__name__}; it returns a Reply or a text{hint}")
+        for name, kind in _REPLY.items():
+            if not isinstance(getattr(reply, name), kind):
+                raise TypeError(f"`generate` returned a Reply whose {name} is {getattr(reply, name)!r:.80}")
+        counts: tuple[Any, ...] = (reply.tokens.prompt, reply.tokens.cached, reply.tokens.completion)
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise TypeError(f"`generate` returned a Reply whose tokens are {counts}; they are whole numbers from 0")
+        if reply.finish_reason is FinishReason.OVERFLOW and reply.text:
+            raise TypeError("`generate` returned an OVERFLOW with a text; a prompt that does not fit has no reply")
+        if self._needs_trace and reply.trace is None and reply.finish_reason is not FinishReason.OVERFLOW:
+            raise TypeError("`generate` returned a Reply without a `trace`, which `record_tokens: true` asks for")
+        return reply
+
+
+_REPLY: Final[dict[str, Any]] = {
+    "text": str,
+    "thinking": str | None,
+    "finish_reason": FinishReason,
+    "tokens": TokenCount,
+    "trace": TokenTrace | None,
+}

@@ -1,0 +1,15 @@
+"""Metrics: functions of one's own from an ended conversation to numbers."""
+
+from mac_runner.metrics.ended import EndedAgent, EndedConversation, EndedTurn, ended_conversation
+from mac_runner.metrics.measuring import Measure, Metric, measured, metric_of
+
+__all__ = [
+    "EndedAgent",
+    "EndedConversation",
+    "EndedTurn",
+    "Measure",
+    "Metric",
+    "ended_conversation",
+    "measured",
+    "metric_of",
+]
