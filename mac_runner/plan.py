@@ -157,7 +157,7 @@ def request_seed(task: Task, turn: Turn) -> int:
     """
     drawn: list[str | int] = []
     for draw in () if task.fork is None else task.fork.draws:
-        drawn += ("draw", draw.number) if turn.canonical >= draw.since else ()
+        drawn += ("draw", draw.number) if draw.holds(turn) else ()
     return stable_hash(task.seed, turn.key, *drawn) % (1 << REQUEST_SEED_BITS)
 
 

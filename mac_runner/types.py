@@ -78,10 +78,18 @@ class Agent:
 
 
 class Draw(NamedTuple):
-    """A number that enters the seeds of the turns of a fork: of those whose `Turn.canonical` is at least `since`."""
+    """A number that enters the seeds of the turns of a fork: of those whose `Turn.canonical` is at least `since`.
+
+    `spared` are the keys of such turns whose replies the fork has from its parent.
+    """
 
     since: tuple[int, int, int, int]
     number: int
+    spared: tuple[str, ...] = ()
+
+    def holds(self, turn: Turn) -> bool:
+        """Whether it enters the seed of a turn."""
+        return turn.canonical >= self.since and turn.key not in self.spared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

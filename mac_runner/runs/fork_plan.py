@@ -278,7 +278,7 @@ def _branches(
                 turn=point.key,
                 arm=arm.name,
                 draw=draw,
-                draws=(*inherited, Draw(stem.since, draw)) if draw else inherited,
+                draws=(*inherited, Draw(stem.since, draw, stem.spared)) if draw else inherited,
                 forced=stem.forced,
                 is_off_policy=stem.is_off_policy or (parent.fork is not None and parent.fork.is_off_policy),
             )
@@ -320,6 +320,8 @@ class _Stem(NamedTuple):
 
     replies: tuple[RecordedReply, ...]
     since: tuple[int, int, int, int]
+    spared: tuple[str, ...]
+    """The keys of such turns whose replies are the parent's."""
     forced: tuple[str, ...]
     is_off_policy: bool
 
@@ -348,6 +350,7 @@ class _Growing:
         models = {str(turn["turn"]): str(turn["model"]) for turn in objects(point.transcript, "turns")}
         self._recorded = [replace(each, model=models[each.turn_key]) for each in replies_of(point.transcript)]
         self._replies: list[RecordedReply] = []
+        self._spared: list[str] = []
         self._forced: list[str] = []
         self._is_off_policy = False
 
@@ -365,11 +368,12 @@ class _Growing:
             self._keep_siblings(turn)
         if arm.is_kept:
             self._keep(self._recorded[self._point.place])
+            self._spared.append(turn.key)
         elif arm.reply is not None:
             self._force(turn, arm.reply)
         elif arm.is_silent:
             self._fall_silent(turn)
-        return _Stem(tuple(self._replies), since, tuple(self._forced), self._is_off_policy)
+        return _Stem(tuple(self._replies), since, tuple(self._spared), tuple(self._forced), self._is_off_policy)
 
     def _all_ready(self) -> list[Turn]:
         """The open turns that wait for no other agent of their round."""
@@ -409,6 +413,7 @@ class _Growing:
                 continue
             if self._rendered(beside) == recorded.prompt_sha256 or self._is_rebased:
                 self._keep(recorded)
+                self._spared.append(recorded.turn_key)
 
     def _force(self, turn: Turn, text: str) -> Receipt:
         recorded = RecordedReply(turn_key=turn.key, prompt_sha256=self._rendered(turn), reply=Reply(text=text))

@@ -298,6 +298,7 @@ class _Recorded(msgspec.Struct):
 class _Draw(msgspec.Struct):
     since: tuple[int, int, int, int]
     number: int
+    spared: tuple[str, ...] = ()
 
 
 class _Fork(msgspec.Struct):
@@ -393,7 +394,9 @@ def task_json(task: Task) -> JsonObject:
 
 def fork_json(fork: Fork) -> JsonObject:
     """Where a conversation leaves another one, as JSON."""
-    draws: list[JsonValue] = [{"since": list(draw.since), "number": draw.number} for draw in fork.draws]
+    draws: list[JsonValue] = [
+        {"since": list(draw.since), "number": draw.number, "spared": list(draw.spared)} for draw in fork.draws
+    ]
     return {
         "of": fork.of,
         "turn": fork.turn,
@@ -407,7 +410,7 @@ def fork_json(fork: Fork) -> JsonObject:
 
 def _fork_from_json(record: JsonObject) -> Fork:
     found = msgspec.convert(record, _Fork)
-    draws = tuple(Draw(draw.since, draw.number) for draw in found.draws)
+    draws = tuple(Draw(draw.since, draw.number, draw.spared) for draw in found.draws)
     return Fork(
         of=found.of,
         turn=found.turn,
