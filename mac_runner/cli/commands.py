@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from mac_runner import __version__
 from mac_runner.cli import maintenance, results
@@ -52,6 +53,10 @@ class _VerbOrFile(click.Group):
                 ctx.fail(f"there is no verb and no file {args[0]!r}; {hint}")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and flags that begin so; a file where there are none."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
