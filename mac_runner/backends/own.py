@@ -236,7 +236,10 @@ class OwnBackend:
         """What `generate` returned as a reply. Raises TypeError saying what is wrong with it."""
         reply = Reply(text=found) if isinstance(found, str) else found
         if not isinstance(reply, Reply):
-            hint = "; write `async def generate`, or return its result" if inspect.isawaitable(found) else ""
+            hint = ""
+            if inspect.iscoroutine(found):
+                found.close()
+                hint = "; write `async def generate`, or return its result"
             raise TypeError(f"`generate` returned {type(found).__name__}; it returns a Reply or a text{hint}")
         for name, kind in _REPLY.items():
             if not isinstance(getattr(reply, name), kind):
