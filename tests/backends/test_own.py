@@ -201,9 +201,7 @@ def test_a_class_that_cannot_be_a_backend_is_refused_with_its_file_and_a_remedy(
         "has no `generate`": type("Heir", (Author,), {}),
         "`generate` yields": type("Yields", (), {"generate": yields}),
         "`Settings` is not a pydantic model": type("Odd", (), {"generate": plain, "Settings": dict}),
-        "`honours` holds 'temprature' (did you mean 'temperature'?)": type(
-            "Typo", (), {"generate": plain, "honours": {"temprature"}}
-        ),
+        "`honours` holds 'temprature'": type("Typo", (), {"generate": plain, "honours": {"temprature"}}),
         "`honours` is 'seed'; it is a set of names": type("Bare", (), {"generate": plain, "honours": "seed"}),
         "`constrains` holds 'grammar'": type("Held", (), {"generate": plain, "constrains": {"grammar"}}),
     }
