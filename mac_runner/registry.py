@@ -216,6 +216,12 @@ def results_specs() -> Mapping[str, ResultsSpec]:
 
 
 @cache
+def counted_kinds() -> frozenset[str]:
+    """The kinds of outcomes that have results of their own."""
+    return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
+
+
+@cache
 def backend_specs() -> Mapping[str, BackendSpec[Any]]:
     """Every backend by its name."""
     return {name: import_module(package).SPEC for name, package in BACKENDS.items()}

@@ -225,6 +225,11 @@ class ResultsSpec:
     """The tables that `mac-run export` writes, by name."""
     moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
     """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
+    rewards: Callable[[JsonObject, str], Mapping[str, float]] | None = None
+    """From an outcome and the name of an agent, its rewards; None for those of `default_rewards`.
+
+    Raises RunDirectoryError for a damaged outcome.
+    """
     truth: Callable[[JsonObject], Truth | None] = lambda _record: None
     """From a record, what was true; None when the record does not hold it. Raises RunDirectoryError."""
 

@@ -25,6 +25,7 @@ GROUND = (
     "comparisons",
     "paired",
     "results",
+    "rewards",
     "threads",
     "plugins",
     "registry",

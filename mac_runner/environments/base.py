@@ -76,7 +76,11 @@ class Conversation(Protocol):
 
 
 class Environment(Protocol):
-    """A kind of conversation, set up for one experiment."""
+    """A kind of conversation, set up for one experiment.
+
+    It may also have `rewards(outcome, agent)`, which returns the rewards of an agent as numbers by name. Without it
+    they follow from the outcome (`mac_runner/rewards.py`).
+    """
 
     @property
     def lineup(self) -> Lineup | None:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from mac_runner.errors import StoreError
+from mac_runner.registry import counted_kinds
+from mac_runner.rewards import names_agents
 from mac_runner.store.disk import Disk
 from mac_runner.store.layout import Layout, attempt_path, task_id_of, transcript_path
 from mac_runner.store.records import (
@@ -166,7 +168,22 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         "outcome": transcript.get("outcome"),
         **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
         "timing": transcript.get("timing"),
+        **_agents_named(transcript),
     }
+
+
+def _agents_named(transcript: JsonObject) -> JsonObject:
+    """Definition, model and seat of each agent, where an outcome without results of its own names agents.
+
+    With them a summary can count the outcome by definition, model and seat.
+    """
+    outcome = transcript.get("outcome")
+    if not isinstance(outcome, dict) or outcome.get("kind") in counted_kinds():
+        return {}
+    agents = {agent.agent_id: agent for agent in task_of(transcript).agents}
+    if not names_agents(outcome, agents):
+        return {}
+    return {"agents": {name: [agent.definition, agent.model, agent.seat] for name, agent in agents.items()}}
 
 
 def without_timing(value: JsonValue) -> JsonValue:

@@ -6,10 +6,13 @@ There are three kinds of answer: `first`, those of participants in the first rou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
+
+from mac_runner.results import parsed
+from mac_runner.types import JsonObject
 
 KINDS: Final = ("first", "final", "group")
 ALL: Final = "all"
@@ -132,3 +135,16 @@ class DiscussionResult(msgspec.Struct, frozen=True):
                 yield from (given[-1] for given in self.answers.values() if given)
             case _:
                 yield self.answer
+
+
+def discussion_rewards(outcome: JsonObject, agent: str) -> Mapping[str, float]:
+    """Whether the last answer of a participant, or a judge's verdict, is right; nothing without a right answer."""
+    result = parsed(DiscussionResult, outcome, "the outcome")
+    correct = result.correct_answer_id
+    if correct is None:
+        return {}
+    if given := result.answers.get(agent):
+        return {"right": float(given[-1] == correct)}
+    part = result.agents.get(agent)
+    is_judge = part is not None and part.role == "judge"
+    return {"right": float(result.verdict == correct)} if is_judge and result.verdict is not None else {}

@@ -21,7 +21,7 @@ from mac_runner.environments.discussion.results.discrim_eval import discrim_eval
 from mac_runner.environments.discussion.results.grid_figures import CASES, further_figures
 from mac_runner.environments.discussion.results.judges import judge_tables
 from mac_runner.environments.discussion.results.movers import mover_tables
-from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult
+from mac_runner.environments.discussion.results.outcome import ALL, DiscussionResult, discussion_rewards
 from mac_runner.environments.discussion.results.positions import position_tables
 from mac_runner.environments.discussion.results.power import power_lines
 from mac_runner.environments.discussion.results.repetition import repetition_lines
@@ -274,5 +274,6 @@ RESULTS: Final = ResultsSpec(
     differences=grid_differences,
     undeclared=UNDECLARED,
     columns=DISCUSSION_COLUMNS,
+    rewards=discussion_rewards,
     exports={"answers": ANSWERS},
 )

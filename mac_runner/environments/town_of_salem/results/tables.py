@@ -13,6 +13,7 @@ from mac_runner.environments.town_of_salem.results.games import GameResults
 from mac_runner.environments.town_of_salem.results.lies import EARLIER_VERDICTS, Lies
 from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
 from mac_runner.environments.town_of_salem.results.measure_tables import measure_figures, measure_tables
+from mac_runner.environments.town_of_salem.results.rewards import game_rewards
 from mac_runner.environments.town_of_salem.results.tournament_tables import comparison_tables
 from mac_runner.results import (
     RATE_HEADS,
@@ -313,6 +314,7 @@ RESULTS: Final = ResultsSpec(
     figures=lambda summary: {**win_figures(summary), **dict(measure_figures(summary))},
     ending=who_was_what,
     columns=GAME_COLUMNS,
+    rewards=game_rewards,
     moments=moments,
     truth=game_truth,
 )

@@ -1,0 +1,123 @@
+"""What an outcome says of each agent: its values by agent, and the rewards made of them.
+
+An outcome may hold mappings from the names of its agents to numbers or truth values, such as
+`{"payoff": {"Abel": 3, "Cain": 5}}`, and a `winner` or `winners` that names agents.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple, TypeGuard
+
+from mac_runner.errors import ConversationError, boundary
+from mac_runner.types import JsonObject, JsonValue
+
+WON: Final = "won"
+_WINNERS: Final = ("winner", "winners")
+
+
+class Winners(NamedTuple):
+    """The agents that an outcome calls winners; `is_draw` where it says that there are none."""
+
+    names: frozenset[str]
+    is_draw: bool
+
+
+def is_number(value: object) -> TypeGuard[bool | int | float]:
+    """Whether a value can be averaged: a truth value, or a number that a float can hold."""
+    return isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
+
+
+def winners_of(outcome: JsonObject, agents: Collection[str]) -> Winners | None:
+    """The winners among `agents`; None where `winner` and `winners` are missing or name something else.
+
+    A `winner` of null and an empty list of `winners` are a draw.
+    """
+    key = next((key for key in _WINNERS if key in outcome), None)
+    if key is None:
+        return None
+    match outcome[key]:
+        case None | []:
+            return Winners(frozenset(), is_draw=True)
+        case str(name) if name in agents:
+            return Winners(frozenset({name}), is_draw=False)
+        case [*found] if all(isinstance(name, str) and name in agents for name in found):
+            return Winners(frozenset(map(str, found)), is_draw=False)
+        case _:
+            return None
+
+
+def values_by_agent(outcome: JsonObject, agents: Collection[str]) -> dict[str, dict[str, bool | int | float]]:
+    """The mappings of an outcome from names of `agents` to numbers or truth values, by their key.
+
+    An agent whose value is null is left out. A mapping with another key or another value is not of this kind.
+    """
+    found = {}
+    for key, value in outcome.items():
+        if isinstance(value, dict) and (of_agents := _numbers(value, agents)):
+            found[key] = of_agents
+    return found
+
+
+def _numbers(mapping: Mapping[str, JsonValue], agents: Collection[str]) -> dict[str, bool | int | float]:
+    numbers = {name: value for name, value in mapping.items() if is_number(value)}
+    is_of_agents = all(name in agents for name in mapping)
+    is_numeric = all(value is None or name in numbers for name, value in mapping.items())
+    return numbers if is_of_agents and is_numeric else {}
+
+
+def names_agents(outcome: JsonValue, agents: Collection[str]) -> bool:
+    """Whether an outcome says something of single agents."""
+    if not isinstance(outcome, dict):
+        return False
+    return winners_of(outcome, agents) is not None or bool(values_by_agent(outcome, agents))
+
+
+def default_rewards(outcome: JsonObject, agent: str, agents: Collection[str]) -> dict[str, float]:
+    """The rewards of an agent in an outcome whose environment does not say them.
+
+    They are its values in the mappings by agent. Winners among `agents` add `won`, unless a mapping has that name.
+    """
+    rewards = {key: float(of[agent]) for key, of in values_by_agent(outcome, agents).items() if agent in of}
+    if WON not in rewards and (winners := winners_of(outcome, agents)) is not None:
+        rewards[WON] = float(agent in winners.names)
+    return rewards
+
+
+def rewards_of(
+    environment: object | None, outcome: JsonObject, agent: str, agents: Collection[str]
+) -> dict[str, float]:
+    """The rewards of `agent`, one of the `agents` of a finished conversation.
+
+    `environment` is the one that played it, where its code is loaded; None, or one without a method `rewards`, leaves
+    it to the results of the outcome's kind, and else to `default_rewards`. Raises ConversationError for rewards that
+    are not finite numbers by name.
+    """
+    method = getattr(environment, "rewards", None)
+    if method is None:
+        return _recorded_rewards(outcome, agent, agents)
+    with boundary(ConversationError, f"{type(environment).__name__}.rewards of {agent!r}"):
+        found: object = method(outcome, agent)
+    return _checked(found, f"{type(environment).__name__}.rewards of {agent!r}")
+
+
+def _recorded_rewards(outcome: JsonObject, agent: str, agents: Collection[str]) -> dict[str, float]:
+    # The registry holds the environments, some of which import this module.
+    from mac_runner.registry import results_specs
+
+    spec = results_specs().get(str(outcome.get("kind")))
+    if spec is None or spec.rewards is None:
+        return default_rewards(outcome, agent, agents)
+    return dict(spec.rewards(outcome, agent))
+
+
+def _checked(found: object, where: str) -> dict[str, float]:
+    if not isinstance(found, Mapping):
+        raise ConversationError(f"{where} returned {type(found).__name__}; return a dict of numbers by name")
+    rewards: dict[str, float] = {}
+    for name, value in found.items():
+        if not isinstance(name, str) or not is_number(value):
+            raise ConversationError(f"{where}: {name!r} is {value!r:.60}; a reward is a finite number with a name")
+        rewards[name] = float(value)
+    return rewards

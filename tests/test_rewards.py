@@ -1,0 +1,96 @@
+"""What an outcome says of single agents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mac_runner.errors import ConversationError
+from mac_runner.rewards import default_rewards, rewards_of
+from mac_runner.types import JsonObject
+
+ROOT = Path(__file__).parents[1]
+AGENTS = ("Abel", "Cain")
+CASES: list[tuple[JsonObject, dict[str, float]]] = [
+    ({"payoff": {"Abel": 3, "Cain": 5}}, {"payoff": 3.0}),
+    ({"cooperated": {"Abel": True, "Cain": False}}, {"cooperated": 1.0}),
+    ({"payoff": {"Cain": 5}}, {}),
+    ({"payoff": {"Abel": None, "Cain": 5}}, {}),
+    ({"payoff": {"Abel": 3, "the bank": 5}}, {}),
+    ({"payoff": {"Abel": 3, "Cain": "much"}}, {}),
+    ({"payoff": {"Abel": 10**400, "Cain": 1}}, {}),
+    ({"payoff": {}}, {}),
+    ({"winner": "Abel"}, {"won": 1.0}),
+    ({"winner": "Cain"}, {"won": 0.0}),
+    ({"winners": ["Cain", "Abel"]}, {"won": 1.0}),
+    ({"winner": None}, {"won": 0.0}),
+    ({"winners": []}, {"won": 0.0}),
+    ({"winner": "town"}, {}),
+    ({"winners": ["Abel", "town"]}, {}),
+    ({"winner": "Abel", "won": {"Abel": 0.25, "Cain": 0.75}}, {"won": 0.25}),
+    ({"rounds": 3, "is_fair": True}, {}),
+]
+
+
+def test_rewards_are_the_values_by_agent_and_whether_it_won() -> None:
+    wrong = {
+        str(outcome): found for outcome, due in CASES if (found := default_rewards(outcome, "Abel", AGENTS)) != due
+    }
+
+    assert wrong == {}
+
+
+class Own:
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def rewards(self, _outcome: JsonObject, agent: str) -> Any:
+        return {"skill": len(agent)} if self.found is None else self.found
+
+
+def test_an_environment_may_say_its_rewards_itself() -> None:
+    assert rewards_of(Own(None), {"winner": "Abel"}, "Abel", AGENTS) == {"skill": 4.0}
+    assert rewards_of(object(), {"winner": "Abel"}, "Abel", AGENTS) == {"won": 1.0}
+
+
+@pytest.mark.parametrize("found", [3, {"skill": "much"}, {"skill": float("nan")}, {1: 2.0}, {"skill": 10**400}])
+def test_rewards_that_are_not_numbers_by_name_fail_the_conversation_with_the_place(found: object) -> None:
+    with pytest.raises(ConversationError, match=r"Own.rewards of 'Abel'"):
+        rewards_of(Own(found), {}, "Abel", AGENTS)
+
+
+def outcomes(tmp_path: Path, name: str) -> list[JsonObject]:
+    """Of three conversations of an example."""
+    command = ("-m", "mac_runner", str(ROOT / "experiments" / f"{name}.yaml"), "--limit", "3", "--out", str(tmp_path))
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
+    rows = [row for index in tmp_path.rglob("*_index.jsonl") for row in index.read_text().splitlines()]
+    return [json.loads(row)["outcome"] for row in rows]
+
+
+def test_a_player_of_a_game_is_rewarded_for_its_goal_its_faction_and_its_life(tmp_path: Path) -> None:
+    for outcome in outcomes(tmp_path, "tos_100games"):
+        players: Any = outcome["players"]
+        winners: Any = outcome["winners"]
+        for player in players:
+            found = rewards_of(None, outcome, player["agent"], [player["agent"] for player in players])
+            assert (found["won"], found["survived"]) == (float(player["won"]), float(player["alive"]))
+            if player["faction"] in ("town", "mafia") and player["final_role"] == player["role"]:
+                assert found["faction_won"] == float(player["faction"] in winners)
+
+
+def test_a_participant_is_rewarded_for_a_right_last_answer_where_there_is_one(tmp_path: Path) -> None:
+    keyed, seen = 0, 0
+    for outcome in outcomes(tmp_path, "bbq_moderated"):
+        answers: Any = outcome["answers"]
+        for agent, given in answers.items():
+            found = rewards_of(None, outcome, agent, [*answers])
+            right = outcome["correct_answer_id"]
+            keyed += right is not None
+            seen += 1
+            assert found == ({} if right is None else {"right": float(given[-1] == right)})
+    assert 0 < keyed <= seen
