@@ -42,6 +42,9 @@ BACKENDS: Final[Mapping[str, str]] = {
 }
 """The package of each backend, in the order of the sections of a model definition."""
 
+OWN_BACKENDS: Final = "mac_runner.backends.own"
+"""The module whose `own_spec` makes a backend of what a user's code defines."""
+
 CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"})
 """What an engine with grammars can hold replies to."""
 
@@ -225,3 +228,35 @@ def counted_kinds() -> frozenset[str]:
 def backend_specs() -> Mapping[str, BackendSpec[Any]]:
     """Every backend by its name."""
     return {name: import_module(package).SPEC for name, package in BACKENDS.items()}
+
+
+class LoadedBackend(NamedTuple):
+    """A backend that an experiment names, and where its code came from."""
+
+    spec: BackendSpec[Any]
+    code: Code
+
+
+_LOADED_BACKENDS: Final[dict[tuple[str, str], LoadedBackend]] = {}
+"""Backends that are not built in, by their name and the digest of their code."""
+
+
+def load_backend(name: str, base: Path) -> LoadedBackend:
+    """Import a backend that is not built in; a file is relative to `base`. Raises ConfigError."""
+    return adopt_backend(find_plugin("backends", name, base, known=BACKENDS))
+
+
+def adopt_backend(plugin: Plugin) -> LoadedBackend:
+    """Keep a plug-in as a backend. Raises ConfigError for what is none."""
+    key = plugin.name, plugin.code.sha256
+    if key not in _LOADED_BACKENDS:
+        _LOADED_BACKENDS[key] = LoadedBackend(import_module(OWN_BACKENDS).own_spec(plugin), plugin.code)
+    return _LOADED_BACKENDS[key]
+
+
+def backend_spec(name: str, sha256: str = "") -> BackendSpec[Any] | None:
+    """The backend of this name: a built-in one, or one whose code with this digest was loaded."""
+    if name in BACKENDS:
+        return backend_specs()[name]
+    loaded = _LOADED_BACKENDS.get((name, sha256))
+    return None if loaded is None else loaded.spec

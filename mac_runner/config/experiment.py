@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 from pydantic import JsonValue as AnyJson
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
-from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
+from mac_runner.registry import ENVIRONMENTS, BackendSpec, backend_spec, backend_specs, environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
 from mac_runner.types import Decoding, ReplyForm, WhenExhausted
 
@@ -85,24 +85,56 @@ class _ModelDefinition(Section):
 
     if TYPE_CHECKING:
         backend: str
+        settings: Mapping[str, AnyJson] | None
         record_tokens: bool
         constrained_decoding: Decoding
         reply_form: ReplyForm | None
         latency: EngineLatency | None
 
-    @property
-    def settings(self) -> Section:
-        """The section of its backend."""
-        return cast("Section", getattr(self, section_key(self.backend)))
+    _sha256: str = PrivateAttr("")
 
-    def with_settings(self, settings: Section) -> _ModelDefinition:
-        """The same definition with another section of its backend."""
-        return self.model_copy(update={section_key(self.backend): settings})
+    def with_code(self, sha256: str) -> None:
+        """Say which code its backend is; the experiment knows it."""
+        self._sha256 = sha256
+
+    @property
+    def known_spec(self) -> BackendSpec[Any] | None:
+        """Its backend; None where its code was not loaded."""
+        return backend_spec(self.backend, self._sha256)
+
+    @property
+    def spec(self) -> BackendSpec[Any]:
+        """Its backend. Raises ConfigError where its code was not loaded."""
+        if (spec := self.known_spec) is None:
+            raise ConfigError(f"the code of the backend {self.backend!r} was not loaded")
+        return spec
+
+    @property
+    def settings_key(self) -> str:
+        """The key of the section that sets up its backend."""
+        return section_key(self.backend)
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether the section of its backend is there; that of a plug-in may be left out."""
+        return self.backend not in BACKENDS or getattr(self, section_key(self.backend)) is not None
+
+    @property
+    def backend_settings(self) -> Any:
+        """What sets up its backend: a section, or the model of a plug-in."""
+        if self.backend in BACKENDS:
+            return getattr(self, section_key(self.backend))
+        return read_settings(self.spec, self.settings or {})
+
+    def with_settings(self, settings: Settings) -> _ModelDefinition:
+        """The same definition with other settings of its backend."""
+        value = settings if self.backend in BACKENDS else settings.model_dump(mode="json")
+        return self.model_copy(update={section_key(self.backend): value})
 
 
 def section_key(backend: str) -> str:
     """The key of a backend's section."""
-    return f"{backend}_config"
+    return f"{backend}_config" if backend in BACKENDS else SETTINGS
 
 
 if TYPE_CHECKING:
@@ -114,8 +146,16 @@ else:
         __module__=__name__,
         __doc__=_ModelDefinition.__doc__,
         backend=(
-            Annotated[Literal[BACKENDS], IDENTITY],
-            Field(description="What serves the model; the section `<backend>_config` sets it up."),
+            Annotated[Text, IDENTITY],
+            Field(
+                description=f"What serves the model: {', '.join(f'`{name}`' for name in BACKENDS)}, which the section "
+                "`<backend>_config` sets up; or the name of an installed one, `package.module:Name`, or "
+                "`./file.py:Name` relative to this file, which `settings` sets up.",
+            ),
+        ),
+        settings=(
+            Annotated[Mapping[Text, AnyJson] | None, IDENTITY],
+            Field(None, description="What sets up a backend that is not built in; the backend says what it may hold."),
         ),
         **{
             section_key(name): (spec.settings | None, Field(None, description=f"Settings of the backend `{name}`."))

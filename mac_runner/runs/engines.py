@@ -27,7 +27,6 @@ from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
-from mac_runner.registry import backend_specs
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.section import KeyPath
 
@@ -59,7 +58,7 @@ class Engine:
     @property
     def holds_memory(self) -> bool:
         """Whether it takes this machine's memory."""
-        return backend_specs()[self.definition.backend].holds_memory
+        return self.definition.spec.holds_memory
 
     def build(self, clock: Clock, say: Callable[[str], None], *, can_pull: bool) -> Backend:
         """The backend, not started. Its lines for `say` begin with its name where the model's name is ambiguous."""
@@ -138,7 +137,7 @@ def plan_engines(
             agents = {a.model_dump_json(): a for a in setup.experiment.agent_definitions if a.model == name}
             key = _Key(definition.model_dump_json(), None, name if setup.combination is None else None)
             with refusals.of(numbers[setup.slug]):
-                if (player := backend_specs()[definition.backend].policy(definition.settings)) is not None:
+                if (player := definition.spec.policy(definition.backend_settings)) is not None:
                     key = key._replace(policy=policy_of(setup, environment, name, player))
                 if (key, "".join(agents)) not in checked:
                     # Built only to check it with the settings of this experiment and its places in the file.
@@ -236,7 +235,7 @@ class Bound(NamedTuple):
 
 def connections_of(definitions: Iterable[ModelDefinition]) -> int:
     """How many connections these models take with all their requests in flight."""
-    return sum(backend_specs()[definition.backend].connections(definition.settings) for definition in definitions)
+    return sum(definition.spec.connections(definition.backend_settings) for definition in definitions)
 
 
 def bound(limit: int | None, *, wanted: int, concurrency: int | None, runs_open: int = 1) -> Bound:

@@ -129,7 +129,7 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
 
     experiment = load(text, overrides=overrides).experiment
 
-    scripted = experiment.model_definitions["folk-1.5"].settings
+    scripted = experiment.model_definitions["folk-1.5"].backend_settings
     assert isinstance(scripted, ScriptedConfig)
     assert scripted.capacity == 5
     assert experiment.agent_definitions[0].max_tokens == 6
