@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.flat import FlatColumn, Row, RowMaker
 from mac_runner.intervals import ClusteredRate, Interval, wilson
 from mac_runner.types import JsonObject, JsonValue
 
@@ -96,26 +97,41 @@ class Columns(NamedTuple):
     """Raises RunDirectoryError for a damaged outcome."""
 
 
-Cell: TypeAlias = bool | int | float | str | None
-"""What a row of an exported table has in a column; None where there is nothing."""
-
-
-class ExportColumn(NamedTuple):
-    """A column of an exported table: the one type of its cells, and what they mean."""
-
-    kind: Literal["text", "integer", "number", "truth"]
-    meaning: str
+ExportColumn: TypeAlias = FlatColumn
 
 
 class Export(NamedTuple):
-    """A table over the conversations of a run, one file of `mac-run export`."""
+    """A table over the conversations of a run, as `mac-run export` writes it."""
 
     columns: Mapping[str, ExportColumn]
-    rows: Callable[[JsonObject, JsonObject], Iterable[Mapping[str, Cell]]]
+    rows: Callable[[JsonObject, JsonObject], Iterable[Row]]
     """From a transcript and the experiment as it was recorded, the rows of that conversation, by column.
 
     Raises RunDirectoryError for a transcript that cannot be read.
     """
+    meaning: str = ""
+    """What a row is."""
+    key: tuple[str, ...] = ()
+    """The columns that together name a row."""
+    is_optional: bool = False
+    """Whether it is left out unless it is asked for by name."""
+
+
+class AgentColumns(NamedTuple):
+    """Columns of the table of agents: those of the element of a list, such as `outcome.players[]`, with its name."""
+
+    where: str
+    name: str
+    """The key of the element that has the name of the agent."""
+    columns: Mapping[str, ExportColumn]
+
+
+def export_of(
+    where: str, columns: Mapping[str, ExportColumn], *, key: tuple[str, ...], meaning: str, is_optional: bool = False
+) -> Export:
+    """The table of the elements of one list of a transcript, each column with the place of its value."""
+    maker = RowMaker(where, columns)
+    return Export(columns, lambda transcript, _experiment: maker.rows(transcript), meaning, key, is_optional)
 
 
 NO_COLUMNS: Final = Columns({}, lambda _outcome: {})
@@ -222,7 +238,11 @@ class ResultsSpec:
     columns: Columns = NO_COLUMNS
     """What `mac-run show RUN` lists of an outcome, and what `--where` compares."""
     exports: Mapping[str, Export] = field(default_factory=dict)
-    """The tables that `mac-run export` writes, by name."""
+    """The tables that `mac-run export` writes beside those that every run has, by name."""
+    conversation_columns: Mapping[str, ExportColumn] = field(default_factory=dict)
+    """Columns of the table of conversations; their places begin with `outcome.`."""
+    agent_columns: Sequence[AgentColumns] = ()
+    """Columns of the table of agents."""
     moments: Callable[[JsonObject], Mapping[int, str]] = lambda _record: {}
     """From a record, when each round of turns was, as `when` of its events says it; rounds may be missing."""
     rewards: Callable[[JsonObject, str], Mapping[str, float]] | None = None

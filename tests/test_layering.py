@@ -24,6 +24,7 @@ GROUND = (
     "intervals",
     "comparisons",
     "paired",
+    "flat",
     "results",
     "rewards",
     "threads",
@@ -47,7 +48,10 @@ MAY_IMPORT = {
     "scheduler": {"config", "plan", "store", "environments", "backends"},
     "status": {"scheduler"},
     "reports": {"store"},
-    "runs": {"config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports"},
+    "data": {"store", "environments", "reports"},
+    "runs": {
+        *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
+    },
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},

@@ -42,7 +42,7 @@ def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, chec
     records: list[TurnRecord] = []
     changed: list[str] = []
     for recorded in replies:
-        turn = _answered(conversation, recorded)
+        turn = open_turn(conversation, recorded.turn_key)
         digest = _rendered(conversation, turn) if check_prompts else recorded.prompt_sha256
         if digest != recorded.prompt_sha256:
             changed.append(turn.key)
@@ -62,13 +62,13 @@ def play_until(conversation: Conversation, replies: Iterable[RecordedReply], tur
     for recorded in replies:
         if recorded.turn_key == turn_key:
             break
-        receive(conversation, _answered(conversation, recorded), recorded)
+        receive(conversation, open_turn(conversation, recorded.turn_key), recorded)
     return _open_turn(conversation, turn_key, f"the turn {turn_key} is not open where it was recorded")
 
 
-def _answered(conversation: Conversation, recorded: RecordedReply) -> Turn:
-    key = recorded.turn_key
-    return _open_turn(conversation, key, f"the recorded reply to turn {key} answers no open turn")
+def open_turn(conversation: Conversation, turn_key: str) -> Turn:
+    """The open turn that a recorded reply answers. Raises ConversationError when it is not open."""
+    return _open_turn(conversation, turn_key, f"the recorded reply to turn {turn_key} answers no open turn")
 
 
 def _open_turn(conversation: Conversation, key: str, otherwise: str) -> Turn:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from mac_runner.flat import Cell, Cells
 from mac_runner.reports.grid import GridTable
-from mac_runner.results import Cell
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 PARQUET_HINT = "for Parquet beside it: pip install 'mac_runner[parquet]'"
@@ -57,6 +58,10 @@ def arrow_types() -> Mapping[str, Any]:
         "integer": pyarrow.int64(),
         "number": pyarrow.float64(),
         "truth": pyarrow.bool_(),
+        "texts": pyarrow.list_(pyarrow.string()),
+        "integers": pyarrow.list_(pyarrow.int64()),
+        "numbers": pyarrow.list_(pyarrow.float64()),
+        "json": pyarrow.string(),
     }
 
 
@@ -66,8 +71,8 @@ def _arrow_cells(table: GridTable) -> tuple[list[str], list[list[Cell]]]:
     return [utf8_text(column.name) for column in table.columns], cells
 
 
-def csv_cell(cell: Cell) -> str:
-    """A cell as CSV has it."""
+def csv_cell(cell: Cells) -> str:
+    """A cell as CSV has it; a list is written as JSON."""
     match cell:
         case None:
             return ""
@@ -75,8 +80,10 @@ def csv_cell(cell: Cell) -> str:
             return "true" if cell else "false"
         case str():
             return safe_text(cell)
-        case _:
+        case int() | float():
             return repr(cell)
+        case _:
+            return json.dumps(cell, ensure_ascii=False)
 
 
 def safe_text(text: str) -> str:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mac_runner import comparisons
+from mac_runner.flat import Cell
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import metric_figures
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
-from mac_runner.results import Cell, Declared, Difference, Figure, PlayedCombination, integer, number, section
+from mac_runner.results import Declared, Difference, Figure, PlayedCombination, integer, number, section
 from mac_runner.types import JsonObject, JsonValue
 
 COMPARISONS_FORMAT: Final = 1

@@ -9,14 +9,15 @@ from itertools import islice
 from typing import Final
 
 from mac_runner.errors import RunDirectoryError
+from mac_runner.flat import Cells
 from mac_runner.reports.exports import arrow_types, csv_cell, safe_text, utf8_text
-from mac_runner.results import Cell, ExportColumn
+from mac_runner.results import ExportColumn
 
 ROWS_AT_ONCE: Final = 10_000
 """How many rows a piece of CSV and a row group of Parquet have at most."""
 
 Columns = Mapping[str, ExportColumn]
-Rows = Iterable[Mapping[str, Cell]]
+Rows = Iterable[Mapping[str, Cells]]
 
 
 def csv_pieces(columns: Columns, rows: Rows) -> Iterator[bytes]:
@@ -92,7 +93,7 @@ class _Sink(io.RawIOBase):
         return b"".join(held)
 
 
-def _batches(rows: Rows) -> Iterator[list[Mapping[str, Cell]]]:
+def _batches(rows: Rows) -> Iterator[list[Mapping[str, Cells]]]:
     """The rows in lists of bounded length."""
     left = iter(rows)
     while batch := list(islice(left, ROWS_AT_ONCE)):
@@ -106,5 +107,5 @@ def _taken(out: io.StringIO) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _arrow_cell(cell: Cell) -> Cell:
+def _arrow_cell(cell: Cells) -> Cells:
     return utf8_text(cell) if isinstance(cell, str) else cell

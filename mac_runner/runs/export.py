@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.flat import Cells
 from mac_runner.registry import environment_specs
 from mac_runner.reports import PARQUET_HINT, PIECES, has_parquet, value_columns
-from mac_runner.results import Cell, Export, ExportColumn
+from mac_runner.results import Export, ExportColumn
 from mac_runner.store import Disk, RunContents, has_run, is_grid, read_grid, read_run
 
 CSV: Final = "csv"
@@ -34,7 +35,7 @@ class _Source(NamedTuple):
     """A run, and the cells that its rows begin with."""
 
     contents: RunContents
-    values: Mapping[str, Cell]
+    values: Mapping[str, Cells]
 
 
 class _Sources(NamedTuple):
@@ -72,11 +73,11 @@ def export(directory: Path, to: Path, *, tables: Sequence[str], formats: Sequenc
 class _Counted:
     """Rows that are counted as they are taken."""
 
-    def __init__(self, rows: Iterator[Mapping[str, Cell]]) -> None:
+    def __init__(self, rows: Iterator[Mapping[str, Cells]]) -> None:
         self._rows = rows
         self.count = 0
 
-    def __iter__(self) -> Iterator[Mapping[str, Cell]]:
+    def __iter__(self) -> Iterator[Mapping[str, Cells]]:
         for row in self._rows:
             self.count += 1
             yield row
@@ -132,7 +133,7 @@ def _environment(contents: RunContents) -> str:
     return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
 
 
-def _rows(sources: _Sources, table: Export) -> Iterator[Mapping[str, Cell]]:
+def _rows(sources: _Sources, table: Export) -> Iterator[Mapping[str, Cells]]:
     for contents, values in sources.runs:
         for row in contents.rows_in_task_order():
             for cells in table.rows(contents.acknowledged(row), contents.resolved):

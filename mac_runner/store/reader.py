@@ -34,7 +34,7 @@ from mac_runner.store.layout import MANIFEST, Layout
 from mac_runner.store.lock import Owner, is_alive, last_sign_of_life, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Counts, Manifest, ManifestFile, decode_manifest, in_task_order, read_manifest
-from mac_runner.store.records import lines, row_id
+from mac_runner.store.records import encode_json, lines, row_id
 from mac_runner.store.run_state import RunState, SessionStanding, merge_accounting, read_state
 from mac_runner.store.transcripts import (
     decode_transcript,
@@ -76,10 +76,18 @@ class RunContents:
         return self.state.rows(self.disk, self.layout)
 
     def rows_in_task_order(self) -> Iterator[JsonObject]:
-        """The same in the order of their tasks; few of them are held at a time (`in_task_order`)."""
-        endings = self.state.endings
-        task_ids = sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id))
-        return map(json.loads, in_task_order(self.rows(), task_ids))
+        """The same in the order of their tasks; few of them are held at a time, and those as bytes."""
+        endings, left = self.state.endings, self.rows()
+        waiting: dict[str, bytes] = {}
+        for task_id in sorted(endings, key=lambda task_id: (endings[task_id].task_index, task_id)):
+            if task_id in waiting:
+                yield json.loads(waiting.pop(task_id))
+                continue
+            for row in left:
+                if row_id(row) == task_id:
+                    yield row
+                    break
+                waiting[row_id(row)] = encode_json(row)
 
     def planned(self) -> dict[str, int]:
         """Every planned task, with its index."""

@@ -16,11 +16,13 @@ import msgspec
 from mac_runner.environments.discussion.questions import Question, parse_question
 from mac_runner.environments.discussion.targets import bias_item
 from mac_runner.errors import RunDirectoryError
-from mac_runner.results import Cell, Export, ExportColumn, parsed
+from mac_runner.flat import Cell
+from mac_runner.results import AgentColumns, Export, ExportColumn, parsed
 from mac_runner.types import JsonObject, JsonValue
 
 ANSWER_COLUMNS: Final[Mapping[str, ExportColumn]] = {
-    "task_id": ExportColumn("text", "the discussion"),
+    "conversation": ExportColumn("text", "the discussion"),
+    "task_id": ExportColumn("text", "the same, under its earlier name"),
     "index": ExportColumn("integer", "its number, from 0; in all combinations of a grid the same question"),
     "status": ExportColumn("text", "`finished` or `failed`; a summary counts answers of finished ones"),
     "seed": ExportColumn("integer", "the seed of the discussion"),
@@ -217,6 +219,7 @@ class _Discussion:
     def _common(self) -> dict[str, Cell]:
         task, metadata = self.transcript.task, self.question.source_metadata or {}
         return {
+            "conversation": task.task_id,
             "task_id": task.task_id,
             "index": task.index,
             "status": self.transcript.status,
@@ -315,4 +318,38 @@ def answer_rows(transcript: JsonObject, experiment: JsonObject) -> Iterator[Mapp
     return _Discussion(found, question, item, definitions, shown_from).rows()
 
 
-ANSWERS: Final = Export(ANSWER_COLUMNS, answer_rows)
+ANSWERS: Final = Export(
+    ANSWER_COLUMNS,
+    answer_rows,
+    "What was asked of each agent in each round, and what it answered.",
+    ("conversation", "round", "agent"),
+)
+
+DISCUSSION_CONVERSATION_COLUMNS: Final[Mapping[str, ExportColumn]] = {
+    "question_id": ExportColumn("text", "the id of the question", source="outcome.question_id"),
+    "question_type": ExportColumn("text", "the type of the question", source="outcome.question_type"),
+    "source_dataset": ExportColumn("text", "where the question comes from", source="outcome.source_dataset"),
+    "correct_answer_id": ExportColumn("text", "the right choice", source="outcome.correct_answer_id"),
+    "rounds": ExportColumn("integer", "how many rounds it lasted", "rounds", "outcome.rounds"),
+    "ended_by": ExportColumn("text", "what ended it, such as `max_rounds`", source="outcome.ended_by"),
+    "answer": ExportColumn("text", "the answer of the group", source="outcome.answer"),
+    "verdict": ExportColumn("text", "the verdict of a judge", source="outcome.verdict"),
+    "consensus": ExportColumn("truth", "whether all agreed in the last round", source="outcome.consensus"),
+    "passes": ExportColumn("integer", "how many statements had no use", "statements", "outcome.passes"),
+}
+
+_SEAT: Final = "record.participants[]"
+DISCUSSION_AGENT_COLUMNS: Final = (
+    AgentColumns(
+        _SEAT,
+        "agent",
+        {
+            "role": ExportColumn("text", "its role in the discussion", source=f"{_SEAT}.role"),
+            "identity": ExportColumn("text", "what it read of itself", source=f"{_SEAT}.identity"),
+            "shown": ExportColumn("text", "what others saw of it besides its id", source=f"{_SEAT}.shown"),
+            "waits_for": ExportColumn("texts", "whom it speaks after within a round", source=f"{_SEAT}.waits_for[]"),
+            "reads": ExportColumn("texts", "whose statements it reads", source=f"{_SEAT}.reads[]"),
+            "seat_more": ExportColumn("json", "what else the record has of its seat", source=f"{_SEAT}.*"),
+        },
+    ),
+)

@@ -8,7 +8,11 @@ from typing import Final
 
 from mac_runner.environments.discussion.influence import NOT_SHOWN
 from mac_runner.environments.discussion.results.agents import agent_tables
-from mac_runner.environments.discussion.results.answer_table import ANSWERS
+from mac_runner.environments.discussion.results.answer_table import (
+    ANSWERS,
+    DISCUSSION_AGENT_COLUMNS,
+    DISCUSSION_CONVERSATION_COLUMNS,
+)
 from mac_runner.environments.discussion.results.comparison_tables import UNDECLARED, grid_differences, paired_tables
 from mac_runner.environments.discussion.results.comparisons import COMPARED, compare_discussions
 from mac_runner.environments.discussion.results.contexts import context_tables
@@ -276,4 +280,6 @@ RESULTS: Final = ResultsSpec(
     columns=DISCUSSION_COLUMNS,
     rewards=discussion_rewards,
     exports={"answers": ANSWERS},
+    conversation_columns=DISCUSSION_CONVERSATION_COLUMNS,
+    agent_columns=DISCUSSION_AGENT_COLUMNS,
 )

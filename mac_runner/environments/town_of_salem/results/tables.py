@@ -9,6 +9,11 @@ import msgspec
 
 from mac_runner.environments.town_of_salem.results.cast import Cast
 from mac_runner.environments.town_of_salem.results.columns import GAME_COLUMNS, moments
+from mac_runner.environments.town_of_salem.results.export_tables import (
+    GAME_AGENT_COLUMNS,
+    GAME_CONVERSATION_COLUMNS,
+    GAME_EXPORTS,
+)
 from mac_runner.environments.town_of_salem.results.games import GameResults
 from mac_runner.environments.town_of_salem.results.lies import EARLIER_VERDICTS, Lies
 from mac_runner.environments.town_of_salem.results.measure_results import MeasureResults
@@ -317,4 +322,7 @@ RESULTS: Final = ResultsSpec(
     rewards=game_rewards,
     moments=moments,
     truth=game_truth,
+    exports=GAME_EXPORTS,
+    conversation_columns=GAME_CONVERSATION_COLUMNS,
+    agent_columns=GAME_AGENT_COLUMNS,
 )

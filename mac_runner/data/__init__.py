@@ -1,0 +1,1 @@
+"""The flat tables of runs: what they hold, as Arrow and as files."""

@@ -1,0 +1,109 @@
+"""Flat tables as Arrow: batches of rows, whole tables, and the schema with what each column means.
+
+pyarrow is heavy and therefore optional; it is imported where a table is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.flat import Cells, FlatColumn
+from mac_runner.reports.exports import arrow_types, utf8_text
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HINT: Final = "pip install 'mac_runner[data]'"
+ROWS_AT_ONCE: Final = 10_000
+"""How many rows a batch has at most."""
+CHARS_AT_ONCE: Final = 32 << 20
+"""How many characters the texts of a batch have, about, at most."""
+
+Columns = Mapping[str, FlatColumn]
+Rows = Iterable[Mapping[str, Cells]]
+
+
+def check_arrow(what: str) -> None:
+    """Raise ConfigError saying how to install pyarrow where it is not installed."""
+    if find_spec("pyarrow") is None:
+        raise ConfigError(f"{what}: pyarrow is not installed; {HINT}")
+
+
+def arrow_schema(columns: Columns, metadata: Mapping[str, str] | None = None) -> pyarrow.Schema:
+    """The schema of a table; each column has its meaning, and its unit if it has one."""
+    import pyarrow
+
+    types = arrow_types()
+    fields = [
+        pyarrow.field(utf8_text(name), types[column.kind], metadata=_about(column)) for name, column in columns.items()
+    ]
+    return pyarrow.schema(fields, metadata=dict(metadata or {}))
+
+
+def _about(column: FlatColumn) -> dict[str, str]:
+    unit = {"unit": column.unit} if column.unit else {}
+    return {"meaning": utf8_text(column.meaning), **unit}
+
+
+def arrow_batch(columns: Columns, rows: list[Mapping[str, Cells]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """Rows as one batch. Raises RunDirectoryError for a cell that does not fit its column."""
+    import pyarrow
+
+    arrays = []
+    for (name, column), field in zip(columns.items(), schema, strict=True):
+        cells = [row.get(name) for row in rows]
+        try:
+            try:
+                arrays.append(pyarrow.array(cells, type=field.type))
+            except UnicodeEncodeError:
+                arrays.append(pyarrow.array(map(_utf8, cells), type=field.type))
+        except (pyarrow.ArrowException, OverflowError) as fault:
+            raise RunDirectoryError(
+                f"column {name!r}: a cell is not of the type {column.kind} ({fault}); check the run with verify"
+            ) from fault
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _utf8(cell: Cells) -> Cells:
+    """A cell as UTF-8 can hold it: half a surrogate pair is written out."""
+    if isinstance(cell, str):
+        return utf8_text(cell)
+    if isinstance(cell, list) and cell and isinstance(cell[0], str):
+        return [utf8_text(one) for one in cell]
+    return cell
+
+
+def arrow_batches(columns: Columns, rows: Rows, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+    """The rows in batches of bounded size."""
+    for held in batches(rows):
+        yield arrow_batch(columns, held, schema)
+
+
+def batches(rows: Rows) -> Iterator[list[Mapping[str, Cells]]]:
+    """The rows in lists, each bounded in rows and in characters."""
+    held: list[Mapping[str, Cells]] = []
+    chars = 0
+    for row in rows:
+        held.append(row)
+        chars += size_chars(row)
+        if len(held) >= ROWS_AT_ONCE or chars >= CHARS_AT_ONCE:
+            yield held
+            held, chars = [], 0
+    if held:
+        yield held
+
+
+def size_chars(row: Mapping[str, Cells]) -> int:
+    """How large a row is, about."""
+    return sum(len(cell) for cell in row.values() if isinstance(cell, str | list))
+
+
+def arrow_table(columns: Columns, rows: Rows, metadata: Mapping[str, str] | None = None) -> pyarrow.Table:
+    """All rows as one table."""
+    import pyarrow
+
+    schema = arrow_schema(columns, metadata)
+    return pyarrow.Table.from_batches(arrow_batches(columns, rows, schema), schema)

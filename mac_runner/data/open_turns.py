@@ -1,0 +1,49 @@
+"""The replies of conversations that have not ended: what the journal has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mac_runner.data.tables import TURN_COLUMNS, thought_of
+from mac_runner.flat import Cells, FlatColumn
+from mac_runner.store import RunContents
+from mac_runner.store.journal import replies
+from mac_runner.types import RecordedReply
+
+OPEN_COLUMN: Final = FlatColumn("truth", "whether the conversation has not ended")
+
+
+def open_rows(contents: RunContents) -> Iterator[Mapping[str, Cells]]:
+    """A row for each reply of an open conversation, in the order of the replies.
+
+    What an environment made of a reply is not in the journal, nor is the model that was asked: those cells are empty.
+    """
+    ended = contents.state.endings
+    found = replies(contents.disk, contents.layout, lambda task_id: task_id not in ended)
+    for task_id, recorded in found.items():
+        for number, reply in enumerate(recorded):
+            yield {**dict.fromkeys(TURN_COLUMNS), **_row(reply), "conversation": task_id, "number": number}
+
+
+def _row(recorded: RecordedReply) -> dict[str, Cells]:
+    reply = recorded.reply
+    # The name of an agent may hold a slash.
+    number, _, rest = recorded.turn_key.partition("/")
+    agent, step, attempt = rest.rsplit("/", 2)
+    return {
+        "turn": recorded.turn_key,
+        "round": int(number),
+        "agent": agent,
+        "step": int(step),
+        "attempt": int(attempt),
+        "text": reply.text,
+        "thought": thought_of(reply.thinking, reply.text),
+        "finish_reason": str(reply.finish_reason),
+        "prompt_tokens": reply.tokens.prompt,
+        "cached_tokens": reply.tokens.cached,
+        "completion_tokens": reply.tokens.completion,
+        "queue_s": reply.timing.queue_s,
+        "generate_s": reply.timing.generate_s,
+        "faults": list(reply.timing.faults),
+    }

@@ -1,0 +1,68 @@
+"""What the tables hold, for programs (`_schema.json`, the metadata of Parquet) and for people (a page)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from mac_runner.data.tables import LEFT_OUT, SCHEMA_VERSION, FlatTable
+from mac_runner.flat import FlatColumn
+from mac_runner.types import JsonObject
+
+_ARROW: Final = {
+    "text": "string",
+    "integer": "int64",
+    "number": "double",
+    "truth": "bool",
+    "texts": "list<string>",
+    "integers": "list<int64>",
+    "numbers": "list<double>",
+    "json": "string (JSON)",
+}
+
+
+def schema_json(tables: Mapping[str, FlatTable], prefix: Mapping[str, FlatColumn]) -> JsonObject:
+    """The contents of `_schema.json`."""
+    return {
+        "version": SCHEMA_VERSION,
+        "tables": {name: _table_json(table, prefix) for name, table in tables.items()},
+        "left_out": dict(LEFT_OUT),
+    }
+
+
+def _table_json(table: FlatTable, prefix: Mapping[str, FlatColumn]) -> JsonObject:
+    key = [*(name for name in ("run", "combination") if name in prefix), *table.key]
+    columns: JsonObject = {
+        name: {
+            "type": _ARROW[column.kind],
+            **({"unit": column.unit} if column.unit else {}),
+            "meaning": column.meaning,
+            **({"source": column.source} if column.source else {}),
+        }
+        for name, column in {**prefix, **table.columns}.items()
+    }
+    return {"meaning": table.meaning, "key": [*key], "columns": columns}
+
+
+def metadata_of(table: FlatTable) -> Mapping[str, str]:
+    """What a file of the table says of itself."""
+    return {
+        "mac_runner.table": table.name,
+        "mac_runner.meaning": table.meaning,
+        "mac_runner.key": ",".join(table.key),
+        "mac_runner.schema_version": str(SCHEMA_VERSION),
+    }
+
+
+def schema_page(tables: Mapping[str, FlatTable]) -> Iterator[str]:
+    """The tables as lines of Markdown: a heading, the key, and a list of columns each."""
+    for table in tables.values():
+        yield f"### `{table.name}`"
+        yield ""
+        optional = " Left out unless it is named." if table.is_optional else ""
+        yield f"{table.meaning}{optional} Key: {', '.join(f'`{name}`' for name in table.key)}."
+        yield ""
+        for name, column in table.columns.items():
+            unit = f", {column.unit}" if column.unit else ""
+            yield f"- `{name}` ({_ARROW[column.kind]}{unit}): {column.meaning}"
+        yield ""

@@ -1,0 +1,140 @@
+"""Which runs a table is made of: a run, a grid, or a list of them; and what tells their rows apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from mac_runner.data.tables import Ended, FlatTable, tables_of
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.flat import Cells, FlatColumn
+from mac_runner.registry import environment_specs
+from mac_runner.reports.grid import value_columns
+from mac_runner.results import ResultsSpec
+from mac_runner.store import RunContents, has_run, is_grid, read_grid, read_run
+from mac_runner.store.transcripts import upgraded_row
+from mac_runner.types import JsonObject
+
+_RUN = FlatColumn("text", "the directory of the run")
+_COMBINATION = FlatColumn("text", "the directory of the combination of a grid")
+
+Prefix: TypeAlias = Mapping[str, Cells]
+ResultsOf: TypeAlias = Callable[[RunContents], ResultsSpec | None]
+
+
+class Source(NamedTuple):
+    """A run, the tables that it has, and the cells that its rows begin with."""
+
+    contents: RunContents
+    tables: Mapping[str, FlatTable]
+    prefix: Prefix
+    name: str = ""
+    """What stands before the number of a conversation: the combination, or the run of a list."""
+
+    def ended(self, row: JsonObject) -> Ended:
+        """The conversation of an index row."""
+        contents = self.contents
+        return Ended(upgraded_row(row), contents.resolved, partial(contents.acknowledged, row))
+
+    def conversations(self) -> Iterator[Ended]:
+        """The conversations that have ended, in task order."""
+        return map(self.ended, self.contents.rows_in_task_order())
+
+
+class Sources(NamedTuple):
+    """Runs, the columns that tell them apart, and the tables that any of them has."""
+
+    runs: Sequence[Source]
+    prefix: Mapping[str, FlatColumn]
+    tables: Mapping[str, FlatTable]
+
+    def columns(self, table: str) -> Mapping[str, FlatColumn]:
+        """All columns of a table, those that tell runs apart first."""
+        return {**self.prefix, **self.tables[table].columns}
+
+
+def recorded_results(contents: RunContents) -> ResultsSpec | None:
+    """How the outcomes of a run are counted; None where its environment does not say, or is not known here."""
+    spec = environment_specs().get(environment_of(contents))
+    return None if spec is None or spec.results is None else spec.results()
+
+
+def environment_of(contents: RunContents) -> str:
+    """The name of the environment of a run."""
+    conversation = contents.resolved.get("conversation_config")
+    return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
+
+
+def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_results) -> Sources:
+    """The runs of directories. Raises RunDirectoryError where there are none, or a grid in which none has begun."""
+    if not directories:
+        raise ConfigError("no run is named; name one, or several")
+    parts = [_of_one(directory, results_of) for directory in directories]
+    if len(parts) == 1:
+        return parts[0]
+    names = _names(directories)
+    taken = {"run", *(name for part in parts for name in part.prefix)}
+    prefix = {"run": _RUN, **{name: column for part in parts for name, column in part.prefix.items()}}
+    runs = [
+        run._replace(prefix={"run": name, **run.prefix}, name="/".join(filter(None, (name, run.name))))
+        for name, part in zip(names, parts, strict=True)
+        for run in part.runs
+    ]
+    return _checked(runs, prefix, taken)
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """The shortest endings of paths that tell them apart."""
+    paths = [directory.resolve() for directory in directories]
+    if len(set(paths)) < len(paths):
+        raise ConfigError(f"a run is named twice: {', '.join(map(str, directories))}")
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
+    if not is_grid(directory):
+        contents = read_run(directory)
+        tables = tables_of(results_of(contents))
+        return Sources([Source(contents, tables, {})], {}, tables)
+    record = read_grid(directory)
+    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
+    if not begun:
+        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
+    contents_of = [read_run(directory / entry.slug) for entry in begun]
+    tables_by_run = [tables_of(results_of(contents)) for contents in contents_of]
+    columns = {name for tables in tables_by_run for table in tables.values() for name in table.columns}
+    values = value_columns([entry.values for entry in begun], {"combination", "run", *columns})
+    prefix = {
+        "combination": _COMBINATION,
+        **{column.name: FlatColumn(column.kind, "what the grid varies") for column in values},
+    }
+    runs = [
+        Source(
+            contents,
+            tables,
+            {"combination": entry.slug, **{column.name: column.cells[place] for column in values}},
+            entry.slug,
+        )
+        for place, (entry, contents, tables) in enumerate(zip(begun, contents_of, tables_by_run, strict=True))
+    ]
+    return _checked(runs, prefix, {"combination"})
+
+
+def _checked(runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str]) -> Sources:
+    """The runs with the tables that any of them has. Raises ConfigError for columns that cannot be told apart."""
+    tables: dict[str, FlatTable] = {}
+    for run in runs:
+        for name, table in run.tables.items():
+            if name in tables and tables[name].columns != table.columns:
+                columns = {**tables[name].columns, **table.columns}
+                table = table._replace(columns=columns, of_index=tables[name].of_index & table.of_index)
+            tables[name] = table
+            if both := taken & table.columns.keys():
+                raise ConfigError(f"table {name!r} has a column {min(both)!r}, which tells runs apart; rename it")
+    return Sources(runs, prefix, tables)

@@ -1,0 +1,339 @@
+"""The flat tables of a run: those that every run has, and those of its environment.
+
+A column names the place of its value in a transcript, so these declarations are all there is: rows, `_schema.json`, the
+page of the tables and the check that nothing of a transcript is left out follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from mac_runner.environments.markup import holds_thought, thoughts
+from mac_runner.errors import ConfigError
+from mac_runner.flat import NUMBER, Cells, FlatColumn, RowMaker, cell, value_at
+from mac_runner.results import AgentColumns, Export, ResultsSpec, export_of
+from mac_runner.types import JsonObject, JsonValue
+
+SCHEMA_VERSION: Final = 1
+"""Grows when a column of a table that every run has changes its type, its meaning or its name."""
+
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "format": "the version of the file: rows are the same for each that can be read",
+}
+"""What of a transcript is in no table, with the reason."""
+
+Wanted = frozenset[str]
+"""The names of columns."""
+
+
+class Ended:
+    """One ended conversation: its index row, the experiment as recorded, and its transcript, read when it is needed."""
+
+    def __init__(self, row: JsonObject, experiment: JsonObject, read: Callable[[], JsonObject]) -> None:
+        self.row = row
+        self.experiment = experiment
+        self._read = read
+
+    @cached_property
+    def transcript(self) -> JsonObject:
+        """Its transcript. Raises RunDirectoryError for one that is damaged."""
+        return self._read()
+
+
+class FlatTable(NamedTuple):
+    """A table: its columns, and the rows that it has of a conversation."""
+
+    name: str
+    meaning: str
+    key: tuple[str, ...]
+    columns: Mapping[str, FlatColumn]
+    rows: Callable[[Ended, Wanted], Iterable[Mapping[str, Cells]]]
+    """From a conversation and the names of columns, rows with at least these cells."""
+    of_index: Wanted = frozenset()
+    """The columns that need no transcript."""
+    is_optional: bool = False
+    """Whether it is left out unless it is asked for by name."""
+
+
+# Conversations.
+
+_INDEX_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the id of the conversation", source="task.task_id"),
+    "index": FlatColumn("integer", "its number in the experiment, from 0", source="task.index"),
+    "status": FlatColumn("text", "`finished` or `failed`", source="status"),
+    "failure": FlatColumn("text", "why it failed", source="failure"),
+    "experiment": FlatColumn("text", "the name of the experiment", source="experiment_name"),
+    "environment": FlatColumn("text", "the kind of conversation", source="environment"),
+    "turns": FlatColumn("integer", "how many replies it took", "replies", "counts.turns"),
+    "corrections": FlatColumn("integer", "replies that were to be corrected", "replies", "counts.corrections"),
+    "defaults": FlatColumn("integer", "default acts in place of an answer", "replies", "counts.defaults"),
+    "unusable": FlatColumn("json", "unusable replies by agent definition and cause", source="counts.unusable"),
+    "prompt_tokens": FlatColumn("integer", "tokens of all prompts", "tokens", "counts.tokens.prompt"),
+    "cached_tokens": FlatColumn("integer", "those of them from a cache", "tokens", "counts.tokens.timing.cached"),
+    "completion_tokens": FlatColumn("integer", "tokens of all replies", "tokens", "counts.tokens.completion"),
+    "ended_at": FlatColumn("text", "when it ended, in UTC", source="timing.ended_at"),
+    "open_s": FlatColumn("number", "how long it was open", "s", "timing.open_s"),
+    "outcome": FlatColumn("json", "the whole outcome", source="outcome"),
+    "metrics": FlatColumn("json", "what the metrics of the experiment made of it", source="metrics"),
+    "metric_errors": FlatColumn("json", "by metric, why it could not be computed", source="metric_errors"),
+    "attempts": FlatColumn("integer", "how often it was tried: 1, and each failed attempt before", "attempts"),
+    "size_bytes": FlatColumn("integer", "the size of its transcript", "bytes", "row.size_bytes"),
+    "sha256": FlatColumn("text", "the digest of its transcript", source="row.sha256"),
+}
+_TRANSCRIPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "seed": FlatColumn("integer", "the seed of the conversation", source="task.seed"),
+    "material": FlatColumn("json", "what it is about, such as a question", source="task.material"),
+    "final_state_sha256": FlatColumn("text", "the digest of its final state", source="final_state_sha256"),
+    "timing": FlatColumn("json", "what else is known of its times", source="timing.*"),
+    "record": FlatColumn("json", "what no other table has of the environment's record", source="record.*"),
+}
+
+
+def _conversations(own: Mapping[str, FlatColumn], beside: Iterable[str]) -> FlatTable:
+    columns = _joined("conversations", {**_INDEX_COLUMNS, **_TRANSCRIPT_COLUMNS}, own)
+    maker = RowMaker("", columns, beside=beside)
+    of_index = frozenset(columns) - frozenset(_TRANSCRIPT_COLUMNS)
+
+    def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        known = _known(ended) if wanted <= of_index else {**ended.transcript, "row": ended.row}
+        failed = ended.row.get("failed_attempts")
+        attempts = 1 + (len(failed) if isinstance(failed, list) else 0)
+        for row in maker.rows(known, wanted):
+            yield {**row, "attempts": attempts}
+
+    return FlatTable(
+        "conversations", "One row for each ended conversation.", ("conversation",), columns, rows, of_index
+    )
+
+
+def _known(ended: Ended) -> JsonObject:
+    """What an index row has of a transcript, in the places of a transcript."""
+    row = ended.row
+    environment = value_at(ended.experiment, ("conversation_config", "environment"))
+    name = value_at(ended.experiment, ("experiment_metadata", "experiment_name"))
+    task: JsonObject = {"task_id": row.get("task_id"), "index": row.get("index")}
+    return {**row, "task": task, "environment": environment, "experiment_name": name, "row": row}
+
+
+# Agents.
+
+_AGENT: Final = "task.agents[]"
+_AGENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
+    "agent": FlatColumn("text", "its name in the conversation", source=f"{_AGENT}.agent_id"),
+    "seat": FlatColumn("integer", "where it sat, from 0", source=f"{_AGENT}.seat"),
+    "slot": FlatColumn("integer", "the place of the line-up that it filled, from 0", source=f"{_AGENT}.slot"),
+    "definition": FlatColumn("text", "its entry of `agent_definitions`", source=f"{_AGENT}.definition"),
+    "model": FlatColumn("text", "its entry of `model_definitions`", source=f"{_AGENT}.model"),
+    "sampling": FlatColumn("json", "how its replies were drawn", source=f"{_AGENT}.sampling"),
+}
+_RESULTS: Final = {
+    "results": FlatColumn("json", "its part of each object of the outcome that has agents as keys", source="outcome")
+}
+
+
+def _agents(own: Sequence[AgentColumns]) -> FlatTable:
+    columns: Mapping[str, FlatColumn] = _AGENT_COLUMNS
+    for part in own:
+        columns = _joined("agents", columns, part.columns)
+    columns = _joined("agents", columns, _RESULTS)
+    maker = RowMaker(_AGENT, _AGENT_COLUMNS)
+    joins = [
+        RowMaker(part.where, {**part.columns, "agent": FlatColumn("text", "", source=f"{part.where}.{part.name}")})
+        for part in own
+    ]
+
+    def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        transcript = ended.transcript
+        more: dict[Cells, dict[str, Cells]] = {}
+        for join in joins:
+            for row in join.rows(transcript):
+                more.setdefault(row["agent"], {}).update(row)
+        for row in maker.rows(transcript):
+            results = _results_of(transcript.get("outcome"), str(row["agent"])) if "results" in wanted else None
+            yield {**more.get(row["agent"], {}), **row, "results": cell("json", results, "results")}
+
+    return FlatTable("agents", "One row for each participant of a conversation.", _AGENT_KEY, columns, rows)
+
+
+_AGENT_KEY: Final = ("conversation", "agent")
+
+
+def _results_of(outcome: JsonValue, agent: str) -> JsonObject | None:
+    """Of each object of an outcome that has the agent as a key, what it has of it."""
+    parts = outcome.items() if isinstance(outcome, dict) else ()
+    return {name: part[agent] for name, part in parts if isinstance(part, dict) and agent in part} or None
+
+
+# Turns.
+
+_TURN: Final = "turns[]"
+TURN_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
+    "turn": FlatColumn("text", "its name: `round/agent/step/attempt`", source=f"{_TURN}.turn"),
+    "number": FlatColumn("integer", "its place in the conversation, from 0", source=NUMBER),
+    "round": FlatColumn("integer", "the round, from 0", source=f"{_TURN}.round"),
+    "agent": FlatColumn("text", "who was asked", source=f"{_TURN}.agent"),
+    "model": FlatColumn("text", "the entry of `model_definitions` that answered", source=f"{_TURN}.model"),
+    "place": FlatColumn("integer", "its place in the round", source=f"{_TURN}.place"),
+    "step": FlatColumn("integer", "how many tools were used before", source=f"{_TURN}.step"),
+    "attempt": FlatColumn("integer", "how many corrections there were before", source=f"{_TURN}.attempt"),
+    "text": FlatColumn("text", "the reply as it came", source=f"{_TURN}.reply.text"),
+    "thought": FlatColumn(
+        "text", "its thoughts: those in the text, and those the engine gave apart", source=f"{_TURN}.reply.thinking"
+    ),
+    "finish_reason": FlatColumn("text", "`stop`, `length` or `overflow`", source=f"{_TURN}.reply.finish_reason"),
+    "prompt_tokens": FlatColumn("integer", "tokens of the prompt", "tokens", f"{_TURN}.reply.tokens.prompt"),
+    "cached_tokens": FlatColumn(
+        "integer", "those of them from a cache", "tokens", f"{_TURN}.reply.tokens.timing.cached"
+    ),
+    "completion_tokens": FlatColumn("integer", "tokens of the reply", "tokens", f"{_TURN}.reply.tokens.completion"),
+    "receipt": FlatColumn(
+        "text", "`act`, `observation`, `correction`, `default` or `failure`", source=f"{_TURN}.receipt.kind"
+    ),
+    "detail": FlatColumn("text", "the act, the answer of a tool, or the reason", source=f"{_TURN}.receipt.detail"),
+    "cause": FlatColumn("text", "why the reply could not be used", source=f"{_TURN}.receipt.cause"),
+    "queue_s": FlatColumn("number", "how long it waited for a slot", "s", f"{_TURN}.timing.queue_s"),
+    "generate_s": FlatColumn("number", "how long the engine took", "s", f"{_TURN}.timing.generate_s"),
+    "faults": FlatColumn("texts", "the failed sendings before", source=f"{_TURN}.timing.faults[]"),
+}
+
+
+def _turns() -> FlatTable:
+    maker = RowMaker(_TURN, TURN_COLUMNS)
+
+    def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        is_thought_wanted = "thought" in wanted
+        for row in maker.rows(ended.transcript, wanted | {"text", "thought"} if is_thought_wanted else wanted):
+            yield {**row, "thought": thought_of(row["thought"], row["text"])} if is_thought_wanted else row
+
+    return FlatTable("turns", "One row for each reply.", _TURN_KEY, TURN_COLUMNS, rows)
+
+
+_TURN_KEY: Final = ("conversation", "turn")
+
+
+def thought_of(apart: Cells, text: Cells) -> str | None:
+    """The thoughts of a reply: those that the engine gave apart, and those in its text."""
+    inside = thoughts(text).thought if isinstance(text, str) and _may_hold_thought(text) else ""
+    return "\n".join(filter(None, (apart.strip() if isinstance(apart, str) else "", inside))) or None
+
+
+def _may_hold_thought(text: str) -> bool:
+    return ("<" in text and holds_thought(text)) or "{" in text
+
+
+# Events.
+
+_EVENT: Final = "record.events[]"
+_EVENT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
+    "event": FlatColumn("integer", "its number in the conversation, from 0", source=NUMBER),
+    "when": FlatColumn("text", "when it happened, in words", source=f"{_EVENT}.when"),
+    "day": FlatColumn("integer", "the day, where the environment has days", "days", f"{_EVENT}.day"),
+    "phase": FlatColumn("text", "the phase of the day", source=f"{_EVENT}.phase"),
+    "kind": FlatColumn("text", "its kind, where the environment names kinds", source=f"{_EVENT}.kind"),
+    "is_public": FlatColumn("truth", "whether all learned of it"),
+    "audience": FlatColumn("texts", "who learned of it; empty where all did", source=f"{_EVENT}.audience[]"),
+    "text": FlatColumn("text", "what happened, in words", source=f"{_EVENT}.text"),
+    "data": FlatColumn("json", "what happened, as data", source=f"{_EVENT}.data"),
+    "more": FlatColumn("json", "what else the record has of it", source=f"{_EVENT}.*"),
+}
+
+
+def _events() -> FlatTable:
+    read = {**_EVENT_COLUMNS, "audience": _EVENT_COLUMNS["audience"]._replace(kind="json")}
+    maker = RowMaker(_EVENT, {name: column for name, column in read.items() if name not in ("is_public", "audience")})
+
+    def rows(ended: Ended, wanted: Wanted) -> Iterator[Mapping[str, Cells]]:
+        transcript = ended.transcript
+        chains = maker.chains(transcript)
+        for row, chain in zip(maker.rows(transcript, wanted), chains, strict=True):
+            audience = value_at(chain[-1], ("audience",))
+            is_listed = isinstance(audience, list)
+            learned = cell("texts", audience, "audience") if is_listed else None
+            yield {**row, "is_public": not is_listed, "audience": learned}
+
+    return FlatTable("events", "What happened, and who learned of it.", ("conversation", "event"), _EVENT_COLUMNS, rows)
+
+
+# Tables that are left out unless they are asked for.
+
+_NAMES: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation", source="task.task_id"),
+    "turn": FlatColumn("text", "the turn", source=f"{_TURN}.turn"),
+}
+_TRACE: Final = f"{_TURN}.reply.trace"
+OPTIONAL: Final[Mapping[str, Export]] = {
+    "digests": export_of(
+        _TURN,
+        {**_NAMES, "prompt_sha256": FlatColumn("text", "the digest of its prompt", source=f"{_TURN}.prompt_sha256")},
+        key=_TURN_KEY,
+        meaning="The digest of each prompt, which does not compress.",
+        is_optional=True,
+    ),
+    "traces": export_of(
+        _TURN,
+        {
+            **_NAMES,
+            "prompt_ids": FlatColumn("integers", "the tokens of the prompt", source=f"{_TRACE}.prompt_ids[]"),
+            "completion_ids": FlatColumn("integers", "the tokens of the reply", source=f"{_TRACE}.completion_ids[]"),
+            "logprobs": FlatColumn(
+                "numbers", "the natural logarithm of how likely each was", source=f"{_TRACE}.logprobs[]"
+            ),
+        },
+        key=_TURN_KEY,
+        meaning="The tokens of each reply; empty unless `record_tokens` keeps them.",
+        is_optional=True,
+    ),
+}
+
+PROMPT_COLUMNS: Final[Mapping[str, FlatColumn]] = {
+    "conversation": FlatColumn("text", "the conversation"),
+    "turn": FlatColumn("text", "the turn"),
+    "messages": FlatColumn("json", "what the engine was sent: a list of `role` and `content`"),
+    "chars": FlatColumn("integer", "how long all messages together are", "characters"),
+}
+"""The columns of the table `prompts`, which is made by playing conversations again."""
+PROMPTS_MEANING: Final = "What engines were sent, rendered again by playing the replies."
+
+
+# All of them.
+
+
+def flat_table(name: str, export: Export) -> FlatTable:
+    """The table of an environment's declaration."""
+    columns, rows, meaning, key, is_optional = export
+    return FlatTable(
+        name,
+        meaning,
+        key,
+        columns,
+        lambda ended, _wanted: rows(ended.transcript, ended.experiment),
+        is_optional=is_optional,
+    )
+
+
+def tables_of(results: ResultsSpec | None) -> Mapping[str, FlatTable]:
+    """The tables of a run, by name, with those of its environment. Raises ConfigError for names that collide."""
+    exports = {} if results is None else results.exports
+    beside = [column.source for export in exports.values() for column in export.columns.values()]
+    agents = _agents(() if results is None else results.agent_columns)
+    beside += [f"{_EVENT}.text", *(column.source for column in agents.columns.values())]
+    conversations = _conversations({} if results is None else results.conversation_columns, beside)
+    tables = {table.name: table for table in (conversations, agents, _turns(), _events())}
+    for name, export in {**exports, **OPTIONAL}.items():
+        if name in tables:
+            raise ConfigError(f"table {name!r} of the environment has the name of one that every run has; rename it")
+        tables[name] = flat_table(name, export)
+    return tables
+
+
+def _joined(table: str, columns: Mapping[str, FlatColumn], more: Mapping[str, FlatColumn]) -> Mapping[str, FlatColumn]:
+    if taken := columns.keys() & more.keys():
+        raise ConfigError(
+            f"table {table!r}: the environment has a column {min(taken)!r}, which is there already; rename it"
+        )
+    return {**columns, **more}

@@ -1,0 +1,168 @@
+"""Rows of flat tables out of transcripts: a column names the place of its value, and the rows follow from that.
+
+A place is a path such as `turns[].reply.text`. `[]` stands before what each element of a list has. A path that ends in
+`[]` is a list of words, one that ends in `.*` an object without the keys that other columns have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard
+
+from mac_runner.errors import RunDirectoryError
+from mac_runner.types import JsonObject, JsonValue
+
+Kind: TypeAlias = Literal["text", "integer", "number", "truth", "texts", "integers", "numbers", "json"]
+"""The type of a column: one value, a list of them, or any value written as JSON."""
+Cell: TypeAlias = bool | int | float | str | None
+"""What a row of a table has in a column; None where there is nothing."""
+Cells: TypeAlias = Cell | Sequence[str] | Sequence[int] | Sequence[float]
+"""A cell of a column that may hold a list."""
+Row: TypeAlias = Mapping[str, Cells]
+
+NUMBER: Final = "#"
+"""In place of a path: the number of the row in its conversation, from 0."""
+_INTEGER_MAX: Final = 2**63
+_LIST: Final = "[]."
+_REST: Final = ".*"
+
+
+class FlatColumn(NamedTuple):
+    """A column of a table: the one type of its cells, what they mean, their unit, and their place in a transcript."""
+
+    kind: Kind
+    meaning: str
+    unit: str = ""
+    source: str = ""
+    """A path; NUMBER; or empty for what is derived."""
+
+
+def cell(kind: Kind, value: JsonValue, where: str) -> Cells:
+    """A value as a cell of a column. Raises RunDirectoryError naming `where` for one that does not fit."""
+    if value is None:
+        return None
+    match kind:
+        case "json":
+            # Half a surrogate pair, once it is escaped, is what JSON itself writes for it.
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        case "text":
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        case "integer" if _is_integer(value):
+            return value
+        case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+            return _as_float(value, where)
+        case "truth" if isinstance(value, bool):
+            return value
+        case "texts" if isinstance(value, list):
+            return [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in value]
+        case "integers" if isinstance(value, list) and all(map(_is_integer, value)):
+            return [one for one in value if isinstance(one, int)]
+        case "numbers" if isinstance(value, list):
+            return [one for each in value if isinstance(one := cell("number", each, where), float)]
+        case _:
+            raise RunDirectoryError(f"{where}: {value!r:.60} is not of the type {kind}; check the run with verify")
+
+
+def _is_integer(value: JsonValue) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and -_INTEGER_MAX <= value < _INTEGER_MAX
+
+
+def _as_float(value: float, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as fault:
+        raise RunDirectoryError(f"{where}: {value!r:.60} is too large for a number") from fault
+
+
+def value_at(value: JsonValue, path: Sequence[str]) -> JsonValue:
+    """What an object has under a path of keys; None where a key is missing."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+Chain: TypeAlias = tuple[JsonValue, ...]
+"""A transcript, and for each list of a path the element that the row is of."""
+Getter: TypeAlias = Callable[[Chain, int], JsonValue]
+
+
+class RowMaker:
+    """Makes the rows of the elements of one list, such as `turns[]`; of the transcript itself where that is empty.
+
+    `beside` are the places that other tables hold; a column of the rest of an object has nothing of them.
+    """
+
+    def __init__(self, where: str, columns: Mapping[str, FlatColumn], *, beside: Iterable[str] = ()) -> None:
+        self._lists = [_keys(part) for part in where.removesuffix("[]").split(_LIST)] if where else []
+        sources = [column.source for column in columns.values()]
+        held = [*sources, *beside]
+        self._taken = {one: keys_below(one.removesuffix("*"), held) for one in sources if one.endswith(_REST)}
+        self._cells = [(name, column.kind, self._getter(column.source)) for name, column in columns.items()]
+
+    def rows(self, transcript: JsonObject, wanted: frozenset[str] | None = None) -> Iterator[dict[str, Cells]]:
+        """The rows of a transcript, with the cells that are wanted, or all."""
+        cells = [each for each in self._cells if wanted is None or each[0] in wanted]
+        for number, chain in enumerate(self.chains(transcript)):
+            yield {name: cell(kind, get(chain, number), name) for name, kind, get in cells}
+
+    def chains(self, transcript: JsonObject) -> Iterable[Chain]:
+        """The elements of the list, each with what it lies in."""
+        chains: list[Chain] = [(transcript,)]
+        for keys in self._lists:
+            chains = [(*chain, element) for chain in chains for element in _elements(value_at(chain[-1], keys))]
+        return chains
+
+    def _getter(self, source: str) -> Getter:
+        if source == NUMBER:
+            return lambda _chain, number: number
+        if not source:
+            return lambda _chain, _number: None
+        *lists, last = source.removesuffix("[]").split(_LIST)
+        place = len(lists)
+        if source.endswith(_REST):
+            keys, taken = _keys(last.removesuffix("*").removesuffix(".")), self._taken[source]
+            return lambda chain, _number: _rest(value_at(chain[place], keys), taken)
+        keys = _keys(last)
+        return lambda chain, _number: value_at(chain[place], keys)
+
+
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(path.split(".")) if path else ()
+
+
+def _elements(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _rest(value: JsonValue, taken: frozenset[str]) -> JsonValue:
+    rest = {key: inner for key, inner in value.items() if key not in taken} if isinstance(value, dict) else {}
+    return rest or None
+
+
+def keys_below(prefix: str, sources: Iterable[str]) -> frozenset[str]:
+    """The keys that paths have behind a prefix."""
+    behind = (source.removeprefix(prefix) for source in sources if source.startswith(prefix))
+    return frozenset(rest.split(".")[0].removesuffix("[]") for rest in behind) - {"*"}
+
+
+def leaves(value: JsonValue, path: str = "") -> Iterator[str]:
+    """The path of every value of a transcript that is neither an object nor a list."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner, f"{path}[]")
+    else:
+        yield path
+
+
+def covers(source: str, path: str) -> bool:
+    """Whether the column of a source holds the value at a path."""
+    if source.endswith(_REST):
+        return path.startswith(source.removesuffix("*"))
+    source = source.removesuffix("[]")
+    return path == source or path.startswith((f"{source}.", f"{source}[]"))

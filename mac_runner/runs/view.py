@@ -1,0 +1,348 @@
+"""A run, a grid or a list of runs as Python sees them: flat tables as Arrow, and conversations one by one.
+
+Nothing is locked and nothing is written, so a run can be looked at while it plays. What is seen is the run as it was
+when it was opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from mac_runner.clock import SystemClock
+from mac_runner.data.arrow import arrow_table, check_arrow
+from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
+from mac_runner.data.prompts import PROMPTS, prompt_table
+from mac_runner.data.schema import metadata_of, schema_json
+from mac_runner.data.sources import Source, Sources, sources_of
+from mac_runner.data.tables import FlatTable
+from mac_runner.environments import build_environment
+from mac_runner.errors import ConfigError
+from mac_runner.flat import Cells
+from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
+from mac_runner.problems import suggestion
+from mac_runner.reports import find_turn, grid_status_json, status_json, transcript_text
+from mac_runner.reports.turns import check_seat
+from mac_runner.runs.maintenance import Verified, verify_all
+from mac_runner.runs.recorded import recorded_experiment, sent_prompt
+from mac_runner.runs.summary import summary_of
+from mac_runner.store import is_grid, read_grid_standing, read_standing
+from mac_runner.types import JsonObject, JsonValue, Prompt
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PathLike: TypeAlias = str | os.PathLike[str]
+TURNS: Final = "turns"
+CONVERSATIONS: Final = "conversations"
+_KEPT: Final = frozenset({"outcome", "counts", "timing"})
+"""Keys of an index row that its transcript has too: they are not kept for every conversation."""
+
+
+def open_run(path: PathLike | Sequence[PathLike]) -> RunView:
+    """A run directory, a grid, or a list of them, to be read. Takes no lock.
+
+    Raises RunDirectoryError for what is no run directory.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else [*path]
+    return RunView([Path(one) for one in paths])
+
+
+class RunView:
+    """The conversations that had ended when it was opened, in task order."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self.directories = tuple(directories)
+        self._sources = _with_prompts(sources_of(self.directories))
+
+    def __repr__(self) -> str:
+        return f"RunView({', '.join(map(str, self.directories))}: {len(self)} conversations)"
+
+    def __len__(self) -> int:
+        return sum(len(run.contents.state.endings) for run in self._sources.runs)
+
+    def __iter__(self) -> Iterator[ConversationView]:
+        for run in self._sources.runs:
+            for row in run.contents.rows_in_task_order():
+                yield ConversationView(run, row)
+
+    # Tables.
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that there are."""
+        return tuple(self._sources.tables)
+
+    @property
+    def schema(self) -> JsonObject:
+        """What the tables and their columns mean, as `_schema.json` says it."""
+        return schema_json(self._sources.tables, self._sources.prefix)
+
+    def table(self, name: str, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """A table, or some of its columns: what those do not need is not read.
+
+        The columns of `conversations` that need transcripts are read only if they are named. Raises ConfigError for a
+        table or a column that is not there, RunDirectoryError naming a transcript that is damaged.
+        """
+        return self._table(name, columns)
+
+    def conversations(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """One row for each conversation."""
+        return self._table(CONVERSATIONS, columns)
+
+    def agents(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """One row for each participant of a conversation."""
+        return self._table("agents", columns)
+
+    def turns(self, columns: Collection[str] | None = None, *, open: bool = False) -> pyarrow.Table:
+        """One row for each reply. With `open` also those of conversations that have not ended, marked `is_open`."""
+        return self._table(TURNS, columns, is_open=open)
+
+    def events(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """What happened, and who learned of it."""
+        return self._table("events", columns)
+
+    def claims(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """Town of Salem: what players said is so."""
+        return self._table("claims", columns)
+
+    def votes(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """Town of Salem: nominations and judgements."""
+        return self._table("votes", columns)
+
+    def deaths(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """Town of Salem: the deaths."""
+        return self._table("deaths", columns)
+
+    def answers(self, columns: Collection[str] | None = None) -> pyarrow.Table:
+        """Discussions: what each agent answered in each round."""
+        return self._table("answers", columns)
+
+    def _table(self, name: str, columns: Collection[str] | None, *, is_open: bool = False) -> pyarrow.Table:
+        if isinstance(columns, str):
+            raise ConfigError(f"columns: {columns!r} is one name; give a list: [{columns!r}]")
+        check_arrow(f"table {name!r}")
+        sources = self._sources
+        if name not in sources.tables:
+            known = ", ".join(sources.tables)
+            raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}; there are: {known}")
+        known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
+        table = sources.tables[name]
+        chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
+        for column in chosen:
+            if column not in known_columns:
+                there = ", ".join(known_columns)
+                raise ConfigError(
+                    f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}; it has: {there}"
+                )
+        rows = self._rows(name, frozenset(chosen), is_open=is_open)
+        return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table))
+
+    def _rows(self, name: str, wanted: frozenset[str], *, is_open: bool) -> Iterator[Mapping[str, Cells]]:
+        for run in self._sources.runs:
+            if (table := run.tables.get(name)) is None:
+                continue
+            mark = {"is_open": False} if is_open else {}
+            for ended in run.conversations():
+                for row in table.rows(ended, wanted & table.columns.keys()):
+                    yield {**run.prefix, **row, **mark}
+            if is_open:
+                yield from ({**run.prefix, **row, "is_open": True} for row in open_rows(run.contents))
+
+    # Conversations.
+
+    def conversation(self, name: int | str) -> ConversationView:
+        """One conversation: its number from 0, its task id, or in a grid or list `combination/number`.
+
+        Raises ConfigError where it has not ended, or the name is that of several.
+        """
+        found = [*self._named(str(name))]
+        if len(found) == 1:
+            run, task_id = found[0]
+            return ConversationView(run, self._index[run.name][task_id])
+        if found:
+            names = ", ".join(f"{run.name}/{name}" for run, _ in found[:3])
+            raise ConfigError(f"conversation {name!r} is in several runs; name one, such as {names}")
+        planned = sum(run.contents.counts.planned for run in self._sources.runs)
+        raise ConfigError(
+            f"no conversation that has ended is called {name!r} or has this number (from 0); "
+            f"{len(self)} of {planned} have ended"
+        )
+
+    def _named(self, name: str) -> Iterator[tuple[Source, str]]:
+        for run in self._sources.runs:
+            endings = run.contents.state.endings
+            own = name.removeprefix(f"{run.name}/") if run.name else name
+            if own in endings:
+                yield run, own
+            elif own.isascii() and own.isdecimal():
+                number = int(own)
+                yield from ((run, one) for one, ending in endings.items() if ending.task_index == number)
+
+    @cached_property
+    def _index(self) -> Mapping[str, Mapping[str, JsonObject]]:
+        """By run, what is kept of the index row of each conversation."""
+        return {
+            run.name: {
+                str(row["task_id"]): {key: value for key, value in row.items() if key not in _KEPT}
+                for row in run.contents.rows()
+            }
+            for run in self._sources.runs
+        }
+
+    # The run.
+
+    @property
+    def experiment(self) -> JsonObject:
+        """The experiment as it was recorded; of a grid or list that of each run, by name."""
+        return self._each(lambda run: run.contents.resolved)
+
+    @cached_property
+    def summary(self) -> JsonObject:
+        """What `summary.json` holds; of a grid or list that of each run, by name. Made anew from the journal."""
+        return self._each(lambda run: summary_of(run.contents))
+
+    def _each(self, of: Callable[[Source], JsonObject]) -> JsonObject:
+        runs = self._sources.runs
+        return of(runs[0]) if len(runs) == 1 and not runs[0].name else {run.name: of(run) for run in runs}
+
+    def verify(self) -> list[Verified]:
+        """Play every conversation again and compare all files: what was found in each directory."""
+        return [each for directory in self.directories for each in verify_all(directory, _no_bar)]
+
+    def standing(self) -> JsonObject:
+        """How far the run is now, as `mac-run status --json` says it; of a list that of each, by directory."""
+        found = {str(directory): _standing(directory) for directory in self.directories}
+        return next(iter(found.values())) if len(found) == 1 else {**found}
+
+
+def _default_columns(table: FlatTable, known: Iterable[str]) -> list[str]:
+    """All columns; of a table that an index has, those that need no transcript."""
+    left_out = table.columns.keys() - table.of_index if table.of_index else frozenset()
+    return [name for name in known if name not in left_out]
+
+
+def _with_prompts(sources: Sources) -> Sources:
+    """The sources with the table of prompts, which is made with the environment of each run."""
+    runs = [run._replace(tables={**run.tables, PROMPTS: _prompts_of(run)}) for run in sources.runs]
+    return sources._replace(runs=runs, tables={**sources.tables, PROMPTS: runs[0].tables[PROMPTS]})
+
+
+def _prompts_of(run: Source) -> FlatTable:
+    held: list[Any] = []
+
+    def environment() -> Any:
+        if not held:
+            held.append(build_environment(recorded_experiment(run.contents).experiment))
+        return held[0]
+
+    return prompt_table(environment)
+
+
+def _no_bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
+    return nullcontext(lambda: None)
+
+
+def _standing(directory: Path) -> JsonObject:
+    now = SystemClock().utc_now()
+    if is_grid(directory):
+        return grid_status_json(read_grid_standing(directory), now)
+    return status_json(read_standing(directory), now)
+
+
+class ConversationView:
+    """One conversation that has ended. Its transcript is read when it is first needed."""
+
+    def __init__(self, run: Source, row: JsonObject) -> None:
+        self._run = run
+        self._ended = run.ended(row)
+
+    def __repr__(self) -> str:
+        return f"ConversationView({self.task_id}: {self.status})"
+
+    @property
+    def task_id(self) -> str:
+        """Its id, which names its files."""
+        return str(self._ended.row["task_id"])
+
+    @property
+    def status(self) -> str:
+        """`finished` or `failed`."""
+        return str(self._ended.row["status"])
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed."""
+        failure = self._ended.row.get("failure")
+        return None if failure is None else str(failure)
+
+    @property
+    def transcript(self) -> JsonObject:
+        """All that is recorded of it. Raises RunDirectoryError naming the file where that is damaged."""
+        return self._ended.transcript
+
+    @cached_property
+    def ended(self) -> EndedConversation:
+        """The conversation as a metric sees it. Shares nothing with the transcript."""
+        return ended_conversation(self.transcript)
+
+    @property
+    def outcome(self) -> JsonObject | None:
+        """What came of it; None where it failed."""
+        return self.ended.outcome
+
+    @property
+    def agents(self) -> tuple[EndedAgent, ...]:
+        """Who took part."""
+        return self.ended.agents
+
+    @property
+    def events(self) -> tuple[JsonObject, ...]:
+        """What happened: objects with `when`, `text`, `audience` ("all", or a list of names) and `data`."""
+        return self.ended.events
+
+    @property
+    def turns(self) -> tuple[EndedTurn, ...]:
+        """The replies, in order."""
+        return self.ended.turns
+
+    def rows(self, table: str) -> list[Mapping[str, Cells]]:
+        """Its rows of a table."""
+        tables = self._run.tables
+        if table not in tables:
+            raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}; there are: {', '.join(tables)}")
+        return [*tables[table].rows(self._ended, frozenset(tables[table].columns))]
+
+    def view(self, seat: str | None = None, *, truth: bool = False) -> str:
+        """The conversation as text; with `seat` only what that agent saw, with `truth` what only the engine knew."""
+        return transcript_text(self.transcript, seat=seat, has_truth=truth)
+
+    def seen(self, seat: str) -> list[JsonObject]:
+        """The events that an agent saw, without a list of who else did."""
+        check_seat(self.transcript, seat)
+        record = self.transcript["record"]
+        events = record.get("events") if isinstance(record, dict) else None
+        return [_seen(event) for event in (events if isinstance(events, list) else []) if _is_seen(event, seat)]
+
+    def prompt(self, turn: str, *, seat: str | None = None) -> Prompt:
+        """What the engine was sent for a turn, such as `6/Abel/0/0`, or the beginning of its name.
+
+        Raises RunDirectoryError where this version renders another prompt.
+        """
+        found = find_turn(self.transcript, turn, "turn", seat=seat)
+        return sent_prompt(self._run.contents, self.transcript, str(found["turn"]))
+
+
+def _is_seen(event: JsonValue, seat: str) -> bool:
+    if not isinstance(event, dict):
+        return False
+    audience = event.get("audience")
+    return not isinstance(audience, list) or seat in audience
+
+
+def _seen(event: JsonValue) -> JsonObject:
+    return {key: value for key, value in event.items() if key != "audience"} if isinstance(event, dict) else {}
