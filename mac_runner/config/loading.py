@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, parse_document
+from mac_runner.config.document import YAML_SIZE_BYTES_MAX, Document, as_object, parse_document
 from mac_runner.config.experiment import DEFAULT_PROFILE, Experiment
 from mac_runner.config.grid_axes import GRID_KEY, Grid
 from mac_runner.config.grid_expansion import expanded, has_variants
@@ -15,7 +15,6 @@ from mac_runner.config.participants import idle_agents
 from mac_runner.config.resolution import (
     Draft,
     Loaded,
-    as_object,
     draft_error,
     draft_of,
     overlaid,

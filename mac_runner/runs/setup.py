@@ -16,7 +16,7 @@ from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
-from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.registry import backend_specs
 from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
@@ -85,7 +85,7 @@ class Setup:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before the conversations of all shards run."""
-        spec, settings = environment_specs()[self.environment_name], self.experiment.settings
+        spec, settings = self.experiment.spec, self.experiment.environment_settings
         return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
 
     @property
@@ -97,8 +97,8 @@ class Setup:
     def _plan(self) -> Plan:
         if (material := self.material) is None:
             return plan_of(self.experiment, self.lineup)
-        section = environment_specs()[self.experiment.conversation_config.environment].section
-        plan = plan_of(self.experiment.model_copy(update={section: None}), self.lineup)
+        key = self.experiment.settings_key
+        plan = plan_of(self.experiment.model_copy(update={key: None}), self.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
     def restoration(self, environment: Environment) -> Restoration:

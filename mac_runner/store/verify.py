@@ -85,6 +85,8 @@ class VerifyReport:
     acknowledged: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    is_played: bool = True
+    """Whether the transcripts were played again."""
 
     @property
     def ok(self) -> bool:

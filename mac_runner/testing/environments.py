@@ -26,9 +26,9 @@ from mac_runner.environments.base import Conversation, Environment
 from mac_runner.environments.replay import replay
 from mac_runner.errors import ConfigError, ConversationError
 from mac_runner.plan import plan_tasks
-from mac_runner.registry import EnvironmentSpec, environment_specs
+from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import Results, ResultsSpec
-from mac_runner.section import Section
+from mac_runner.section import Settings
 from mac_runner.types import (
     FinishReason,
     JsonObject,
@@ -86,9 +86,9 @@ class EnvironmentContract:
         return build_environment(self.experiment())
 
     @cached_property
-    def spec(self) -> EnvironmentSpec[Section]:
+    def spec(self) -> EnvironmentSpec[Settings]:
         """How the environment describes itself."""
-        return environment_specs()[self.experiment().conversation_config.environment]
+        return self.experiment().spec
 
     def tasks(self) -> Iterator[Task]:
         """The first tasks of the experiment."""
