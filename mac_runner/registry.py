@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from mac_runner.plugins import Code, Plugin, find_plugin, is_file, named_version, recorded_plugin
+from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, named_version, recorded_plugin
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec, Table
-from mac_runner.section import KeyPath, Section, Settings
+from mac_runner.section import KeyPath, Settings
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ BACKENDS: Final[Mapping[str, str]] = {
 
 OWN_BACKENDS: Final = "mac_runner.backends.own"
 """The module whose `own_spec` makes a backend of what a user's code defines."""
+
+FUNCTIONS: Final[Mapping[PluginKind, tuple[str, str]]] = {
+    "policies": ("mac_runner.backends.players", "own_player"),
+    "metrics": ("mac_runner.metrics.measuring", "own_metric"),
+}
+"""For each kind of function that users write, the module and the function that checks one."""
 
 CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"})
 """What an engine with grammars can hold replies to."""
@@ -216,10 +222,14 @@ class BackendSpec(Generic[S]):
     """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
     connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
-    policy: Callable[[S], str | None] = lambda _settings: None
-    """The scripted player that answers in its place, if one does."""
+    policy_key: str | None = None
+    """The setting that names a scripted player, where one answers in its place."""
     local: Callable[[Clock], Awaitable[str]] | None = None
     """Describes the server that it would find on this machine, for `doctor` without an experiment."""
+
+    def policy(self, settings: S) -> str | None:
+        """The name of the scripted player that answers in its place; None where none does."""
+        return None if self.policy_key is None else getattr(settings, self.policy_key)
 
 
 @cache
@@ -335,3 +345,15 @@ def backend_spec(name: str, sha256: str = "") -> BackendSpec[Any] | None:
         return backend_specs()[name]
     loaded = _LOADED_BACKENDS.get((name, sha256))
     return None if loaded is None else loaded.spec
+
+
+def load_function(kind: PluginKind, name: str, base: Path) -> Plugin:
+    """Import a scripted player or a metric; a file is relative to `base`. Raises ConfigError for what is none."""
+    return checked_function(kind, find_plugin(kind, name, base))
+
+
+def checked_function(kind: PluginKind, plugin: Plugin) -> Plugin:
+    """A plug-in that is a scripted player or a metric. Raises ConfigError for what is none."""
+    module, check = FUNCTIONS[kind]
+    getattr(import_module(module), check)(plugin)
+    return plugin

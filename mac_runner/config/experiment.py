@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 from pydantic import JsonValue as AnyJson
@@ -215,6 +215,10 @@ SETTINGS: Final = "settings"
 """The key of the settings of an environment that is not built in."""
 PLUGINS: Final = "plugins"
 """The key under which the code is recorded that an experiment names."""
+MODELS: Final = "model_definitions"
+METRICS: Final = "metrics"
+METRIC_PLUGINS: Final = "metric_plugins"
+"""The key under which the code of metrics is recorded."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -251,6 +255,19 @@ class PluginCode(Section):
     """The keys of `settings` that decide only how fast and where the same results are made."""
     has_results: Annotated[bool, RUNTIME] = False
     """Whether it counts and shows its outcomes in a way of its own."""
+
+
+class MetricCode(Section):
+    """The code that a metric stands for; it is filled in when the file is loaded. It is no part of the identity."""
+
+    distribution: Annotated[Text | None, RUNTIME] = None
+    """The installed package that it came with; null for a file."""
+    version: Annotated[Text | None, RUNTIME] = None
+    """The version of that package."""
+    sha256: Annotated[str, RUNTIME] = ""
+    """The digest of its source."""
+    path: Annotated[str, RUNTIME] = ""
+    """Where it was found."""
 
 
 class RetryConfig(Section):
@@ -295,6 +312,8 @@ class _Experiment(Section):
         conversation_config: ConversationConfig
         settings: Mapping[str, AnyJson] | None = None
         plugins: Mapping[str, PluginCode] = {}
+        metrics: tuple[str, ...] = ()
+        metric_plugins: Mapping[str, MetricCode] = {}
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
 
@@ -357,8 +376,16 @@ class _Experiment(Section):
     def dumped(self) -> JsonObject:
         """All its values as plain data; without the sections of plug-ins where it has none."""
         values: JsonObject = self.model_dump(mode="json")
-        empty: JsonObject = {SETTINGS: None, PLUGINS: {}}
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}}
         return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
+
+    @model_validator(mode="after")
+    def _with_code(self) -> Self:
+        """Say which code the backends are."""
+        for definition in self.model_definitions.values():
+            if (code := self.plugins.get(definition.backend)) is not None:
+                definition.with_code(code.sha256)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -434,6 +461,12 @@ else:
             "By name, the code that the file names. It is filled in; written here, it must be the code that is found.",
             {},
         ),
+        metrics=_described(
+            Annotated[Listed[Text], RUNTIME],
+            "Functions from an ended conversation to numbers, which go to its row and the summary.",
+            (),
+        ),
+        metric_plugins=_described(Mapping[Text, MetricCode], "By name, the code of the metrics. It is filled in.", {}),
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
         ),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,11 +23,13 @@ from mac_runner import descriptors
 from mac_runner.backends import Backend
 from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.factory import build_backend
+from mac_runner.backends.players import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
+from mac_runner.plugins import loaded_plugin
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.section import KeyPath
 
@@ -205,10 +208,21 @@ def backend_of(
 
 
 def policy_of(setup: Setup, environment: Environment, model: str, name: str) -> Policy:
-    """The environment's scripted player `name`. Raises ConfigError with the place that names it."""
+    """The scripted player `name`: the environment's, or one that the file names.
+
+    Raises ConfigError with the place that names it.
+    """
     key = section_key(setup.experiment.model_definitions[model].backend)
+    code = setup.experiment.plugins.get(name)
+    plugin = None if code is None else loaded_plugin("policies", name, code.sha256)
     with located(setup.loaded, ("model_definitions", model, key, "policy")):
-        return environment.policy(name)
+        if plugin is None:
+            return environment.policy(name)
+        if ":" in name:
+            return own_player(plugin)
+        with suppress(ConfigError):  # The environment's own comes before an installed one.
+            return environment.policy(name)
+        return own_player(plugin)
 
 
 class LocatedBackend(PassingBackend):

@@ -7,15 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from mac_runner.metrics import Metric, measured
+from mac_runner.config import Experiment
+from mac_runner.errors import UntrustedCodeError
+from mac_runner.metrics import Measure, Metric, measured, own_metric
+from mac_runner.plugins import loaded_plugin
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.rows import parse_row
 from mac_runner.store import Disk, RunContents
 from mac_runner.store.records import encode_json
 from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject
+
+
+def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
+    """The metrics of an experiment. Raises UntrustedCodeError where their code was not loaded."""
+    found = []
+    for name in experiment.metrics:
+        code = experiment.metric_plugins.get(name)
+        plugin = None if code is None else loaded_plugin("metrics", name, code.sha256)
+        if plugin is None:
+            raise UntrustedCodeError(f"the code of the metric {name} is imported only with --trust")
+        found.append(own_metric(plugin))
+    return tuple(found)
+
+
+def measure_of(experiment: Experiment) -> Measure | None:
+    """What an experiment keeps of its metrics, from a transcript; None where it has none."""
+    metrics = metrics_of(experiment)
+    return partial(measured, metrics) if metrics else None
 
 
 @dataclass(slots=True)
