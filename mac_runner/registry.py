@@ -298,15 +298,15 @@ def _builtin_results() -> Mapping[str, ResultsSpec]:
 
 
 @cache
-def counted_kinds() -> frozenset[str]:
-    """The kinds of outcomes that have results of their own."""
-    return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
-
-
-@cache
 def _own_results(_count: int) -> Mapping[str, ResultsSpec]:
     specs = (loaded.spec for loaded in _LOADED.values())
     return {spec.section: spec.results() for spec in specs if spec.results is not None}
+
+
+@cache
+def counted_kinds() -> frozenset[str]:
+    """The kinds of outcomes that are counted in a way of their own; the code of a plug-in may not be here."""
+    return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
 
 
 @cache
@@ -329,6 +329,11 @@ _LOADED_BACKENDS: Final[dict[tuple[str, str], LoadedBackend]] = {}
 def load_backend(name: str, base: Path) -> LoadedBackend:
     """Import a backend that is not built in; a file is relative to `base`. Raises ConfigError."""
     return adopt_backend(find_plugin("backends", name, base, known=BACKENDS))
+
+
+def load_recorded_backend(name: str, path: Path) -> LoadedBackend:
+    """Import a backend that a run recorded; its file was at `path`. Raises ConfigError."""
+    return adopt_backend(recorded_plugin("backends", name, path))
 
 
 def adopt_backend(plugin: Plugin) -> LoadedBackend:
