@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from mac_runner.config import Experiment, PluginCode
 from mac_runner.config.experiment import MetricCode
-from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.plugins import Code, PluginKind, loaded_plugin, recorded_plugin
+from mac_runner.errors import ConfigError, RunDirectoryError, UntrustedCodeError
+from mac_runner.plugins import Code, loaded_plugin, recorded_plugin
 from mac_runner.registry import checked_function, load_recorded_backend, load_recorded_environment
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.store import has_run, is_grid, read_grid, read_run
@@ -29,6 +29,15 @@ def trust(directories: Iterable[Path]) -> None:
         for entry in grid.entries:
             if has_run(directory / entry.slug):
                 _trust(directory / entry.slug)
+
+
+def refuse_unloaded(experiment: Experiment, directory: Path) -> None:
+    """Raises UntrustedCodeError where code is not imported that the experiment needs to be played."""
+    if names := [named.name for named in _named(experiment)]:
+        raise UntrustedCodeError(
+            f"{directory}: the run is played by the code {', '.join(names)}, which is imported only if you say so: add "
+            "--trust if you trust that code"
+        )
 
 
 def _trust(directory: Path) -> None:
@@ -59,27 +68,35 @@ class _Named(NamedTuple):
 def _named(experiment: Experiment) -> Iterator[_Named]:
     """What is not imported yet, each code once."""
     environment = experiment.conversation_config.environment
-    backends = {one.backend for one in experiment.model_definitions.values() if one.known_spec is None}
+    backends = {one.backend: one.known_spec for one in experiment.model_definitions.values()}
     for name, code in experiment.plugins.items():
-        path = Path(code.path)
+        load = _player
+        is_loaded = loaded_plugin("policies", name, code.sha256) is not None
         if name == environment:
-            if experiment.known_spec is None:
-                yield _Named(name, code, lambda name=name, path=path: load_recorded_environment(name, path).code)
+            load, is_loaded = _environment, experiment.known_spec is not None
         elif name in backends:
-            yield _Named(name, code, lambda name=name, path=path: load_recorded_backend(name, path).code)
-        elif loaded_plugin("policies", name, code.sha256) is None and not _is_backend(experiment, name):
-            yield _Named(name, code, partial(_function, "policies", name, path))
+            load, is_loaded = _backend, backends[name] is not None
+        if not is_loaded:
+            yield _Named(name, code, partial(load, name, Path(code.path)))
     for name, metric in experiment.metric_plugins.items():
         if loaded_plugin("metrics", name, metric.sha256) is None:
-            yield _Named(name, metric, partial(_function, "metrics", name, Path(metric.path)))
+            yield _Named(name, metric, partial(_metric, name, Path(metric.path)))
 
 
-def _is_backend(experiment: Experiment, name: str) -> bool:
-    return any(one.backend == name for one in experiment.model_definitions.values())
+def _environment(name: str, path: Path) -> Code:
+    return load_recorded_environment(name, path).code
 
 
-def _function(kind: PluginKind, name: str, path: Path) -> Code:
-    return checked_function(kind, recorded_plugin(kind, name, path)).code
+def _backend(name: str, path: Path) -> Code:
+    return load_recorded_backend(name, path).code
+
+
+def _player(name: str, path: Path) -> Code:
+    return checked_function("policies", recorded_plugin("policies", name, path)).code
+
+
+def _metric(name: str, path: Path) -> Code:
+    return checked_function("metrics", recorded_plugin("metrics", name, path)).code
 
 
 def _difference(recorded_code: PluginCode | MetricCode, found: PluginCode) -> str:
