@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from mac_runner.config import Experiment
-from mac_runner.errors import UntrustedCodeError
+from mac_runner.errors import ConfigError, UntrustedCodeError
 from mac_runner.metrics import Measure, Metric, measured, own_metric
 from mac_runner.plugins import loaded_plugin
+from mac_runner.registry import load_function
 from mac_runner.reports.metrics import MetricCounter
 from mac_runner.reports.rows import parse_row
 from mac_runner.store import Disk, RunContents
@@ -32,6 +33,17 @@ def metrics_of(experiment: Experiment) -> tuple[Metric, ...]:
             raise UntrustedCodeError(f"the code of the metric {name} is imported only with --trust")
         found.append(own_metric(plugin))
     return tuple(found)
+
+
+def named_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Metrics that a command line names; files are relative to the working directory. Raises ConfigError."""
+    found: dict[str, Metric] = {}
+    for name in names:
+        metric = own_metric(load_function("metrics", name, Path()))
+        if metric.name in found:
+            raise ConfigError(f"METRIC: two of them are called {metric.name!r}; compute them one after the other")
+        found[metric.name] = metric
+    return tuple(found.values())
 
 
 def measure_of(experiment: Experiment) -> Measure | None:
