@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "runs": {
         *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
     },
+    "api": {"config", "plan", "store", "status", "runs"},
     "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from mac_runner.config import Experiment, Loaded, recorded
+from mac_runner.config.experiment import PLUGINS
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.environments.markup import Thoughts, thoughts
@@ -30,9 +30,10 @@ def recorded_only(contents: RunContents) -> Experiment:
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
     path = contents.layout.directory / CONFIG
+    _refuse_uninstalled(contents)
     try:
         experiment = recorded_only(contents)
-        _refuse_unknown(experiment, path)
+        _refuse_untrusted(contents, experiment)
         build_environment(experiment)
     except ConfigError as fault:
         raise RunDirectoryError(
@@ -46,20 +47,26 @@ def recorded_experiment(contents: RunContents) -> Loaded:
     return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
 
 
-def _refuse_unknown(experiment: Experiment, path: Path) -> None:
-    """Raises RunDirectoryError where the environment is not installed, or its code may not be imported."""
-    name = experiment.conversation_config.environment
-    if experiment.known_spec is not None:
-        return
-    if name in experiment.plugins:
-        raise UntrustedCodeError(
-            f"{path.parent}: the run was played by the code {name}, which is imported only if you say so: add --trust "
-            "if you trust that code"
+def _refuse_uninstalled(contents: RunContents) -> None:
+    """Raises RunDirectoryError for an environment that is neither built in nor code that the run names."""
+    resolved = contents.resolved
+    conversation, plugins = (resolved.get(key) for key in ("conversation_config", PLUGINS))
+    name = conversation.get("environment") if isinstance(conversation, dict) else None
+    if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
+        raise RunDirectoryError(
+            f"{contents.layout.directory / CONFIG}: the run is of the environment {name!r}, which is not installed "
+            f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
         )
-    raise RunDirectoryError(
-        f"{path}: the run is of the environment {name!r}, which is not installed here (there are: "
-        f"{', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
-    )
+
+
+def _refuse_untrusted(contents: RunContents, experiment: Experiment) -> None:
+    """Raises UntrustedCodeError where the code of the environment was not imported."""
+    if experiment.known_spec is None:
+        raise UntrustedCodeError(
+            f"{contents.layout.directory}: the run was played by the code "
+            f"{experiment.conversation_config.environment}, which is imported only on request: add --trust if you "
+            "trust that code"
+        )
 
 
 def recorded_setup(
