@@ -160,6 +160,7 @@ else:
                 description=f"What serves the model: {', '.join(f'`{name}`' for name in BACKENDS)}, which the section "
                 "`<backend>_config` sets up; or the name of an installed one, `package.module:Name`, or "
                 "`./file.py:Name` relative to this file, which `settings` sets up.",
+                examples=[*BACKENDS],
             ),
         ),
         settings=(

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mac_runner.config import Experiment, PluginCode
-from mac_runner.config.experiment import MetricCode
+from mac_runner.config import Experiment, MetricCode, PluginCode
 from mac_runner.errors import ConfigError, RunDirectoryError, UntrustedCodeError
 from mac_runner.plugins import Code, loaded_plugin, recorded_plugin
 from mac_runner.registry import checked_function, load_recorded_backend, load_recorded_environment

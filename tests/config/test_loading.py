@@ -66,7 +66,7 @@ def test_profile_replaces_a_model_definition_whole(load: Load, game_text: str) -
 
     assert list(models) == ["folk", "spare"]
     assert models["folk"].backend == "ollama"
-    assert isinstance(models["folk"].settings, OllamaConfig)
+    assert isinstance(models["folk"].backend_settings, OllamaConfig)
 
 
 def test_profile_named_in_the_file_is_the_default(load: Load, game_text: str) -> None:
