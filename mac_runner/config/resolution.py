@@ -47,6 +47,7 @@ def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath
     """The part of `document` below `prefix`, whose value is `value`."""
     start = len(prefix)
     origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
+    origins.setdefault((), source)  # A document written in Python has no lines.
     return Draft(value=value, origins=origins)
 
 
@@ -168,16 +169,21 @@ def recorded(config: JsonObject, source: str) -> Experiment:
 
     Settings that change nothing are let pass, because earlier versions did so.
     """
+    return recorded_draft(Draft(value=config, origins={(): source}))
+
+
+def recorded_draft(draft: Draft) -> Experiment:
+    """The experiment of a draft whose files are not read again. Raises ConfigError as `recorded` does."""
     try:
-        experiment = Experiment.model_validate(config)
+        experiment = Experiment.model_validate(draft.value)
     except ValidationError as failure:
-        problems = complaints(failure, config)
+        problems = complaints(failure, draft.value)
     else:
         problems = inconsistencies(experiment)
         if (first := next(problems, None)) is None:
             return experiment
         problems = chain([first], problems)
-    raise draft_error(Draft(value=config, origins={(): source}), problems)
+    raise draft_error(draft, problems)
 
 
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
