@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "runs": {
         *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
     },
-    "cli": {"config", "plan", "store", "status", "reports", "runs"},
+    "cli": {"config", "plan", "store", "status", "reports", "data", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
     "serve": {"nano"},
     "__main__": {"cli"},

@@ -49,6 +49,8 @@ class Sources(NamedTuple):
     runs: Sequence[Source]
     prefix: Mapping[str, FlatColumn]
     tables: Mapping[str, FlatTable]
+    names: Sequence[str]
+    """Of each directory, the name of its experiment or grid."""
 
     def columns(self, table: str) -> Mapping[str, FlatColumn]:
         """All columns of a table, those that tell runs apart first."""
@@ -82,7 +84,7 @@ def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_res
         for name, part in zip(names, parts, strict=True)
         for run in part.runs
     ]
-    return _checked(runs, prefix, taken)
+    return _checked(runs, prefix, taken, [name for part in parts for name in part.names])
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -101,7 +103,7 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
     if not is_grid(directory):
         contents = read_run(directory)
         tables = tables_of(results_of(contents))
-        return Sources([Source(contents, tables, {})], {}, tables)
+        return Sources([Source(contents, tables, {})], {}, tables, [contents.experiment_name])
     record = read_grid(directory)
     begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
     if not begun:
@@ -123,10 +125,12 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
         )
         for place, (entry, contents, tables) in enumerate(zip(begun, contents_of, tables_by_run, strict=True))
     ]
-    return _checked(runs, prefix, {"combination"})
+    return _checked(runs, prefix, {"combination"}, [record.name if record is not None else ""])
 
 
-def _checked(runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str]) -> Sources:
+def _checked(
+    runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str], names: Sequence[str]
+) -> Sources:
     """The runs with the tables that any of them has. Raises ConfigError for columns that cannot be told apart."""
     tables: dict[str, FlatTable] = {}
     for run in runs:
@@ -137,4 +141,4 @@ def _checked(runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: se
             tables[name] = table
             if both := taken & table.columns.keys():
                 raise ConfigError(f"table {name!r} has a column {min(both)!r}, which tells runs apart; rename it")
-    return Sources(runs, prefix, tables)
+    return Sources(runs, prefix, tables, names)
