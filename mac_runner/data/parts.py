@@ -52,6 +52,11 @@ class Contents:
         self.digest = (self.digest + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())) % 2**128
 
 
+def is_full(made: Contents) -> bool:
+    """Whether no more conversations can come to a part."""
+    return made.conversations >= PART_CONVERSATIONS
+
+
 def part_of(row: JsonObject, shards: int) -> int:
     """The number of the part of an index row; a shard has every n-th number of the plan."""
     index = row.get("index")

@@ -25,13 +25,13 @@ from mac_runner.clock import SystemClock, pause
 from mac_runner.data.arrow import check_arrow
 from mac_runner.data.files import CSV, FORMATS, PARQUET
 from mac_runner.data.parts import (
-    PART_CONVERSATIONS,
     SCHEMA,
     STATE,
     Contents,
     PartName,
     basis,
     file_name,
+    is_full,
     planned_parts,
     read_state,
     rows_by_part,
@@ -81,7 +81,6 @@ class ExportRequest:
     tables: Sequence[str] = ()
     formats: Sequence[str] = (CSV,)
     jobs: int = 1
-    trust: bool = False
     disk: Disk = field(default_factory=Disk)
 
     @cached_property
@@ -143,10 +142,7 @@ def _checked(request: ExportRequest) -> tuple[Sources, list[str]]:
     for name in request.tables:
         if name not in sources.tables:
             where = ", ".join(map(str, request.directories))
-            raise ConfigError(
-                f"--tables: {where} has no table {name!r}{suggestion(name, sources.tables)}; "
-                f"it has: {', '.join(sources.tables)}"
-            )
+            raise ConfigError(f"--tables: {where} has no table {name!r}{suggestion(name, sources.tables)}")
     default = (name for name, table in sources.tables.items() if not table.is_optional)
     chosen = [*dict.fromkeys(request.tables or default)]
     _check_place(request, chosen)
@@ -239,7 +235,7 @@ class _Parts:
             schema = schema_json(self._sources.tables, self._sources.prefix)
             disk.write_atomic(request.to / SCHEMA, [encode_for_reading(schema)])
             disk.write_atomic(request.to / STATE, [state.encode()])
-        for written in _all_written(self._orders(stale), request.jobs):
+        for written in _all_written(self._orders(stale), request.jobs, disk):
             self._note(written)
             disk.write_atomic(request.to / STATE, [state.encode()])
         ended, planned = _counts(self._sources)
@@ -265,7 +261,7 @@ class _Parts:
                 if self._state.is_written(name, self._made_of(part, table)):
                     continue
                 is_due = made.conversations >= _GROWTH * self._state.conversations(name)
-                if is_last or is_due or made.conversations >= PART_CONVERSATIONS:
+                if is_last or is_due or is_full(made):
                     yield Target(table, self._sources.columns(table), kind, self._request.to / name)
 
     def _file(self, part: PartName, table: str, kind: str) -> str:
@@ -326,10 +322,10 @@ class _Parts:
             )
 
 
-def _all_written(orders: Iterable[_Order], jobs: int) -> Iterator[_Written]:
+def _all_written(orders: Iterable[_Order], jobs: int, disk: Disk) -> Iterator[_Written]:
     """Write parts, in this process or in several. Few orders wait at a time."""
     if jobs == 1:
-        yield from map(_write, orders)
+        yield from (_write(order, disk) for order in orders)
         return
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ready_worker) as pool:
@@ -357,9 +353,9 @@ def _ready_worker() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _write(order: _Order) -> _Written:
-    """Write the files of a part."""
-    disk = Disk()
+def _write(order: _Order, disk: Disk | None = None) -> _Written:
+    """Write the files of a part; in another process with a disk of its own."""
+    disk = disk or Disk()
     contents = RunContents(
         layout=Layout(directory=order.directory, experiment_name=order.experiment_name),
         resolved=order.resolved,

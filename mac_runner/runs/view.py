@@ -131,17 +131,13 @@ class RunView:
         check_arrow(f"table {name!r}")
         sources = self._sources
         if name not in sources.tables:
-            known = ", ".join(sources.tables)
-            raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}; there are: {known}")
+            raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}")
         known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
         table = sources.tables[name]
         chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
         for column in chosen:
             if column not in known_columns:
-                there = ", ".join(known_columns)
-                raise ConfigError(
-                    f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}; it has: {there}"
-                )
+                raise ConfigError(f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}")
         rows = self._rows(name, frozenset(chosen), is_open=is_open)
         return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table))
 
@@ -300,7 +296,7 @@ class ConversationView:
         """Its rows of a table."""
         tables = self._run.tables
         if table not in tables:
-            raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}; there are: {', '.join(tables)}")
+            raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}")
         return [*tables[table].rows(self._ended, frozenset(tables[table].columns))]
 
     def view(self, seat: str | None = None, *, truth: bool = False) -> str:

@@ -451,32 +451,33 @@ class StagedFile:
 
     def __init__(self, disk: Disk, file: OpenFile, path: Path) -> None:
         self._disk = disk
-        self._file: OpenFile | None = file
-        self._temporary = file.path
+        self._file = file
+        self._is_open = True
+        self._is_named = False
         self.path = path
 
     def append(self, data: bytes) -> None:
         """Write a piece."""
-        if self._file is not None and data:
+        if data:
             self._disk.append(self._file, data)
 
     def commit(self) -> None:
         """Give the file its name, durably; it replaces one that has it."""
-        if self._file is not None:
-            self._disk.sync(self._file)
-            self._close()
-            self._disk.rename(self._temporary, self.path)
+        self._disk.sync(self._file)
+        self._close()
+        self._disk.rename(self._file.path, self.path)
+        self._is_named = True
 
     def discard(self) -> None:
         """Remove the file, unless it has its name."""
-        if self._file is not None:
-            self._close()
-            self._disk.remove(self._temporary)
+        self._close()
+        if not self._is_named:
+            self._disk.remove(self._file.path)
 
     def _close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            self._disk.close(file)
+        if self._is_open:
+            self._is_open = False
+            self._disk.close(self._file)
 
 
 class TrialDisk(Disk):
