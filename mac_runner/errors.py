@@ -7,6 +7,7 @@
     │   └── MissingPackageError     for a package that is not installed here
     ├── RunDirectoryError      the run directory cannot be used in its state
     │   ├── RunLockedError     another process is running it
+    │   ├── UntrustedCodeError it was played by code that may not be imported
     │   └── IdentityError      it belongs to an experiment with another identity
     ├── ConversationError      this conversation cannot go on            verdict: fail_conversation
     ├── BackendError           an engine did not answer a request
@@ -85,6 +86,10 @@ class RunDirectoryError(MacRunnerError):
 
 class RunLockedError(RunDirectoryError):
     """Another process is working on this run directory; the text names it."""
+
+
+class UntrustedCodeError(RunDirectoryError):
+    """What is asked for needs the code that the run was played with, which is imported only on request (`--trust`)."""
 
 
 class IdentityError(RunDirectoryError):

@@ -23,7 +23,6 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.config import AgentDefinition, Experiment
 from mac_runner.errors import ConfigError
-from mac_runner.registry import environment_specs
 from mac_runner.types import Agent, Lineup, Sampling, Task, Turn, stable_hash
 
 REQUEST_SEED_BITS = 31
@@ -167,8 +166,7 @@ def plan_of(experiment: Experiment, lineup: Lineup | None) -> Plan:
     with a remainder that rotates from task to task. Without one, every definition takes part once. Raises ConfigError
     here, not at the first task, when the line-up cannot be filled.
     """
-    name, settings = experiment.name, experiment.settings
-    spec = environment_specs().get(experiment.conversation_config.environment)
+    name, spec, settings = experiment.name, experiment.known_spec, experiment.environment_settings
     agents_of = _everyone(experiment) if lineup is None else _rotation(experiment, lineup, _casting(experiment, lineup))
     return Plan(
         range(task_count(experiment)),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
@@ -124,6 +124,24 @@ def installed_plugins(kind: PluginKind) -> Iterator[Installed]:
             "" if distribution is None else distribution.name,
             "" if distribution is None else distribution.version,
         )
+
+
+def named_version(distribution: str) -> str:
+    """The version of an installed package. Raises ConfigError where it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        text = f"the package {distribution} is not installed; install it, or mac_runner with the extra of that name"
+        raise ConfigError(text) from None
+
+
+def recorded_plugin(kind: PluginKind, name: str, path: Path) -> Plugin:
+    """Import what a run recorded under `name`; of a file, its `path`. Raises ConfigError as `find_plugin` does."""
+    if not is_file(name):
+        return find_plugin(kind, name, Path())
+    with _LOCK:
+        plugin = _by_file(f"{path}:{name.rpartition(':')[2]}", Path())._replace(name=name)
+        return _LOADED.setdefault((kind, name, plugin.code.sha256), plugin)
 
 
 def _group(kind: PluginKind) -> str:

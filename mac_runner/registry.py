@@ -1,8 +1,11 @@
 """The environments and backends, each with the description it gives of itself.
 
-An environment or a backend is one package. It names itself in a line below and describes itself in its `SPEC`: its
-settings, which become a section of the experiment file, and how it is built. A spec is light. What it needs, such as
-an HTTP client or torch, is imported by the functions that it names, when they are called.
+A built-in environment or backend is one package. It names itself in a line below and describes itself in its `SPEC`:
+its settings, which become a section of the experiment file, and how it is built. A spec is light. What it needs, such
+as an HTTP client or torch, is imported by the functions that it names, when they are called.
+
+Other environments are imported when an experiment file names them (`load_environment`). Their settings are the section
+`settings`. They are kept by their name and the digest of their code.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from mac_runner.plugins import Code, find_plugin, is_file, named_version, recorded_plugin
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec, Table
-from mac_runner.section import KeyPath, Section
+from mac_runner.section import KeyPath, Section, Settings
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
@@ -32,6 +36,18 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
 }
 """The package of each environment, in the order of their sections in an experiment."""
 
+FAMILIES: Final[Mapping[str, str]] = {
+    "textarena": "mac_runner.environments.textarena",
+    "pettingzoo": "mac_runner.environments.pettingzoo",
+}
+"""By the first word of an environment's name, the package whose `spec_of` makes the environment `word:GAME`.
+
+The word is the distribution that has the games.
+"""
+
+OWN: Final = "mac_runner.environments.own"
+"""The module whose `as_spec` makes an environment of what a user's code defines."""
+
 BACKENDS: Final[Mapping[str, str]] = {
     "scripted": "mac_runner.backends.scripted",
     "vllm": "mac_runner.backends.vllm",
@@ -45,7 +61,8 @@ BACKENDS: Final[Mapping[str, str]] = {
 CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"})
 """What an engine with grammars can hold replies to."""
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=Settings)
+B = TypeVar("B", bound=Section)
 
 
 class Converter(NamedTuple):
@@ -166,7 +183,7 @@ class EnvironmentSpec(Generic[S]):
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
     results: Callable[[], ResultsSpec] | None = None
-    """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
+    """How its outcomes are counted and shown; without it, by their values (`reports/outcomes.py`)."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
     importers: Mapping[str, Importer] = field(default_factory=dict)
@@ -174,14 +191,14 @@ class EnvironmentSpec(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendSpec(Generic[S]):
+class BackendSpec(Generic[B]):
     """A kind of engine."""
 
-    settings: type[S]
+    settings: type[B]
     """The section `<name>_config` of a model definition."""
-    build: Callable[[BackendRequest[S]], Backend]
+    build: Callable[[BackendRequest[B]], Backend]
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
-    variants: Callable[[S], Iterable[tuple[str, S]]]
+    variants: Callable[[B], Iterable[tuple[str, B]]]
     """The settings for each address alone, with a description; `doctor` examines each of them."""
     packages: tuple[str, ...] = ()
     """Distributions that it needs, for `doctor` to list."""
@@ -191,13 +208,13 @@ class BackendSpec(Generic[S]):
     """Whether it can fetch a model that it does not have (`--pull`)."""
     is_probed: bool = True
     """Whether `doctor` asks it for a token."""
-    constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
+    constrains: Callable[[B], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
-    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
+    honours: Callable[[B], frozenset[str]] = lambda _settings: frozenset()
     """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
-    connections: Callable[[S], int] = lambda _settings: 0
+    connections: Callable[[B], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
-    policy: Callable[[S], str | None] = lambda _settings: None
+    policy: Callable[[B], str | None] = lambda _settings: None
     """The scripted player that answers in its place, if one does."""
     local: Callable[[Clock], Awaitable[str]] | None = None
     """Describes the server that it would find on this machine, for `doctor` without an experiment."""
@@ -209,15 +226,74 @@ def environment_specs() -> Mapping[str, EnvironmentSpec[Any]]:
     return {name: import_module(package).SPEC for name, package in ENVIRONMENTS.items()}
 
 
-@cache
+class LoadedEnvironment(NamedTuple):
+    """An environment that an experiment names, and where its code came from."""
+
+    spec: EnvironmentSpec[Any]
+    code: Code
+
+
+_LOADED: Final[dict[tuple[str, str], LoadedEnvironment]] = {}
+"""Environments that are not built in, by their name and the digest of their code."""
+
+
+def load_environment(name: str, base: Path) -> LoadedEnvironment:
+    """Import an environment that is not built in; a file is relative to `base`. Raises ConfigError."""
+    family, _, game = name.partition(":")
+    if family in FAMILIES:
+        code = Code(family, named_version(family), "", Path())
+        if (known := _LOADED.get((name, ""))) is not None:
+            return known
+        return adopt_environment(name, import_module(FAMILIES[family]).spec_of(game), code)
+    families = (f"{family}:GAME" for family in FAMILIES)
+    plugin = find_plugin("environments", name, base, known=(*ENVIRONMENTS, *families))
+    if (known := _LOADED.get((name, plugin.code.sha256))) is not None:
+        return known
+    return adopt_environment(name, plugin.value, plugin.code)
+
+
+def load_recorded_environment(name: str, path: Path) -> LoadedEnvironment:
+    """Import an environment that a run recorded; its file was at `path`. Raises ConfigError."""
+    if not is_file(name):
+        return load_environment(name, Path())
+    plugin = recorded_plugin("environments", name, path)
+    return _LOADED.get((name, plugin.code.sha256)) or adopt_environment(name, plugin.value, plugin.code)
+
+
+def adopt_environment(name: str, value: object, code: Code) -> LoadedEnvironment:
+    """Keep `value` as the environment of this name and code. Raises ConfigError for what is no environment."""
+    spec: EnvironmentSpec[Any] = import_module(OWN).as_spec(name, value)
+    found = _LOADED[name, code.sha256] = LoadedEnvironment(spec, code)
+    return found
+
+
+def environment_spec(name: str, sha256: str = "") -> EnvironmentSpec[Any] | None:
+    """The environment of this name: a built-in one, or one whose code with this digest was loaded."""
+    if (builtin := environment_specs().get(name)) is not None:
+        return builtin
+    loaded = _LOADED.get((name, sha256))
+    return None if loaded is None else loaded.spec
+
+
 def results_specs() -> Mapping[str, ResultsSpec]:
-    """How outcomes are counted and shown, by their `kind`."""
+    """How outcomes are counted and shown, by their `kind`; of the built-in environments and the loaded ones."""
+    return _builtin_results() if not _LOADED else {**_builtin_results(), **_own_results(len(_LOADED))}
+
+
+@cache
+def _builtin_results() -> Mapping[str, ResultsSpec]:
     return {spec.section: spec.results() for spec in environment_specs().values() if spec.results is not None}
 
 
 @cache
+def _own_results(_count: int) -> Mapping[str, ResultsSpec]:
+    specs = (loaded.spec for loaded in _LOADED.values())
+    return {spec.section: spec.results() for spec in specs if spec.results is not None}
+
+
+@cache
 def counted_kinds() -> frozenset[str]:
-    """The kinds of outcomes that have results of their own."""
+    """The kinds of outcomes that are counted in a way of their own; the code of a plug-in may not be here."""
     return frozenset(spec.section for spec in environment_specs().values() if spec.results is not None)
 
 

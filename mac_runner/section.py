@@ -96,16 +96,20 @@ class Section(BaseModel):
     )
 
 
+Settings: TypeAlias = BaseModel
+"""A section, or a plain model of pydantic's as an environment of somebody's own may have."""
+
+
 class Place(NamedTuple):
     """What is at a path: a section, a leaf field (or something inside it), or neither (an unknown key)."""
 
-    section: type[Section] | None
+    section: type[Settings] | None
     field: FieldInfo | None
 
 
-def section_of(annotation: object) -> type[Section] | None:
+def section_of(annotation: object) -> type[Settings] | None:
     """The section a field holds, whether one, an optional one, a list or a mapping of them; None for a leaf."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
         return annotation
     return next((found for part in get_args(annotation) if (found := section_of(part)) is not None), None)
 
@@ -115,9 +119,9 @@ def is_collection(annotation: object) -> bool:
     return get_origin(annotation) in (tuple, Mapping)
 
 
-def place_at(root: type[Section], path: KeyPath) -> Place:
+def place_at(root: type[Settings], path: KeyPath) -> Place:
     """What is at `path` below `root`."""
-    section: type[Section] | None = root
+    section: type[Settings] | None = root
     parts = iter(path)
     for part in parts:
         field = None if section is None else section.model_fields.get(str(part))
@@ -131,13 +135,13 @@ def place_at(root: type[Section], path: KeyPath) -> Place:
     return Place(section, None)
 
 
-def bearing_of(root: type[Section], path: KeyPath) -> Bearing:
+def bearing_of(root: type[Settings], path: KeyPath) -> Bearing:
     """The class of the field at `path`; what is not a leaf field (a whole section, an unknown key) is identity."""
     field = place_at(root, path).field
     return next((mark for mark in (field.metadata if field else ()) if isinstance(mark, Bearing)), IDENTITY)
 
 
-def leaf_fields(root: type[Section], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
+def leaf_fields(root: type[Settings], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
     """Every leaf field below `root`; `*` replaces the name or index of an entry of a collection."""
     for name, field in root.model_fields.items():
         section = section_of(field.annotation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +15,7 @@ import click
 
 from mac_runner import __version__
 from mac_runner.cli import maintenance, results
+from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.process import (
     INTERRUPTED,
@@ -36,6 +37,8 @@ from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
 from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.setup import RunRequest
+from mac_runner.runs.trust import trust
+from mac_runner.testing.request import CheckRequest
 
 _DEFAULT_VERB = "run"
 
@@ -78,6 +81,22 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
         raise click.BadParameter(str(error), ctx, param) from error
 
 
+_trust_option = click.option(
+    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, where its environment is not built in."
+)
+
+
+def _end_trusted(directories: Iterable[Path], is_trusted: bool, work: Callable[[], Exit]) -> NoReturn:
+    """Do the work of a verb that reads run directories, after importing their code if it is trusted."""
+
+    def trusted() -> Exit:
+        if is_trusted:
+            trust(directories)
+        return work()
+
+    _end(trusted)
+
+
 @click.group(cls=_VerbOrFile, no_args_is_help=True, context_settings={"help_option_names": ["--help"]})
 @click.version_option(__version__, prog_name="mac-run")
 def cli() -> None:
@@ -94,6 +113,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
@@ -175,8 +195,9 @@ def run(
 @cli.command(name="merge")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.argument("sources", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors and what is missing.")
-def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
+def merge_command(target: Path, sources: tuple[Path, ...], is_trusted: bool, quiet: bool) -> None:
     """Make one new run directory OUT of the run directories RUN of one experiment, such as its shards.
 
     They are only read. Each conversation must come from one of them; what none has can be run with --out OUT. Results
@@ -184,26 +205,32 @@ def merge_command(target: Path, sources: tuple[Path, ...], quiet: bool) -> None:
 
     Exit codes: 0 merged, 1 merged and there are failed conversations, 2 they cannot be merged, 4 storage failed.
     """
-    _end(lambda: maintenance.merge(target, sources, is_quiet=quiet))
+    _end_trusted(sources, is_trusted, lambda: maintenance.merge(target, sources, is_quiet=quiet))
 
 
 @cli.command(name="retry")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@_trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
-def retry_command(directory: Path, concurrency: int | None, quiet: bool, live: bool | None) -> None:
+def retry_command(directory: Path, concurrency: int | None, is_trusted: bool, quiet: bool, live: bool | None) -> None:
     """Try the failed conversations of RUN again, from the turn that each failed on, with the same seeds.
 
     Their failed attempts are kept in RUN/attempts, and listed in the index and the summary. Exit codes: as for a run.
     """
-    _end(lambda: maintenance.retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live))
+    _end_trusted(
+        [directory],
+        is_trusted,
+        lambda: maintenance.retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live),
+    )
 
 
 @cli.command(name="repair")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@_trust_option
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def repair_command(directory: Path, quiet: bool) -> None:
+def repair_command(directory: Path, is_trusted: bool, quiet: bool) -> None:
     """Move damaged transcripts of RUN, a run or a grid, aside and write them again from the journal.
 
     No engine is started. What the journal lacks is open again, and is played by the command that began the run.
@@ -211,7 +238,7 @@ def repair_command(directory: Path, quiet: bool) -> None:
     Exit codes: 0 every transcript is what was acknowledged, 1 some are to be played again, 2 RUN is no run directory
     or is being run, 4 storage failed.
     """
-    _end(lambda: maintenance.repair(directory, is_quiet=quiet))
+    _end_trusted([directory], is_trusted, lambda: maintenance.repair(directory, is_quiet=quiet))
 
 
 @cli.command(name="status")
@@ -227,12 +254,13 @@ def status_command(directory: Path, as_json: bool) -> None:
 
 @cli.command(name="verify")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
-def verify_command(directory: Path) -> None:
+@_trust_option
+def verify_command(directory: Path, is_trusted: bool) -> None:
     """Check the run directory RUN, and play every transcript again.
 
     Exit codes: 0 everything is as promised, 1 something is not, 2 RUN is no run directory.
     """
-    _end(lambda: maintenance.verify(directory))
+    _end_trusted([directory], is_trusted, lambda: maintenance.verify(directory))
 
 
 @cli.command(name="show")
@@ -246,6 +274,7 @@ def verify_command(directory: Path) -> None:
 @click.option("--prompt", metavar="TURN", help="What was sent for a turn, such as 12/Abel/0/0 or 12/Abel.")
 @click.option("--raw", metavar="TURN", is_flag=False, flag_value=ALL, help="What came back for a turn, or for all.")
 @click.option("--thoughts", "has_thoughts", is_flag=True, help="What was thought at each turn, beside what was said.")
+@_trust_option
 def show_command(
     directory: Path,
     game: str | None,
@@ -257,6 +286,7 @@ def show_command(
     prompt: str | None,
     raw: str | None,
     has_thoughts: bool,
+    is_trusted: bool,
 ) -> None:
     """List the conversations of RUN, a run or a grid. With GAME: print that one as text.
 
@@ -274,7 +304,7 @@ def show_command(
             raise click.UsageError(
                 f"{given[0]} is about one conversation: name it, as in mac-run show RUN 0 {given[0]}"
             )
-        _end(lambda: list_conversations(directory, where=where, limit=limit))
+        _end_trusted([directory], is_trusted, lambda: list_conversations(directory, where=where, limit=limit))
     for flag, is_given in (("--where", bool(where)), ("--limit", limit is not None)):
         if is_given:
             raise click.UsageError(
@@ -287,7 +317,7 @@ def show_command(
         if flag in given and chosen and (chosen == ["--turns"] or flag == "--truth"):
             raise click.UsageError(f"{chosen[0]} shows turns as they were, so {flag} has no effect: leave it out")
     view = View(seat=seat, has_truth=has_truth, has_turns=has_turns, has_thoughts=has_thoughts, prompt=prompt, raw=raw)
-    _end(lambda: show(directory, game, view))
+    _end_trusted([directory], is_trusted, lambda: show(directory, game, view))
 
 
 @cli.command(name="doctor")
@@ -305,6 +335,36 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
     _end(lambda: diagnose(request))
 
 
+@cli.command(name="check")
+@click.argument("target", metavar="NAME")
+@click.option("--settings", metavar="KEY=VALUE", multiple=True, help="A setting of the environment; may be repeated.")
+@click.option("--agents", callback=_count, metavar="N", help="How many agents take part [as many as it begins with].")
+@click.option("--conversations", callback=_count, metavar="N", default="8", help="How many are played [8].")
+@click.option("--turns", callback=_count, metavar="N", default="5000", help="No conversation has more turns [5000].")
+@click.option("--seconds", callback=_count, metavar="N", default="10", help="No step takes longer [10].")
+@click.option("--policy", metavar="NAME", help="The scripted player whose replies are used [random].")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def check_command(
+    target: str,
+    settings: tuple[str, ...],
+    agents: int | None,
+    conversations: int,
+    turns: int,
+    seconds: int,
+    policy: str | None,
+    as_json: bool,
+) -> None:
+    """Try whether an environment keeps what every environment promises, with random and hostile replies.
+
+    NAME is FILE.py:name, package.module:Name, the name of an installed environment, or an experiment file. The
+    environment is imported and played in processes of its own; no engine is started and nothing is written.
+
+    Exit codes: 0 all promises are kept, 1 one is not, 2 it cannot be loaded.
+    """
+    request = CheckRequest(target, settings, agents, conversations, turns, seconds, policy)
+    _end(lambda: check(request, as_json=as_json))
+
+
 @cli.command(name="export")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
@@ -314,8 +374,15 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
 @click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
 @click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@_trust_option
 def export_command(
-    directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...], is_followed: bool, jobs: int
+    directory: Path,
+    to: Path,
+    tables: tuple[str, ...],
+    formats: tuple[str, ...],
+    is_followed: bool,
+    jobs: int,
+    is_trusted: bool,
 ) -> None:
     """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
 
@@ -326,8 +393,10 @@ def export_command(
     Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
     names = [name for text in tables for name in text.split(",") if name]
-    request = ExportRequest(directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs)
-    _end(lambda: results.export_tables(request, is_followed=is_followed))
+    request = ExportRequest(
+        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+    )
+    _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())

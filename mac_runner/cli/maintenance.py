@@ -45,7 +45,8 @@ def _verdict(found: Verified) -> list[str]:
         f"duplicated {checked.duplicated}, unexpected {checked.unexpected}, damaged {checked.damaged}, "
         f"mismatched {checked.mismatched}"
     )
-    right = "every transcript is there once and plays again to the same end"
+    right = "every transcript is there once"
+    right += " and plays again to the same end" if checked.is_played else ", and no digest or row is wrong"
     lines = [counts, right if checked.ok else "NOT as promised:", *_findings(checked)]
     if checked.lost or checked.damaged:
         lines.append(f"{repair_advice(found.directory)}, as far as that is whole")

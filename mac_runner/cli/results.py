@@ -15,7 +15,7 @@ from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
-from mac_runner.runs.export import ExportRequest, export, followed
+from mac_runner.runs.export import ExportRequest, exported, followed
 from mac_runner.section import KeyPath
 from mac_runner.store import Disk, is_grid, read_grid_standing, read_standing
 
@@ -35,7 +35,7 @@ def status(directory: Path, *, as_json: bool) -> Exit:
 def export_tables(request: ExportRequest, *, is_followed: bool) -> Exit:
     """Write the tables of a run or a grid as files."""
     with report() as stream:
-        for each in followed(request) if is_followed else export(request):
+        for each in followed(request) if is_followed else exported(request):
             parts = f" in {each.parts} parts, {each.written} written now" if each.parts else ""
             stream.write(f"{each.path}: {each.rows} rows of {each.ended} of {each.planned} conversations{parts}\n")
             stream.flush()

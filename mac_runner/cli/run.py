@@ -12,7 +12,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.comparisons import STATS_HINT
 from mac_runner.config import in_words
 from mac_runner.printable import printable
-from mac_runner.registry import Planned, environment_specs
+from mac_runner.registry import Planned
 from mac_runner.reports import (
     PARQUET_HINT,
     has_parquet,
@@ -138,7 +138,7 @@ def _design(chosen: ExperimentSet) -> Iterable[Table | str]:
         Planned(setup.experiment, {} if setup.combination is None else setup.combination.values, setup.tasks.indexes)
         for setup in chosen.setups
     ]
-    return environment_specs()[chosen.setups[0].environment_name].design(planned)
+    return chosen.setups[0].experiment.spec.design(planned)
 
 
 def _of_one(setup: Setup, surveys: Mapping[str, Survey]) -> Iterator[str]:

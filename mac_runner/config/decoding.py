@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mac_runner.config.experiment import Experiment, ModelDefinition, section_key
 from mac_runner.problems import Problem, found
-from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.registry import backend_specs
 from mac_runner.types import Decoding, JsonObject, ReplyForm
 
 KEY: Final = "constrained_decoding"
@@ -33,7 +33,7 @@ def reply_form_of(experiment: Experiment, definition: ModelDefinition) -> ReplyF
     if definition.reply_form is not None:
         return definition.reply_form
     form: ReplyForm = "markup" if decoding_of(definition) == "none" else "json"
-    forms = environment_specs()[experiment.conversation_config.environment].reply_forms
+    forms = experiment.spec.reply_forms
     return form if form in forms or not forms else forms[0]
 
 
@@ -55,8 +55,9 @@ def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
     known = {name for name, definition in definitions.items() if isinstance(definition, dict) and KEY in definition}
     try:
         experiment = Experiment.model_validate(config)
-        has_forms = environment_specs()[experiment.conversation_config.environment].reply_forms
-    except (ValidationError, KeyError):
+        spec = experiment.known_spec
+        has_forms = () if spec is None else spec.reply_forms
+    except ValidationError:
         return {}
     return {
         name: {
@@ -79,7 +80,7 @@ def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
         text = f"the backend {definition.backend!r} cannot hold replies to a form with these settings; leave it out"
         yield Problem((*path, KEY), text)
     environment = experiment.conversation_config.environment
-    known = environment_specs().get(environment)
+    known = experiment.known_spec
     form = definition.reply_form
     if form is None or known is None:
         return

@@ -27,7 +27,7 @@ from yaml.events import (
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, clipped, config_error
 from mac_runner.section import KeyPath
-from mac_runner.types import JsonValue
+from mac_runner.types import JsonObject, JsonValue
 
 YAML_SIZE_BYTES_MAX: Final = 1 << 20
 """The largest experiment file."""
@@ -296,3 +296,8 @@ def _trap(text: str) -> str | None:
     if _NOT_FINITE.fullmatch(text) or (_FLOAT.fullmatch(text) and not math.isfinite(float(text))):
         return "is not a finite number"
     return None
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    """`value` if it is a mapping, or else an empty one."""
+    return value if isinstance(value, dict) else {}

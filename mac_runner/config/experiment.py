@@ -5,17 +5,24 @@ The settings of environments and backends come from their specs in the registry.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
 from pydantic import JsonValue as AnyJson
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
-from mac_runner.registry import ENVIRONMENTS, backend_specs, environment_specs
-from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Text
-from mac_runner.types import Decoding, ReplyForm, WhenExhausted
+from mac_runner.registry import (
+    ENVIRONMENTS,
+    EnvironmentSpec,
+    backend_specs,
+    environment_spec,
+    environment_specs,
+)
+from mac_runner.section import IDENTITY, RUNTIME, Listed, Name, Section, Settings, Text
+from mac_runner.types import Decoding, JsonObject, ReplyForm, WhenExhausted
 
 
 class RoleSpecificConfig(Section):
@@ -157,9 +164,17 @@ else:
 
 
 DEFAULT_PROFILE: Final = "embedded"
-_ENVIRONMENT: Final = f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}."
+_ENVIRONMENT: Final = (
+    f"The kind of conversation: {', '.join(f'`{name}`' for name in ENVIRONMENTS)}, the name of an installed one, "
+    "`package.module:Name`, or `./file.py:name` relative to this file."
+)
+ENVIRONMENT_KEY: Final = ("conversation_config", "environment")
+SETTINGS: Final = "settings"
+"""The key of the settings of an environment that is not built in."""
+PLUGINS: Final = "plugins"
+"""The key under which the code is recorded that an experiment names."""
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=Settings)
 
 
 class ExperimentMetadata(Section):
@@ -174,9 +189,26 @@ class ExperimentMetadata(Section):
 class ConversationConfig(Section):
     """What is played, and how often."""
 
-    environment: Annotated[Name, IDENTITY, Field(description=_ENVIRONMENT)]
+    environment: Annotated[Text, IDENTITY, Field(description=_ENVIRONMENT)]
     conversations: Annotated[Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"], RUNTIME]
     """How many conversations to run, or `all`: one about each question; a run can be extended by raising it."""
+
+
+class PluginCode(Section):
+    """The code that a name of the file stands for; it is filled in when the file is loaded."""
+
+    distribution: Annotated[Text | None, IDENTITY] = None
+    """The installed package that it came with; null for a file."""
+    version: Annotated[Text | None, IDENTITY] = None
+    """The version of that package."""
+    sha256: Annotated[str, IDENTITY] = ""
+    """The digest of its source; empty for a game of a family such as `textarena`."""
+    path: Annotated[str, RUNTIME] = ""
+    """Where it was found."""
+    runtime_settings: Annotated[Listed[Text], RUNTIME] = ()
+    """The keys of `settings` that decide only how fast and where the same results are made."""
+    has_results: Annotated[bool, RUNTIME] = False
+    """Whether it counts and shows its outcomes in a way of its own."""
 
 
 class RetryConfig(Section):
@@ -219,6 +251,8 @@ class _Experiment(Section):
         model_definitions: Mapping[str, ModelDefinition]
         agent_definitions: tuple[AgentDefinition, ...]
         conversation_config: ConversationConfig
+        settings: Mapping[str, AnyJson] | None = None
+        plugins: Mapping[str, PluginCode] = {}
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
 
@@ -228,23 +262,61 @@ class _Experiment(Section):
         return self.experiment_metadata.experiment_name
 
     @property
-    def settings(self) -> Section | None:
-        """The section of its environment; None where it has none, or the environment is not installed."""
-        spec = environment_specs().get(self.conversation_config.environment)
-        return None if spec is None else getattr(self, spec.section)
+    def known_spec(self) -> EnvironmentSpec[Any] | None:
+        """Its environment; None where it is not installed, or its code was not loaded."""
+        name = self.conversation_config.environment
+        code = self.plugins.get(name)
+        return environment_spec(name, "" if code is None else code.sha256)
+
+    @property
+    def spec(self) -> EnvironmentSpec[Any]:
+        """Its environment. Raises ConfigError where it is not installed, or its code was not loaded."""
+        if (spec := self.known_spec) is not None:
+            return spec
+        name = self.conversation_config.environment
+        if name in self.plugins:
+            raise ConfigError(f"the code of the environment {name!r} was not loaded", key=ENVIRONMENT_KEY)
+        known = ", ".join(sorted(ENVIRONMENTS))
+        raise ConfigError(f"conversation_config.environment: found {name!r}; there are: {known}", key=ENVIRONMENT_KEY)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether its environment comes with mac_runner."""
+        return self.conversation_config.environment in ENVIRONMENTS
+
+    @property
+    def settings_key(self) -> str:
+        """The key of the file that has the settings of its environment."""
+        return self.spec.section if self.is_builtin else SETTINGS
+
+    @property
+    def environment_settings(self) -> Any:
+        """What sets up its environment: a section, or the model of a plug-in; None where there is none."""
+        spec = self.known_spec
+        if spec is None:
+            return None
+        if self.is_builtin:
+            return getattr(self, spec.section)
+        return None if self.settings is None else read_settings(spec, self.settings)
 
     def settings_as(self, kind: type[S]) -> S:
-        """The section of its environment, which is of this kind. Raises ConfigError where there is none."""
-        if isinstance(settings := self.settings, kind):
+        """What sets up its environment, which is of this kind. Raises ConfigError where there is none."""
+        if isinstance(settings := self.environment_settings, kind):
             return settings
         environment = self.conversation_config.environment
-        section = next((spec.section for spec in environment_specs().values() if spec.settings is kind), "")
+        section = next((spec.section for spec in environment_specs().values() if spec.settings is kind), SETTINGS)
         raise ConfigError(f"environment {environment!r} needs a section `{section}`")
 
-    def with_settings(self, settings: Section) -> _Experiment:
-        """The same experiment with another section of its environment."""
-        spec = environment_specs()[self.conversation_config.environment]
-        return self.model_copy(update={spec.section: settings})
+    def with_settings(self, settings: Settings) -> _Experiment:
+        """The same experiment with other settings of its environment."""
+        value = settings if self.is_builtin else settings.model_dump(mode="json")
+        return self.model_copy(update={self.settings_key: value})
+
+    def dumped(self) -> JsonObject:
+        """All its values as plain data; without the sections of plug-ins where it has none."""
+        values: JsonObject = self.model_dump(mode="json")
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}}
+        return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
 
     @model_validator(mode="before")
     @classmethod
@@ -264,6 +336,16 @@ class _Experiment(Section):
         if not isinstance(data, dict) or spec is None or spec.needs or data.get(spec.section) is not None:
             return data
         return {**data, spec.section: {}}
+
+
+def read_settings(spec: EnvironmentSpec[Any], values: Mapping[str, AnyJson]) -> Any:
+    """The settings of an environment that is not built in. Raises ValidationError.
+
+    They are read as JSON, so that a strict model takes a list for a tuple and a text for a date. A model that would
+    ignore unknown keys refuses them.
+    """
+    model: type[Settings] = spec.settings
+    return model.model_validate_json(json.dumps(values), extra=model.model_config.get("extra") or "forbid")
 
 
 def _described(annotation: object, description: str, default: object = ...) -> tuple[object, object]:
@@ -300,6 +382,16 @@ else:
             for spec in environment_specs().values()
             if spec.section is not None
         },
+        settings=_described(
+            Annotated[Mapping[Text, AnyJson] | None, IDENTITY],
+            "What sets up an environment that is not built in; the environment says what it may hold.",
+            None,
+        ),
+        plugins=_described(
+            Mapping[Text, PluginCode],
+            "By name, the code that the file names. It is filled in; written here, it must be the code that is found.",
+            {},
+        ),
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
         ),

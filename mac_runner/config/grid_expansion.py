@@ -33,7 +33,7 @@ from mac_runner.config.participants import idle_agents, without_agents
 from mac_runner.config.resolution import Draft, Loaded, draft_error, resolve_path, resolved, with_value
 from mac_runner.errors import ConfigError
 from mac_runner.problems import CONFIG_PROBLEMS_MAX, Problem, clipped, config_error, dotted
-from mac_runner.registry import Variant, environment_specs
+from mac_runner.registry import Variant
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
 
@@ -147,10 +147,8 @@ def _expanded(base: Draft, points: Sequence[Point], templates: Mapping[str, str]
 
 def _variants(experiment: Experiment) -> Iterable[Variant]:
     """The experiments that one stands for, as its environment says."""
-    settings = experiment.settings
-    if settings is None:
-        return ()
-    return environment_specs()[experiment.conversation_config.environment].variants(experiment, settings)
+    settings = experiment.environment_settings
+    return () if settings is None else experiment.spec.variants(experiment, settings)
 
 
 def _variant_point(variant: Variant, points: Sequence[Point], loaded: Loaded) -> Point:

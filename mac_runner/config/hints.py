@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, get_origin
 
-from mac_runner.section import KeyPath, Section, is_collection, section_of
+from mac_runner.section import KeyPath, Settings, is_collection, section_of
 
 _PLACES_MAX: Final = 6
 _NEAR: Final = 0.85
@@ -57,7 +57,7 @@ _SYNONYMS: Final[Mapping[str, str]] = {
 """Names that other runners and common tools have for keys of ours."""
 
 
-def belongs(path: KeyPath, root: type[Section]) -> str:
+def belongs(path: KeyPath, root: type[Settings]) -> str:
     """Where the unknown key at a path belongs, in words; empty where nothing of the schema is like it.
 
     Of several places those nearest to where it was written count. A name that is near to another key beside it is a
@@ -82,7 +82,7 @@ def belongs(path: KeyPath, root: type[Section]) -> str:
     return f"; it belongs at {' or '.join(near[:_PLACES_MAX])}{more}"
 
 
-def _keys(section: type[Section], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _keys(section: type[Settings], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Every key below a section; `[]` and `NAME` replace the entries of a collection."""
     for name, field in section.model_fields.items():
         here = (*prefix, name)

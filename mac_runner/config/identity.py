@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from mac_runner.config.experiment import Experiment
+from mac_runner.config.document import as_object
+from mac_runner.config.experiment import PLUGINS, SETTINGS, Experiment
 from mac_runner.registry import environment_specs
-from mac_runner.section import IDENTITY, Bearing, KeyPath, Section, bearing_of, place_at
+from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, Settings, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
 
 _NAME: Final = ("experiment_metadata", "experiment_name")
@@ -61,7 +62,8 @@ def differences(old: JsonObject, new: JsonObject) -> IdentityDiff:
     Agents are matched by `agent_id`; one added, removed or moved is a difference of identity, as is a field that
     this version does not know. A field that is missing has its default: an earlier version did not know it.
     """
-    found = [(bearing_of(Experiment, path), difference) for path, difference in _walk((), old, new)]
+    runtime = _runtime_settings(old) & _runtime_settings(new)
+    found = [(_bearing_of(path, runtime), difference) for path, difference in _walk((), old, new)]
     return IdentityDiff(
         identity=tuple(difference for bearing, difference in found if bearing is IDENTITY),
         runtime=tuple(difference for bearing, difference in found if bearing is not IDENTITY),
@@ -75,18 +77,44 @@ def identity_of(experiment: Experiment) -> str:
     equals writing its default. Of a key that meant something else before it was added, that meaning is left out.
     """
     written = experiment.model_dump(mode="json", exclude_defaults=True)
-    spec = environment_specs().get(experiment.conversation_config.environment)
-    if spec is not None and spec.absent and experiment.settings is not None:
+    spec, settings = experiment.known_spec, experiment.environment_settings
+    if experiment.is_builtin and spec is not None and spec.absent and settings is not None:
         section = written.get(spec.section, {})
         for key, meant in spec.absent.items():
-            section = _with_value(section, key.split("."), _value_of(experiment.settings, key), meant)
+            section = _with_value(section, key.split("."), _value_of(settings, key), meant)
         written[spec.section] = section
+    if SETTINGS in written:
+        for key in _runtime_settings(written):
+            written[SETTINGS] = _without(written[SETTINGS], key.split("."))
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
     text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _value_of(settings: Section, key: str) -> JsonValue:
+def _runtime_settings(config: JsonObject) -> set[str]:
+    """The keys of `settings` that are no part of the identity, as the code of the environment says."""
+    records = as_object(config.get(PLUGINS)).values()
+    lists = [as_object(record).get("runtime_settings") for record in records]
+    return {str(key) for keys in lists if isinstance(keys, list) for key in keys}
+
+
+def _bearing_of(path: KeyPath, runtime: Collection[str]) -> Bearing:
+    """The class of the field at a path; of the settings of a plug-in, as it was recorded."""
+    if path[:1] == (SETTINGS,) and any(_dotted(path[1 : end + 1]) in runtime for end in range(1, len(path))):
+        return RUNTIME
+    return bearing_of(Experiment, path)
+
+
+def _without(section: JsonValue, keys: Sequence[str]) -> JsonValue:
+    """The section without the value that the keys lead to."""
+    key, *below = keys
+    if not isinstance(section, dict) or key not in section:
+        return section
+    rest = {name: each for name, each in section.items() if name != key}
+    return {**rest, key: _without(section[key], below)} if below else rest
+
+
+def _value_of(settings: Settings, key: str) -> JsonValue:
     value: JsonValue = to_jsonable_python(reduce(getattr, key.split("."), settings))
     return value
 

@@ -13,7 +13,6 @@ from mac_runner.config.experiment import Experiment
 from mac_runner.errors import ConfigError
 from mac_runner.files import read_regular
 from mac_runner.problems import Problem
-from mac_runner.registry import environment_specs
 from mac_runner.section import TEMPLATE_CHARS_MAX, KeyPath
 
 MATERIAL_BYTES_MAX: Final = 256 << 20
@@ -65,7 +64,7 @@ def with_materials(experiment: Experiment, base: Path, cache: dict[str, object])
 
     Raises MaterialError when a file cannot be used, and ConfigError with the lines of a file that are wrong.
     """
-    spec, settings = environment_specs().get(experiment.conversation_config.environment), experiment.settings
+    spec, settings = experiment.known_spec, experiment.environment_settings
     if spec is not None and settings is not None:
         read = spec.materials(settings, base, cache, experiment.seed)
         experiment = experiment if read is settings else experiment.with_settings(read)
@@ -77,7 +76,7 @@ def _counted(experiment: Experiment) -> Experiment:
     conversation = experiment.conversation_config
     if conversation.conversations != "all":
         return experiment
-    spec, settings = environment_specs().get(conversation.environment), experiment.settings
+    spec, settings = experiment.known_spec, experiment.environment_settings
     whole = None if spec is None or settings is None else spec.whole(settings)
     if whole is None:
         text = f"found 'all'; the environment {conversation.environment!r} has no questions to count; write a number"

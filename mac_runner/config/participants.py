@@ -12,16 +12,15 @@ from collections.abc import Collection
 from mac_runner.config.experiment import AgentDefinition, Experiment
 from mac_runner.config.resolution import Loaded
 from mac_runner.problems import Problem
-from mac_runner.registry import environment_specs
 from mac_runner.section import KeyPath
 
 
 def idle_agents(experiment: Experiment) -> dict[str, Problem]:
     """The agent definitions that take part in no conversation, with what to do about it."""
-    settings = experiment.settings
+    settings = experiment.environment_settings
     if settings is None:
         return {}
-    idle = environment_specs()[experiment.conversation_config.environment].idle(experiment, settings)
+    idle = experiment.spec.idle(experiment, settings)
     return {
         agent.agent_id: Problem(("agent_definitions", index), f"{agent.agent_id!r} {idle[agent.agent_id]}")
         for index, agent in enumerate(experiment.agent_definitions)
@@ -50,7 +49,7 @@ def without_agents(loaded: Loaded, idle: Collection[str]) -> Loaded:
                 return loaded.locate(("agent_definitions", kept[index], *rest))
         return loaded.locate(path)
 
-    return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=locate)
+    return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=locate)
 
 
 def _without_waits(agent: AgentDefinition, idle: Collection[str]) -> AgentDefinition:

@@ -7,16 +7,17 @@ new draft. Origins travel along, so an error about a value names the place where
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from mac_runner.config.document import YAML_DEPTH_MAX, Document
+from mac_runner.config.document import YAML_DEPTH_MAX, Document, as_object
 from mac_runner.config.experiment import Experiment
 from mac_runner.config.materials import MaterialError, with_materials
+from mac_runner.config.named_code import NamedCode
 from mac_runner.config.validation import complaints, inconsistencies, unplayable
 from mac_runner.errors import ConfigError
 from mac_runner.problems import Problem, config_error, dotted, suggestion
@@ -46,6 +47,7 @@ def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath
     """The part of `document` below `prefix`, whose value is `value`."""
     start = len(prefix)
     origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
+    origins.setdefault((), source)  # A document written in Python has no lines.
     return Draft(value=value, origins=origins)
 
 
@@ -140,11 +142,6 @@ def _is_below(path: KeyPath, tops: Set[KeyPath]) -> bool:
     return any(path[:length] in tops for length in range(1, len(path) + 1))
 
 
-def as_object(value: JsonValue) -> JsonObject:
-    """`value` if it is a mapping, or else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """An experiment, the complete config it came from, and where each of its values was written.
@@ -164,7 +161,7 @@ def resolved(draft: Draft, base: Path, cache: dict[str, object] | None = None) -
     Raises ConfigError with every problem of the first stage that has any. `cache` keeps what is read from files.
     """
     experiment = _validated(draft, base, {} if cache is None else cache)
-    return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
+    return Loaded(experiment=experiment, resolved=experiment.dumped(), locate=draft.locate)
 
 
 def recorded(config: JsonObject, source: str) -> Experiment:
@@ -190,13 +187,15 @@ def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:
 
 
 def _validated(draft: Draft, base: Path, cache: dict[str, object]) -> Experiment:
+    named = NamedCode(draft.value, base, cache)
+    draft = replace(draft, value=named.filled())
     problems: Iterator[Problem]
     try:
         experiment = Experiment.model_validate(draft.value)
     except ValidationError as failure:
-        problems = complaints(failure, draft.value)
+        problems = chain(named.problems, complaints(failure, draft.value))
     else:
-        problems = chain(inconsistencies(experiment), unplayable(experiment))
+        problems = iter(named.problems or chain(inconsistencies(experiment), unplayable(experiment)))
         if (first := next(problems, None)) is None:
             try:
                 return with_materials(experiment, base, cache)

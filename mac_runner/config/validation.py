@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from mac_runner.section import (
     URL_PATTERN,
     VARIABLE_PATTERN,
     KeyPath,
-    Section,
+    Settings,
     place_at,
 )
 from mac_runner.types import EFFORT_KEYS, JsonValue
@@ -40,18 +40,17 @@ def inconsistencies(experiment: Experiment) -> Iterator[Problem]:
 
 def earlier_of(experiment: Experiment) -> Earlier | None:
     """How an experiment of an earlier version is read; None for one that can be played."""
-    spec = environment_specs().get(experiment.conversation_config.environment)
-    return None if spec is None or experiment.settings is None else spec.earlier(experiment.settings)
+    spec, settings = experiment.known_spec, experiment.environment_settings
+    return None if spec is None or settings is None else spec.earlier(settings)
 
 
 def unplayable(experiment: Experiment) -> Iterator[Problem]:
     """Why an experiment can be read and not played, and its settings that would change nothing."""
     if (earlier := earlier_of(experiment)) is not None:
-        section = environment_specs()[experiment.conversation_config.environment].section
-        yield Problem((section, earlier.key), earlier.reason)
-    spec = environment_specs().get(experiment.conversation_config.environment)
-    if spec is not None and experiment.settings is not None:
-        yield from spec.ignored(experiment, experiment.settings)
+        yield Problem((experiment.settings_key, earlier.key), earlier.reason)
+    spec, settings = experiment.known_spec, experiment.environment_settings
+    if spec is not None and settings is not None:
+        yield from _placed(experiment, spec.ignored(experiment, settings))
 
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
@@ -129,10 +128,10 @@ def _cycle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _environment(experiment: Experiment) -> Iterator[Problem]:
     """The rules of its environment, then sections that belong to others."""
-    environment, settings, specs = experiment.conversation_config.environment, experiment.settings, environment_specs()
-    spec = specs.get(environment)
+    environment, specs = experiment.conversation_config.environment, environment_specs()
+    spec, settings = experiment.known_spec, experiment.environment_settings
     if spec is not None and settings is not None:
-        yield from spec.check(experiment, settings)
+        yield from _placed(experiment, spec.check(experiment, settings))
         yield from _wordings(experiment, spec)
     elif spec is not None and spec.needs:
         yield Problem((spec.section,), f"is missing; the environment {environment!r} needs its {spec.needs}")
@@ -140,6 +139,13 @@ def _environment(experiment: Experiment) -> Iterator[Problem]:
         if name != environment and getattr(experiment, other.section) is not None:
             text = f"belongs to the environment {name!r}; this experiment has the environment {environment!r}"
             yield Problem((other.section,), text)
+
+
+def _placed(experiment: Experiment, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Problems of an environment; one that is not built in may call the section of its settings by its own name."""
+    own = experiment.spec.section
+    for path, text in problems:
+        yield Problem((experiment.settings_key, *path[1:]) if path[:1] == (own,) else path, text)
 
 
 def _wordings(experiment: Experiment, spec: EnvironmentSpec[Any]) -> Iterator[Problem]:
@@ -187,7 +193,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Mapping[str, object]], str]]] = {
 }
 
 
-def complaints(failure: ValidationError, data: JsonValue, *, root: type[Section] = Experiment) -> Iterator[Problem]:
+def complaints(failure: ValidationError, data: JsonValue, *, root: type[Settings] = Experiment) -> Iterator[Problem]:
     """Every problem of `failure`, which was raised for `data` as a `root`, one for each path."""
     gathered: dict[KeyPath, list[ErrorDetails]] = {}
     for error in failure.errors(include_url=False):
@@ -214,7 +220,7 @@ def _path_in(data: JsonValue, error: ErrorDetails) -> KeyPath:
     return tuple(path)
 
 
-def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Section]) -> str:
+def _text(path: KeyPath, errors: list[ErrorDetails], root: type[Settings]) -> str:
     kind = errors[0]["type"]
     if kind == "extra_forbidden":
         section = place_at(root, path[:-1]).section

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.data.tables import Ended, FlatTable, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.flat import Cells, FlatColumn
-from mac_runner.registry import environment_specs
+from mac_runner.flat import Cells, FlatColumn, value_at
+from mac_runner.registry import environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.results import ResultsSpec
 from mac_runner.store import RunContents, has_run, is_grid, read_grid, read_run
@@ -58,8 +58,10 @@ class Sources(NamedTuple):
 
 
 def recorded_results(contents: RunContents) -> ResultsSpec | None:
-    """How the outcomes of a run are counted; None where its environment does not say, or is not known here."""
-    spec = environment_specs().get(environment_of(contents))
+    """How the outcomes of a run are counted; None where its environment does not say, or its code was not loaded."""
+    name = environment_of(contents)
+    digest = value_at(contents.resolved, ("plugins", name, "sha256"))
+    spec = environment_spec(name, digest if isinstance(digest, str) else "")
     return None if spec is None or spec.results is None else spec.results()
 
 

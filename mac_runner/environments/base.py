@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
-from mac_runner.registry import environment_specs
 from mac_runner.types import JsonObject, Lineup, Prompt, Receipt, ReceiptKind, Reply, Task, Turn, WhenExhausted
 
 SPEECH_CHARS_MAX: Final = 2_000
@@ -148,11 +147,10 @@ def ignored_settings(experiment: Experiment, *, role: str, keys: Mapping[str, st
 
 
 def build_environment(experiment: Experiment) -> Environment:
-    """The environment that an experiment names. Raises ConfigError with the known ones for another name."""
-    name, specs = experiment.conversation_config.environment, environment_specs()
-    if name not in specs:
-        raise ConfigError(
-            f"conversation_config.environment: found {name!r}; there are: {', '.join(sorted(specs))}",
-            key=("conversation_config", "environment"),
-        )
-    return specs[name].build(experiment)
+    """The environment that an experiment names. Raises ConfigError where its code is not here, or cannot play it."""
+    environment: Environment
+    if experiment.is_builtin:
+        return experiment.spec.build(experiment)
+    with boundary(ConfigError, f"environment {experiment.conversation_config.environment} cannot be set up"):
+        environment = experiment.spec.build(experiment)
+    return environment

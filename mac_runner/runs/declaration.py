@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from mac_runner.config import Combination, Loaded, ReportConfig, in_words
 from mac_runner.errors import ConfigError
 from mac_runner.problems import clipped, config_error, dotted, suggestion
-from mac_runner.registry import environment_specs, results_specs
+from mac_runner.registry import results_specs
 from mac_runner.results import Declared
 from mac_runner.section import KeyPath
 from mac_runner.types import JsonValue
@@ -37,7 +37,7 @@ def declared_report(report: ReportConfig, combinations: Sequence[Combination]) -
             raise _refusal(loaded, _BASELINE, "is missing; the primary outcome is compared with that of a baseline")
         return None
     environment = loaded.experiment.conversation_config.environment
-    spec = results_specs().get(environment_specs()[environment].section)
+    spec = results_specs().get(loaded.experiment.spec.section)
     figures = () if spec is None else spec.compared
     if not figures:
         text = f"changes nothing in the environment {environment!r}, whose combinations have no baseline; leave it out"

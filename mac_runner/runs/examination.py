@@ -32,7 +32,7 @@ from mac_runner.errors import (
 )
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
-from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.registry import backend_specs
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.setup import Setup
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
@@ -199,7 +199,7 @@ def _opening(setup: Setup, name: str, decoding: Decoding) -> _Opening | None:
     experiment = experiment.model_copy(
         update={"model_definitions": {**experiment.model_definitions, name: definition}},
     )
-    has_forms = bool(environment_specs()[experiment.conversation_config.environment].reply_forms)
+    has_forms = bool(experiment.spec.reply_forms)
     with boundary(ConversationError, "its first prompt cannot be made"):
         # Where another model has the first turn, this one gets its agents.
         agents = tuple(agent.model_copy(update={"model": name}) for agent in experiment.agent_definitions)

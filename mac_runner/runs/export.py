@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -43,6 +43,7 @@ from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
 from mac_runner.problems import suggestion
 from mac_runner.runs.tables import run_source, run_sources
+from mac_runner.runs.trust import trust as import_code
 from mac_runner.runs.view import RunView, paths_of
 from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
 from mac_runner.store.layout import Layout
@@ -81,6 +82,8 @@ class ExportRequest:
     tables: Sequence[str] = ()
     formats: Sequence[str] = (CSV,)
     jobs: int = 1
+    is_trusted: bool = False
+    """Whether other processes import the code that the runs name, as this one did."""
     disk: Disk = field(default_factory=Disk)
 
     @cached_property
@@ -89,7 +92,7 @@ class ExportRequest:
         return [kind for kind in dict.fromkeys(self.formats) if kind != CSV]
 
 
-def export(request: ExportRequest) -> Iterator[Exported]:
+def exported(request: ExportRequest) -> Iterator[Exported]:
     """Write the tables. Everything that can be refused is refused before anything is written."""
     sources, chosen = _checked(request)
     if CSV in request.formats:
@@ -111,9 +114,9 @@ def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> 
         is_over = not any(_is_played(request.disk, directory) for directory in request.directories)
         begun_s = clock.monotonic_s()
         sources, chosen = _checked(request)
-        for exported in _Parts(request, sources, chosen).write(is_last=is_over):
-            if exported.written or is_over:
-                yield exported
+        for each in _Parts(request, sources, chosen).write(is_last=is_over):
+            if each.written or is_over:
+                yield each
         if is_over:
             return
         sleep(max(FOLLOW_INTERVAL_S, (clock.monotonic_s() - begun_s) / _LOOK_SHARE))
@@ -199,6 +202,7 @@ class _Order(NamedTuple):
     prefix: Mapping[str, Cells]
     rows: Sequence[JsonObject]
     targets: Sequence[Target]
+    is_trusted: bool
 
 
 class _Written(NamedTuple):
@@ -309,6 +313,7 @@ class _Parts:
                 source.prefix,
                 rows,
                 stale[part],
+                self._request.is_trusted,
             )
 
     def _note(self, written: _Written) -> None:
@@ -356,6 +361,8 @@ def _ready_worker() -> None:
 def _write(order: _Order, disk: Disk | None = None) -> _Written:
     """Write the files of a part; in another process with a disk of its own."""
     disk = disk or Disk()
+    if order.is_trusted:
+        _import_once(order.directory)
     contents = RunContents(
         layout=Layout(directory=order.directory, experiment_name=order.experiment_name),
         resolved=order.resolved,
@@ -370,10 +377,15 @@ def _write(order: _Order, disk: Disk | None = None) -> _Written:
     return _Written(order.part, {f"{file.target.table}/{file.target.path.name}": file.rows for file in writer.files})
 
 
+@cache
+def _import_once(directory: Path) -> None:
+    import_code([directory])
+
+
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
-def export_run(
+def export(
     run: PathLike | Sequence[PathLike] | RunView,
     to: PathLike,
     *,
@@ -381,9 +393,11 @@ def export_run(
     format: str | Sequence[str] = PARQUET,
     jobs: int = 1,
     follow: bool = False,
+    trust: bool = False,
 ) -> list[Exported]:
     """Write the tables of a run, a grid or several runs as files, as `mac-run export` does; returns what was written.
 
+    With `trust` the code that the runs name is imported, where their environment is not built in.
     Raises ConfigError for what cannot be written so, RunDirectoryError naming a transcript that is damaged.
     """
     formats = [format] if isinstance(format, str) else [*format]
@@ -393,5 +407,9 @@ def export_run(
     if isinstance(tables, str):
         raise ConfigError(f"tables: {tables!r} is one name; give a list: [{tables!r}]")
     directories = run.directories if isinstance(run, RunView) else paths_of(run)
-    request = ExportRequest(directories=directories, to=Path(to), tables=tables, formats=formats, jobs=jobs)
-    return [*(followed(request) if follow else export(request))]
+    if trust:
+        import_code(directories)
+    request = ExportRequest(
+        directories=directories, to=Path(to), tables=tables, formats=formats, jobs=jobs, is_trusted=trust
+    )
+    return [*(followed(request) if follow else exported(request))]

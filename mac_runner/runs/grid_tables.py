@@ -29,7 +29,7 @@ from mac_runner.reports import (
     summarise_grid,
 )
 from mac_runner.results import Declared, objects
-from mac_runner.runs.recorded import recorded_experiment
+from mac_runner.runs.recorded import recorded_only
 from mac_runner.runs.summary import COMPARISONS, summary_of
 from mac_runner.store import (
     Disk,
@@ -75,7 +75,7 @@ def _identity_findings(directory: Path, grid: GridRecord) -> Iterator[Finding]:
     """Combinations whose identity in grid.yaml is not that of their experiment."""
     for known in grid.entries:
         if has_run(directory / known.slug):
-            identity = identity_of(recorded_experiment(read_run(directory / known.slug)).experiment)
+            identity = identity_of(recorded_only(read_run(directory / known.slug)))
             if identity != known.identity:
                 text = f"grid.yaml: the identity of {known.slug} is {known.identity!r}, expected {identity!r}"
                 yield Finding(FindingKind.MISMATCHED, f"{text}; put back the file that the grid wrote")

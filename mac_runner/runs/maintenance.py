@@ -11,13 +11,14 @@ from typing import NamedTuple, TypeAlias
 from mac_runner.clock import Clock
 from mac_runner.config import earlier_of
 from mac_runner.environments import build_environment
-from mac_runner.errors import RunDirectoryError
+from mac_runner.errors import RunDirectoryError, UntrustedCodeError
 from mac_runner.runs.grid_tables import check_tables
 from mac_runner.runs.play import Player, Results
 from mac_runner.runs.recorded import (
     has_question_files,
     rebuilt_transcript,
     recorded_experiment,
+    recorded_only,
     recorded_setup,
     set_of_one,
 )
@@ -40,6 +41,9 @@ from mac_runner.store import (
 )
 from mac_runner.store.lock import locked
 from mac_runner.types import JsonObject
+
+_UNPLAYED = "nothing was played again: the code of the run is imported only with --trust"
+_UNCOUNTED = "summary.json was not checked: the code of the run counts its outcomes, and is imported only with --trust"
 
 ProgressBar: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[], object]]]
 """Shows what is done and in how many steps; yields what advances it."""
@@ -72,7 +76,10 @@ def verify_all(directory: Path, bar: ProgressBar) -> Iterator[Verified]:
 
 def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
     contents = read_run(directory)
-    experiment = recorded_experiment(contents).experiment
+    try:
+        experiment = recorded_experiment(contents).experiment
+    except UntrustedCodeError:
+        return _verify_unplayed(contents)
     environment, earlier = build_environment(experiment), earlier_of(experiment)
     with bar(f"verify {directory.name}", contents.counts.done) as advance:
 
@@ -84,6 +91,15 @@ def _verify(directory: Path, bar: ProgressBar) -> VerifyReport:
             return verify_run(directory, rebuild=rebuilt, summarise=summary_of)
         found = verify_run(directory, rebuild=rebuilt, essence=earlier.essence, summarise=summary_of)
         return replace(found, notes=(*found.notes, earlier.note))
+
+
+def _verify_unplayed(contents: RunContents) -> VerifyReport:
+    """Check the files of a run whose code may not be imported."""
+    records = recorded_only(contents).plugins.values()
+    has_own_results = any(record.has_results for record in records)
+    summarise = None if has_own_results else summary_of
+    found = verify_run(contents.layout.directory, rebuild=lambda transcript: transcript, summarise=summarise)
+    return replace(found, is_played=False, notes=(*found.notes, _UNPLAYED, *([_UNCOUNTED] if has_own_results else [])))
 
 
 class Repaired(NamedTuple):

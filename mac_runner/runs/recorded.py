@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mac_runner.config import Loaded, recorded
+from mac_runner.config import Experiment, Loaded, recorded
+from mac_runner.config.experiment import PLUGINS
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.environments.markup import Thoughts, thoughts
 from mac_runner.environments.replay import play_until, replay
-from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, boundary
-from mac_runner.plan import Plan
-from mac_runner.registry import environment_specs
+from mac_runner.errors import ConfigError, ConversationError, RunDirectoryError, UntrustedCodeError, boundary
+from mac_runner.plan import Plan, plan_of
+from mac_runner.registry import ENVIRONMENTS
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import RunContents, build_transcript, replies_of, task_of
 from mac_runner.store.layout import CONFIG
@@ -21,18 +22,18 @@ from mac_runner.store.transcripts import METRIC_KEYS
 from mac_runner.types import JsonObject, Prompt
 
 
+def recorded_only(contents: RunContents) -> Experiment:
+    """The experiment of a run as it was recorded, whether or not it can be played here."""
+    return recorded(contents.resolved, str(contents.layout.directory / CONFIG))
+
+
 def recorded_experiment(contents: RunContents) -> Loaded:
     """The experiment of a run. Raises RunDirectoryError when this version cannot play it."""
     path = contents.layout.directory / CONFIG
-    conversation = contents.resolved.get("conversation_config")
-    name = conversation.get("environment") if isinstance(conversation, dict) else None
-    if isinstance(name, str) and name not in environment_specs():
-        raise RunDirectoryError(
-            f"{path}: the run is of the environment {name!r}, which is not installed here (there are: "
-            f"{', '.join(sorted(environment_specs()))}); install the package that has it"
-        )
+    _refuse_uninstalled(contents)
     try:
-        experiment = recorded(contents.resolved, str(path))
+        experiment = recorded_only(contents)
+        _refuse_untrusted(contents, experiment)
         build_environment(experiment)
     except ConfigError as fault:
         raise RunDirectoryError(
@@ -44,6 +45,28 @@ def recorded_experiment(contents: RunContents) -> Loaded:
             f"{contents.experiment_name!r}; put back the files that the run wrote"
         )
     return Loaded(experiment=experiment, resolved=contents.resolved, locate=lambda _key: str(path))
+
+
+def _refuse_uninstalled(contents: RunContents) -> None:
+    """Raises RunDirectoryError for an environment that is neither built in nor code that the run names."""
+    resolved = contents.resolved
+    conversation, plugins = (resolved.get(key) for key in ("conversation_config", PLUGINS))
+    name = conversation.get("environment") if isinstance(conversation, dict) else None
+    if isinstance(name, str) and name not in ENVIRONMENTS and not (isinstance(plugins, dict) and name in plugins):
+        raise RunDirectoryError(
+            f"{contents.layout.directory / CONFIG}: the run is of the environment {name!r}, which is not installed "
+            f"here (there are: {', '.join(sorted(ENVIRONMENTS))}); install the package that has it"
+        )
+
+
+def _refuse_untrusted(contents: RunContents, experiment: Experiment) -> None:
+    """Raises UntrustedCodeError where the code of the environment was not imported."""
+    if experiment.known_spec is None:
+        raise UntrustedCodeError(
+            f"{contents.layout.directory}: the run was played by the code "
+            f"{experiment.conversation_config.environment}, which is imported only on request: add --trust if you "
+            "trust that code"
+        )
 
 
 def recorded_setup(
@@ -58,9 +81,7 @@ def recorded_setup(
     transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
-    # What was planned once stays planned, even if the last command asked for fewer.
-    planned = max(contents.planned().values(), default=0) + 1
-    conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": planned})
+    conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
     experiment = loaded.experiment.model_copy(update={"conversation_config": conversations})
     environment = build_environment(experiment)
     return Setup(
@@ -82,13 +103,26 @@ def set_of_one(setup: Setup) -> ExperimentSet:
 
 def has_question_files(loaded: Loaded) -> bool:
     """Whether the experiment needs files that its run directory does not hold."""
-    spec = environment_specs()[loaded.experiment.conversation_config.environment]
-    return loaded.experiment.settings is not None and spec.needs_files(loaded.experiment.settings)
+    settings = loaded.experiment.environment_settings
+    return settings is not None and loaded.experiment.spec.needs_files(settings)
 
 
 def recorded_plan(contents: RunContents) -> Plan:
-    """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment."""
-    return recorded_setup(contents).tasks
+    """Everything ever planned in a run. Raises RunDirectoryError when this version cannot play the experiment.
+
+    Where its code may not be imported, the tasks have their names and seeds, and no agents of an own line-up.
+    """
+    try:
+        return recorded_setup(contents).tasks
+    except UntrustedCodeError:
+        experiment = recorded_only(contents)
+        conversations = experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
+        return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(contents.shard)
+
+
+def _planned(contents: RunContents) -> int:
+    """How many tasks were ever planned: what was planned once stays planned, even if fewer were asked for later."""
+    return max(contents.planned().values(), default=0) + 1
 
 
 def rebuilt_transcript(transcript: JsonObject, environment: Environment, *, check_prompts: bool = True) -> JsonObject:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed, slug_beside
+from mac_runner.config import Combination, Experiment, Grid, Loaded, Override, Written, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
-from mac_runner.registry import backend_specs, environment_specs
+from mac_runner.registry import backend_specs
 from mac_runner.results import Declared
 from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
@@ -29,10 +29,10 @@ from mac_runner.types import JsonObject, Lineup
 class RunRequest:
     """What a user asks to run."""
 
-    file: Path
+    file: Path | Written
     profile: str | None = None
-    overrides: tuple[str, ...] = ()
-    """`KEY=VALUE`, as `--set` takes them."""
+    overrides: tuple[str | Override, ...] = ()
+    """`KEY=VALUE`, as `--set` takes them, or values written in Python."""
     seed: str | None = None
     limit: int | None = None
     """Play only the first so many conversations of each experiment."""
@@ -85,7 +85,7 @@ class Setup:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before the conversations of all shards run."""
-        spec, settings = environment_specs()[self.environment_name], self.experiment.settings
+        spec, settings = self.experiment.spec, self.experiment.environment_settings
         return () if settings is None else tuple(spec.warnings(settings, len(self._plan()[: self.limit])))
 
     @property
@@ -97,8 +97,8 @@ class Setup:
     def _plan(self) -> Plan:
         if (material := self.material) is None:
             return plan_of(self.experiment, self.lineup)
-        section = environment_specs()[self.experiment.conversation_config.environment].section
-        plan = plan_of(self.experiment.model_copy(update={section: None}), self.lineup)
+        key = self.experiment.settings_key
+        plan = plan_of(self.experiment.model_copy(update={key: None}), self.lineup)
         return plan.made_by(lambda task: replace(task, material=material(task.task_id)))
 
     def restoration(self, environment: Environment) -> Restoration:
@@ -274,7 +274,7 @@ def _directory(request: RunRequest, name: str) -> Path:
     return request.out or Path("runs") / named
 
 
-def _check_pulling(file: Path, experiments: Sequence[Experiment]) -> None:
+def _check_pulling(file: Path | Written, experiments: Sequence[Experiment]) -> None:
     """Raises ConfigError for `--pull` where no model can be pulled: the flag would do nothing."""
     found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
     pulling = {name for name, spec in backend_specs().items() if spec.can_pull}

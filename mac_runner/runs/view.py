@@ -29,6 +29,7 @@ from mac_runner.runs.maintenance import Verified, verify_all
 from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
 from mac_runner.runs.tables import run_sources
+from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.types import JsonObject, JsonValue, Prompt
 
@@ -42,12 +43,16 @@ _KEPT: Final = frozenset({"outcome", "counts", "timing"})
 """Keys of an index row that its transcript has too: they are not kept for every conversation."""
 
 
-def open_run(path: PathLike | Sequence[PathLike]) -> RunView:
+def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> RunView:
     """A run directory, a grid, or a list of them, to be read. Takes no lock.
 
+    With `trust` the code that the runs name is imported, where their environment is not built in: prompts need it.
     Raises RunDirectoryError for what is no run directory.
     """
-    return RunView(paths_of(path))
+    paths = paths_of(path)
+    if trust:
+        import_code(paths)
+    return RunView(paths)
 
 
 def paths_of(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -171,6 +176,11 @@ class RunView:
             f"no conversation that has ended is called {name!r} or has this number (from 0); "
             f"{len(self)} of {planned} have ended"
         )
+
+    def of_row(self, row: JsonObject) -> ConversationView:
+        """The conversation of an index row of a single run, also one that ended after the run was opened."""
+        (run,) = self._sources.runs
+        return ConversationView(run, {key: value for key, value in row.items() if key not in _KEPT})
 
     def _named(self, name: str) -> Iterator[tuple[Source, str]]:
         for run in self._sources.runs:

@@ -32,6 +32,10 @@ YAML_DEPTH_MAX: Final = 100
 
 _LISTED_MAX = 50
 
+_CODE: Final = "plugins."
+"""The beginning of a changed field of the code that an experiment names."""
+_CODE_KEYS: Final = ("distribution", "version", "sha256")
+
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """With its C parser where the wheel has it: ten times as fast, and a grid has hundreds of files to read."""
 
@@ -93,14 +97,19 @@ def changes(disk: Disk, layout: Layout, resolved: JsonObject) -> IdentityDiff:
 
 def describe(difference: Difference, *, old: str = "there", new: str = "now") -> str:
     """A changed field in words: its path, the value in the run directory and the value now."""
-    return f"{difference.path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
+    path = difference.path
+    if path.startswith(_CODE) and (key := path.rpartition(".")[2]) in _CODE_KEYS:
+        path = f"the code of {path.removeprefix(_CODE).removesuffix(f'.{key}')} changed: its {key}"
+    return f"{path}: {_short(difference.old)} {old}, {_short(difference.new)} {new}"
 
 
 def _refusal(directory: Path, changed: Sequence[Difference]) -> str:
     fields = "".join(f"\n  {describe(difference)}" for difference in changed)
+    code = any(difference.path.startswith(_CODE) for difference in changed)
+    back = "put the code and the values back" if code else "set the values back"
     return (
         f"{directory} belongs to another experiment; its results and these could not be mixed:{fields}\n"
-        "set the values back, or give this run a directory of its own with --out DIR"
+        f"{back}, or give this run a directory of its own with --out DIR"
     )
 
 

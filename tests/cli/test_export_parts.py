@@ -18,7 +18,7 @@ from mac_runner.clock import SystemClock
 from mac_runner.data import parts
 from mac_runner.environments.town_of_salem.conversation import Game
 from mac_runner.errors import ConfigError
-from mac_runner.runs.export import Exported, ExportRequest, export, export_run, followed
+from mac_runner.runs.export import Exported, ExportRequest, export, exported, followed
 from mac_runner.runs.maintenance import repair_all
 from mac_runner.runs.view import open_run
 from mac_runner.store import Disk
@@ -47,14 +47,21 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
+def rows_of(query: str) -> list[Any]:
+    """What DuckDB answers."""
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
 def table_of(directory: Path, table: str, part: int = 0) -> list[dict[str, Any]]:
     """The rows of a part."""
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(directory / table / f"part-{part:06d}.parquet").to_pylist()
     return rows
 
 
-def written(exported: list[Exported], table: str = "turns") -> int:
-    return sum(each.written for each in exported if each.path.parent.name == table)
+def written(made: list[Exported], table: str = "turns") -> int:
+    return sum(each.written for each in made if each.path.parent.name == table)
 
 
 def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOnce) -> None:
@@ -69,7 +76,7 @@ def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOn
 
     def asked(text: str) -> Any:
         places = {name: f"'{tables}/{name}/*.parquet'" for name in os.listdir(tables)}
-        (row,) = duckdb.sql(text.format(**places)).fetchall()
+        (row,) = rows_of(text.format(**places))
         return row
 
     tokens = summary["tokens"]
@@ -86,14 +93,9 @@ def test_the_sums_of_the_tables_are_those_of_the_summary(lab: Lab, at_once: AtOn
         tokens["prompt"],
     )
     assert asked("select count(*) from {turns} where receipt = 'correction'") == (summary["corrections"],)
-    wins = Counter(
-        player["faction"]
-        for row in lab.run_dir().index
-        for player in row["outcome"]["players"]  # type: ignore[call-overload, index, union-attr]
-        if player["won"]  # type: ignore[call-overload, index]
-    )
-    found = duckdb.sql(f"select faction, count(*) from '{tables}/agents/*.parquet' where won group by all").fetchall()
-    assert dict(found) == wins
+    index: list[Any] = [*lab.run_dir().index]
+    wins = Counter(player["faction"] for row in index for player in row["outcome"]["players"] if player["won"])
+    assert dict(rows_of(f"select faction, count(*) from '{tables}/agents/*.parquet' where won group by all")) == wins
     schema = json.loads((tables / "_schema.json").read_text())
     for name, declared in schema["tables"].items():
         if (tables / name).exists():
@@ -105,12 +107,12 @@ def test_a_second_export_writes_only_what_has_changed(lab: Lab, at_once: AtOnce,
     lab.write(experiment(conversations=5))
     assert at_once("small.yaml", "--limit", "3", "--quiet").returncode == 0
 
-    first = [*export(asked_for(lab, "tables"))]
-    again = [*export(asked_for(lab, "tables"))]
+    first = [*exported(asked_for(lab, "tables"))]
+    again = [*exported(asked_for(lab, "tables"))]
     before = files(lab.path / "tables")
     assert at_once("small.yaml", "--quiet").returncode == 0
-    more = [*export(asked_for(lab, "tables"))]
-    straight = [*export(asked_for(lab, "straight"))]
+    more = [*exported(asked_for(lab, "tables"))]
+    straight = [*exported(asked_for(lab, "straight"))]
 
     assert (written(first), written(again), written(more), written(straight)) == (4, 0, 4, 6)
     after = files(lab.path / "tables")
@@ -136,7 +138,7 @@ def test_an_export_that_is_cut_short_leaves_no_half_file_and_the_next_one_goes_o
             super().rename(source, target)
 
     with pytest.raises(KeyboardInterrupt):
-        [*export(asked_for(finished, "tables", disk=CutShort()))]
+        [*exported(asked_for(finished, "tables", disk=CutShort()))]
     for name, data in files(finished.path / "tables").items():
         assert not Path(name).name.startswith(".tmp-")
         if name.endswith(".parquet"):
@@ -144,8 +146,8 @@ def test_an_export_that_is_cut_short_leaves_no_half_file_and_the_next_one_goes_o
         elif name.endswith(".jsonl"):
             assert data.endswith(b"\n") or not data
 
-    [*export(asked_for(finished, "tables"))]
-    [*export(asked_for(finished, "straight"))]
+    [*exported(asked_for(finished, "tables"))]
+    [*exported(asked_for(finished, "straight"))]
 
     assert files(finished.path / "tables") == files(finished.path / "straight")
 
@@ -159,7 +161,7 @@ def test_an_export_that_is_killed_is_swept_up_by_the_next(finished: Lab) -> None
 
     finished.done("export", "runs/small", "--to", "tables", "--format", "parquet", "--jobs", "2")
 
-    [*export(asked_for(finished, "straight", formats=("parquet",)))]
+    [*exported(asked_for(finished, "straight", formats=("parquet",)))]
     assert files(finished.path / "tables") == files(finished.path / "straight")
 
 
@@ -168,7 +170,7 @@ def test_a_conversation_that_is_played_again_replaces_its_rows(lab: Lab, at_once
     receive = Game.receive
 
     def refuse(self: Game, turn: Turn, reply: Reply) -> Any:
-        if turn.round == 3 and self._task.index == 2:  # type: ignore[attr-defined]
+        if turn.round == 3 and self._task.index == 2:
             raise RuntimeError("not today")
         return receive(self, turn, reply)
 
@@ -178,14 +180,14 @@ def test_a_conversation_that_is_played_again_replaces_its_rows(lab: Lab, at_once
         assert at_once("small.yaml", "--quiet").returncode == 1
     finally:
         patch.undo()
-    failed = [*export(asked_for(lab, "tables"))]
+    failed = [*exported(asked_for(lab, "tables"))]
     assert open_run(lab.run_dir().path).conversation(2).status == "failed"
 
     assert at_once("retry", "runs/small", "--quiet").returncode == 0
-    retried = [*export(asked_for(lab, "tables"))]
+    retried = [*exported(asked_for(lab, "tables"))]
 
     assert (written(failed), written(retried)) == (4, 2)
-    [*export(asked_for(lab, "straight"))]
+    [*exported(asked_for(lab, "straight"))]
     assert files(lab.path / "tables") == files(lab.path / "straight")
     rows = [row for part in (0, 1) for row in table_of(lab.path / "tables", "conversations", part)]
     assert [row["attempts"] for row in rows] == [1, 1, 2, 1]
@@ -201,7 +203,7 @@ def test_a_transcript_that_is_damaged_stops_the_export_and_is_exported_once_it_i
     assert "small-000001.json is not what was acknowledged" in process.stderr
     assert not [name for name in files(finished.path / "tables") if name.endswith(".parquet")]
     [*repair_all(finished.run_dir().path, SystemClock())]
-    [*export(asked_for(finished, "tables"))]
+    [*exported(asked_for(finished, "tables"))]
     assert len(table_of(finished.path / "tables", "conversations")) == 2
 
 
@@ -216,12 +218,12 @@ def test_a_followed_export_equals_one_that_is_made_at_the_end(lab: Lab, small_pa
         before = len(open_run(lab.run_dir().path))
         wait_for(lambda: running.poll() is not None or len(open_run(lab.run_dir().path)) > before, "more")
 
-    exported = [*followed(asked_for(lab, "tables"), sleep)]
+    looked = [*followed(asked_for(lab, "tables"), sleep)]
 
     assert ended(running)[0] == 0
     assert looks
-    assert exported[-1].ended == 12
-    [*export(asked_for(lab, "straight"))]
+    assert looked[-1].ended == 12
+    [*exported(asked_for(lab, "straight"))]
     assert files(lab.path / "tables") == files(lab.path / "straight")
 
 
@@ -265,21 +267,21 @@ def test_flags_that_would_do_nothing_are_refused(
 def test_a_directory_with_the_export_of_another_run_is_refused(finished: Lab, at_once: AtOnce) -> None:
     finished.write(experiment("other", conversations=1))
     assert at_once("other.yaml", "--quiet").returncode == 0
-    export_run(finished.run_dir().path, finished.path / "tables")
+    export(finished.run_dir().path, finished.path / "tables")
 
     with pytest.raises(ConfigError, match=r"holds an export of \['small'\]"):
-        export_run(finished.run_dir("other").path, finished.path / "tables")
+        export(finished.run_dir("other").path, finished.path / "tables")
 
 
 def test_a_grid_is_exported_with_a_part_for_each_combination(lab: Lab, at_once: AtOnce) -> None:
     lab.write(experiment(conversations=1, _grid={"sweep": {"game.lobby": ["classic-7", "classic-10"]}}))
     assert at_once("small.yaml", "--quiet").returncode == 0
 
-    exported = export_run(lab.path / "runs" / "small", lab.path / "tables", tables=["agents"], format=["parquet"])
+    made = export(lab.path / "runs" / "small", lab.path / "tables", tables=["agents"], format=["parquet"])
 
     names = [path.name for path in sorted((lab.path / "tables" / "agents").iterdir())]
     assert [name.split("-part")[0].endswith("000000.parquet") for name in names] == [True, True]
     assert all(name.startswith("part-lobby-classic-") for name in names)
     table = pyarrow.parquet.read_table(lab.path / "tables" / "agents")
     assert Counter(table.column("game.lobby").to_pylist()) == {"classic-7": 7, "classic-10": 10}
-    assert exported[0].rows == table.num_rows == 17
+    assert made[0].rows == table.num_rows == 17

@@ -177,7 +177,7 @@ def test_a_single_experiment_means_what_it_meant(convert: Import) -> None:
     definition = ours.model_definitions["small"]
     assert (definition.backend, definition.constrained_decoding) == ("ollama", "json_object")
     assert definition.settings.model_dump(exclude_defaults=True) == {"model": "tiny:1b", "num_ctx": 2048}
-    settings = ours.settings
+    settings = ours.environment_settings
     assert settings is not None
     written = settings.model_dump(mode="json")
     assert written["max_rounds"] == 3
@@ -202,7 +202,9 @@ def test_a_grid_has_the_combinations_that_it_had(convert: Import) -> None:
     found = set()
     for combination in grid.combinations:
         ours = combination.loaded.experiment
-        settings = json.loads(ours.settings.model_dump_json()) if ours.settings is not None else {}
+        settings = (
+            json.loads(ours.environment_settings.model_dump_json()) if ours.environment_settings is not None else {}
+        )
         engine = ours.model_definitions["m"].settings.model_dump()
         first, second = ours.agent_definitions
         assert first.temperature == second.temperature
@@ -307,8 +309,8 @@ def test_a_model_that_thinks_is_sent_no_temperature(convert: Import) -> None:
 def test_every_choice_format_has_one_of_ours(convert: Import, marker: str, sign: str) -> None:
     ours = _one(convert(SINGLE.replace("arabic_paren", f"{marker}_{sign}"))[0])
 
-    assert ours.settings is not None
-    found = ours.settings.model_dump()["prompt"]["choice_format"]
+    assert ours.environment_settings is not None
+    found = ours.environment_settings.model_dump()["prompt"]["choice_format"]
     words = {"letter": "letters", "arabic": "numerals", "paren": "parenthesis"}
     assert found == f"{words.get(marker, marker)}_{words.get(sign, sign)}"
 

@@ -53,6 +53,9 @@ RUNTIME = {
     "retry_config.backoff_s",
     "retry_config.backoff_s_max",
     "retry_config.request_deadline_s",
+    "plugins.*.path",
+    "plugins.*.runtime_settings",
+    "plugins.*.has_results",
     "report.baseline",
     "report.primary",
 }

@@ -12,7 +12,7 @@ import yaml
 from mac_runner.config import Experiment, Loaded
 from mac_runner.config.grid_axes import GridSection
 from mac_runner.errors import ConfigError
-from mac_runner.section import KeyPath, Section, is_collection, section_of
+from mac_runner.section import KeyPath, Settings, is_collection, section_of
 from mac_runner.types import JsonObject, JsonValue
 
 FOREIGN: Final = re.compile(
@@ -82,10 +82,15 @@ IN_GRID: Final[tuple[KeyPath, ...]] = (
     ("broadcast", "b", "values", 0),
     ("derive", "seed"),
 )
-NAMES: Final[Mapping[str, str | int]] = {"model_definitions": "m", "agent_definitions": 0, "broadcast": "b"}
+NAMES: Final[Mapping[str, str | int]] = {
+    "model_definitions": "m",
+    "agent_definitions": 0,
+    "broadcast": "b",
+    "plugins": "p",
+}
 
 
-def keys(section: type[Section], prefix: KeyPath = ()) -> Iterator[KeyPath]:
+def keys(section: type[Settings], prefix: KeyPath = ()) -> Iterator[KeyPath]:
     """Every key of a file below `prefix`, one entry of each collection among them."""
     for name, field in section.model_fields.items():
         here = (*prefix, name)

@@ -135,7 +135,7 @@ HOSTILE = (
 
 def hostile_transcript() -> JsonObject:
     """A conversation in which everything that can be a text is an odd one."""
-    seats = ["__proto__", "a/b", "=cmd", "\ud800"]
+    seats: list[JsonValue] = ["__proto__", "a/b", "=cmd", "\ud800"]
     return {
         "format": 2,
         "experiment_name": "odd",
@@ -157,7 +157,7 @@ def hostile_transcript() -> JsonObject:
             "defaults": 0,
             "tokens": {"prompt": 1, "completion": 1, "timing": {"cached": 0}},
         },
-        "outcome": {"kind": "own", "won": dict.fromkeys(seats, 10**40), "turns": 7, "conversation": "x"},
+        "outcome": {"kind": "own", "won": dict.fromkeys(map(str, seats), 10**40), "turns": 7, "conversation": "x"},
         "final_state_sha256": "0",
         "record": {
             "board": {"huge": 10**40},

@@ -288,8 +288,8 @@ def test_template_of_ones_own_is_part_of_the_experiment_and_may_not_hide_the_gam
     own = "{% block turn %}{{ record }}\n{{ known }}\n*** {{ name }} ***\n{{ question }}\n{{ options }}{% endblock %}"
     (tmp_path / "own.jinja").write_text(own, encoding="utf-8")
     experiment = loaded(tmp_path, ", template_file: own.jinja")
-    assert experiment.settings is not None
-    assert experiment.settings.model_dump()["template"] == own
+    assert experiment.environment_settings is not None
+    assert experiment.environment_settings.model_dump()["template"] == own
     environment = TownOfSalem(experiment)
     game = environment.open(next(iter(plan_tasks(experiment, environment.lineup))))
     turn = game.turns()[0]
