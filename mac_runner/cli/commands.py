@@ -33,10 +33,11 @@ from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
+from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
-from mac_runner.runs.export import CSV, PARQUET
+from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
@@ -511,23 +512,35 @@ def check_command(
 @cli.command(name="export")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
-@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
 @click.option(
-    "--format",
-    "formats",
-    type=click.Choice([CSV, PARQUET]),
-    multiple=True,
-    help="May be repeated [csv].",
+    "--tables", multiple=True, metavar="NAME,...", help="Tables, such as turns; may be repeated [all but prompts]."
 )
-def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
-    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
+@click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@_trust_option
+def export_command(
+    directory: Path,
+    to: Path,
+    tables: tuple[str, ...],
+    formats: tuple[str, ...],
+    is_followed: bool,
+    jobs: int,
+    is_trusted: bool,
+) -> None:
+    """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
 
-    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
-    already is not replaced.
+    RUN is only read, and may be under way: conversations that have not ended are left out. CSV is one file for each
+    table; one that is there already is not replaced. Parquet and JSON Lines are files of 2,000 conversations each: the
+    same command again writes those that changed.
 
-    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
-    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+    names = [name for text in tables for name in text.split(",") if name]
+    request = ExportRequest(
+        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+    )
+    _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
 
 
 @cli.command(name="metrics")
