@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from mac_runner import __version__
+from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance, results
 from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
@@ -32,10 +34,13 @@ from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
+from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
-from mac_runner.runs.export import CSV, PARQUET
+from mac_runner.runs.export import ExportRequest
+from mac_runner.runs.fork_plan import ForkRequest
+from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
 from mac_runner.testing.request import CheckRequest
@@ -55,6 +60,10 @@ class _VerbOrFile(click.Group):
                 ctx.fail(f"there is no verb and no file {args[0]!r}; {hint}")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and flags that begin so; a file where there are none."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
@@ -82,7 +91,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 
 
 _trust_option = click.option(
-    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, where its environment is not built in."
+    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
 )
 
 
@@ -107,9 +116,12 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
+    mac-run fork RUN GAME   play a conversation again from one of its turns on
+    mac-run value RUN GAME  say what a turn was worth, by forks of it
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
+    mac-run metrics RUN …   compute numbers of its conversations by functions of yours
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
@@ -225,6 +237,139 @@ def retry_command(directory: Path, concurrency: int | None, is_trusted: bool, qu
         is_trusted,
         lambda: maintenance.retry(directory, concurrency=concurrency, is_quiet=quiet, is_live=live),
     )
+
+
+@cli.command(name="fork")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="[GAME]", required=False)
+@click.option("--turn", metavar="TURN", help="The turn to draw again: 12/Abel/0/0, 12/Abel, or #60 for its place.")
+@click.option("--where", metavar="CONDITION", multiple=True, help="In place of GAME: all that meet these, as in show.")
+@click.option("--round", "is_round", is_flag=True, help="Draw the turns again too that are open together with TURN.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the experiment.")
+@click.option("--seat", "seats", metavar="AGENT.model=NAME", multiple=True, help="Another model for one agent.")
+@click.option("--draws", callback=_count, metavar="N", help="So many conversations, which differ in their seeds [1].")
+@click.option("--reply", metavar="TEXT", help="Give this reply to TURN in place of the engine.")
+@click.option("--reply-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, from a file.")
+@click.option("--rebase", "is_rebased", is_flag=True, help="Keep replies whose prompts change; marked as off-policy.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
+@_trust_option
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def fork_command(
+    directory: Path,
+    game: str | None,
+    turn: str | None,
+    where: tuple[str, ...],
+    is_round: bool,
+    overrides: tuple[str, ...],
+    seats: tuple[str, ...],
+    draws: int | None,
+    reply: str | None,
+    reply_file: Path | None,
+    is_rebased: bool,
+    out: Path | None,
+    is_dry: bool,
+    is_trusted: bool,
+    concurrency: int | None,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Play the conversation GAME of RUN again from TURN on, in a run directory of its own.
+
+    What was said before TURN stays. Draw 0 has the seeds of RUN, so without a change it ends as GAME did where the
+    engine honours seeds; the other draws have seeds of their own. The same command goes on with a fork that was
+    stopped, and so does mac-run fork DIR.
+
+    Exit codes: as for a run.
+    """
+    if game is None and not where:
+        flags = (turn, reply, reply_file, out, draws, *where, *overrides, *seats)
+        if is_round or is_rebased or is_dry or any(flag is not None for flag in flags):
+            raise click.UsageError("name a GAME of RUN, or conditions with --where; without flags a fork goes on")
+        _end_trusted(
+            [directory],
+            is_trusted,
+            lambda: forks.go_on(directory, concurrency=concurrency, is_quiet=quiet, is_live=live),
+        )
+    if game is not None and where:
+        raise click.UsageError("--where chooses conversations in place of a GAME: leave one of them out")
+    if turn is None or out is None:
+        raise click.UsageError(f"name the {'turn with --turn' if turn is None else 'directory of the fork with --out'}")
+    if reply is not None and reply_file is not None:
+        raise click.UsageError("--reply and --reply-file give the same reply: leave one of them out")
+    _end_trusted(
+        [directory],
+        is_trusted,
+        lambda: forks.fork(
+            ForkRequest(
+                run=directory,
+                turn=turn,
+                game=game,
+                where=where,
+                is_round=is_round,
+                overrides=overrides,
+                seats=seats,
+                draws=range(draws or 1),
+                arms=(forks.arm_of(reply, reply_file),),
+                is_rebased=is_rebased,
+            ),
+            out,
+            is_dry=is_dry,
+            concurrency=concurrency,
+            is_quiet=quiet,
+            is_live=live,
+        ),
+    )
+
+
+@cli.command(name="value")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="GAME")
+@click.option("--turn", metavar="TURN", required=True, help="The turn: 12/Abel/0/0, 12/Abel, or #60 for its place.")
+@click.option("--draws", callback=_count, metavar="N", required=True, help="So many conversations of each arm.")
+@click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
+@click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
+@click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork [in runs/].")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
+@_trust_option
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print the value alone.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def value_command(
+    directory: Path,
+    game: str,
+    turn: str,
+    draws: int,
+    outcome: str | None,
+    agent: str | None,
+    has_silence: bool,
+    out: Path | None,
+    is_dry: bool,
+    is_trusted: bool,
+    concurrency: int | None,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Print what the reply to TURN of GAME was worth: how the chance to win differs if it is drawn again.
+
+    It plays a fork with two arms: `said` keeps the reply, `resampled` draws it again. The draws of both share their
+    seeds. The same command goes on with a fork that was stopped. DIR/value.json has the numbers.
+
+    Exit codes: as for a run.
+    """
+    request = ValueRequest(
+        run=directory,
+        game=game,
+        turn=turn,
+        draws=draws,
+        outcome=outcome,
+        agent=agent,
+        has_silence=has_silence,
+    )
+    _end(lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live))
 
 
 @cli.command(name="repair")
@@ -393,23 +538,52 @@ def init_command(folder: Path | None, example: str | None, examples: Path | None
 @cli.command(name="export")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
-@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
 @click.option(
-    "--format",
-    "formats",
-    type=click.Choice([CSV, PARQUET]),
-    multiple=True,
-    help="May be repeated [csv].",
+    "--tables", multiple=True, metavar="NAME,...", help="Tables, such as turns; may be repeated [all but prompts]."
 )
-def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
-    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
+@click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@_trust_option
+def export_command(
+    directory: Path,
+    to: Path,
+    tables: tuple[str, ...],
+    formats: tuple[str, ...],
+    is_followed: bool,
+    jobs: int,
+    is_trusted: bool,
+) -> None:
+    """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
 
-    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
-    already is not replaced.
+    RUN is only read, and may be under way: conversations that have not ended are left out. CSV is one file for each
+    table; one that is there already is not replaced. Parquet and JSON Lines are files of 2,000 conversations each: the
+    same command again writes those that changed.
 
-    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
-    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+    names = [name for text in tables for name in text.split(",") if name]
+    request = ExportRequest(
+        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+    )
+    _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+@cli.command(name="metrics")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[METRIC]...", nargs=-1)
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON object for each conversation."
+)
+@_trust_option
+def metrics_command(directory: Path, names: tuple[str, ...], to: Path | None, is_trusted: bool) -> None:
+    """Compute metrics over the finished conversations of RUN: each METRIC, such as ./metrics.py:words.
+
+    Without a METRIC, those that RUN names; that imports code, so it takes --trust. RUN is only read.
+
+    Exit codes: 0 computed, 2 RUN or a flag is wrong, 4 storage failed.
+    """
+    _end_trusted([directory], is_trusted, lambda: results.compute_metrics(directory, names, to))
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())
