@@ -34,7 +34,7 @@ class NamedCode:
         settings = self._environment()
         self.problems += self._pins()
         value = dict(self._value)
-        if self._found:
+        if self._found and isinstance(value.get(PLUGINS), dict | None):
             value[PLUGINS] = {**as_object(value.get(PLUGINS)), **self._found}
         if settings is not None:
             value[SETTINGS] = settings
