@@ -1,5 +1,136 @@
-"""mac_runner: plays many multi-agent LLM conversations at once, and loses none of them."""
+"""mac_runner: plays many multi-agent LLM conversations at once, and loses none of them.
+
+The names listed here are the public interface. They follow semantic versioning from 0.2 on; every other name may change
+in any version. A name is imported when it is first used, so `import mac_runner` itself costs nothing.
+"""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "IDENTITY",
+    "RUNTIME",
+    "Agent",
+    "Ask",
+    "AskView",
+    "Backend",
+    "BackendError",
+    "ConfigError",
+    "Conversation",
+    "ConversationEnded",
+    "ConversationError",
+    "ConversationView",
+    "EndedAgent",
+    "EndedConversation",
+    "EndedTurn",
+    "EngineDeadError",
+    "Environment",
+    "EnvironmentSpec",
+    "Event",
+    "Experiment",
+    "FinishReason",
+    "Game",
+    "IdentityError",
+    "Lineup",
+    "MacRunnerError",
+    "Message",
+    "Notice",
+    "OutOfMemoryError",
+    "Progress",
+    "Prompt",
+    "Receipt",
+    "ReceiptKind",
+    "Reply",
+    "Request",
+    "RequestRefusedError",
+    "RequestTimeoutError",
+    "RunDirectoryError",
+    "RunLockedError",
+    "RunView",
+    "Sampling",
+    "Section",
+    "ShortageError",
+    "StoreError",
+    "Table",
+    "Task",
+    "TokenCount",
+    "TransientBackendError",
+    "Turn",
+    "arun",
+    "game",
+    "load",
+    "open_run",
+    "run",
+    "stream",
+]
+
+if TYPE_CHECKING:
+    from mac_runner.api import ConversationEnded, Event, Experiment, Notice, Progress, arun, load, run, stream
+    from mac_runner.backends import Backend
+    from mac_runner.environments import Conversation, Environment
+    from mac_runner.environments.generators import Ask, AskView, Game, Table, game
+    from mac_runner.errors import (
+        BackendError,
+        ConfigError,
+        ConversationError,
+        EngineDeadError,
+        IdentityError,
+        MacRunnerError,
+        OutOfMemoryError,
+        RequestRefusedError,
+        RequestTimeoutError,
+        RunDirectoryError,
+        RunLockedError,
+        ShortageError,
+        StoreError,
+        TransientBackendError,
+    )
+    from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
+    from mac_runner.registry import EnvironmentSpec
+    from mac_runner.runs.view import ConversationView, RunView, open_run
+    from mac_runner.section import IDENTITY, RUNTIME, Section
+    from mac_runner.types import (
+        Agent,
+        FinishReason,
+        Lineup,
+        Message,
+        Prompt,
+        Receipt,
+        ReceiptKind,
+        Reply,
+        Request,
+        Sampling,
+        Task,
+        TokenCount,
+        Turn,
+    )
+else:
+    _MODULES = {
+        "api": ("ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"),
+        "backends": ("Backend",),
+        "environments": ("Conversation", "Environment"),
+        "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
+        "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
+        "registry": ("EnvironmentSpec",),
+        "runs.view": ("ConversationView", "RunView", "open_run"),
+        "section": ("IDENTITY", "RUNTIME", "Section"),
+        "types": (
+            *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
+            *("Sampling", "Task", "TokenCount", "Turn"),
+        ),
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        place = next((module for module, names in _MODULES.items() if name in names), "errors")
+        globals()[name] = found = getattr(import_module(f"{__name__}.{place}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])

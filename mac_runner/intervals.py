@@ -284,5 +284,62 @@ class ExactMean:
             return None
         mean = Fraction(self._total) / self.n
         variance = (self._squares - self.n * mean * mean) / (self.n - 1)
-        half_width = student_t(self.n - 1) * math.sqrt(variance / self.n)
-        return Interval(lo=float(mean) - half_width, hi=float(mean) + half_width)
+        return _around(mean, variance / self.n, self.n - 1)
+
+
+@dataclass(slots=True)
+class ExactClusteredMean:
+    """A mean per case over cases that come in games, of numbers of any size.
+
+    The sums are exact, so the order of games does not matter and no difference is lost to rounding.
+    """
+
+    n: int = 0
+    games: int = 0
+    _total: int | Fraction = 0
+    _totals_squared: int | Fraction = 0
+    _total_times_n: int | Fraction = 0
+    _n_squared: int = 0
+
+    def add(self, values: Sequence[float]) -> None:
+        """Count the values of one game; a game without any is not counted."""
+        if not values:
+            return
+        n = len(values)
+        total = sum((Fraction(value) for value in values), start=Fraction(0))
+        self.n += n
+        self.games += 1
+        self._total += total
+        self._totals_squared += total * total
+        self._total_times_n += total * n
+        self._n_squared += n * n
+
+    @property
+    def mean(self) -> float | None:
+        """None without a case."""
+        return float(Fraction(self._total) / self.n) if self.n else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Student's interval of a ratio estimated from clusters (W. G. Cochran 1977, section 9A.1).
+
+        With one case in each game it is that of `mean_interval`. None for less than two games, and for games that do
+        not differ, which say nothing about how far others may be; None too beyond the range of a float.
+        """
+        if self.games < 2:
+            return None
+        squares = self._totals_squared * self.n**2 - 2 * self._total * self.n * self._total_times_n
+        squares += self._total**2 * self._n_squared
+        if not squares:
+            return None
+        variance = Fraction(self.games, self.games - 1) * Fraction(squares) / self.n**4
+        return _around(Fraction(self._total) / self.n, variance, self.games - 1)
+
+
+def _around(mean: Fraction, variance: Fraction, degrees: int) -> Interval | None:
+    """Student's interval of a mean with this variance; None beyond the range of a float."""
+    try:
+        half_width = student_t(degrees) * math.sqrt(variance)
+    except OverflowError:
+        return None
+    return Interval(lo=float(mean) - half_width, hi=float(mean) + half_width)

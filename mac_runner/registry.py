@@ -183,7 +183,7 @@ class EnvironmentSpec(Generic[S]):
     earlier: Callable[[S], Earlier | None] = lambda _settings: None
     """How a run with these settings is read; None for settings that can be played."""
     results: Callable[[], ResultsSpec] | None = None
-    """How its outcomes are counted and shown; without it, a summary counts turns, tokens and failures alone."""
+    """How its outcomes are counted and shown; without it, by their values (`reports/outcomes.py`)."""
     converters: Mapping[str, Converter] = field(default_factory=dict)
     """By format, what `mac-run format` converts."""
     importers: Mapping[str, Importer] = field(default_factory=dict)

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
+from mac_runner.errors import ShortageError, boundary
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -45,6 +47,14 @@ class DaemonExecutor(ThreadPoolExecutor):
         while (call := self._waiting.get()) is not None:
             call()
             self._idle.release()
+
+
+def on_thread(call: Callable[[], T], name: str) -> Future[T]:
+    """Call `call` on a daemon thread of its own. Raises ShortageError when there can be no further thread."""
+    future: Future[T] = Future()
+    with boundary(ShortageError, f"thread {name}"):
+        threading.Thread(target=_fulfil, args=(future, call), name=name, daemon=True).start()
+    return future
 
 
 def _fulfil(future: Future[T], call: Callable[[], T]) -> None:

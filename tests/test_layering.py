@@ -52,8 +52,9 @@ MAY_IMPORT = {
     "runs": {
         *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
     },
-    "cli": {"config", "plan", "store", "status", "reports", "runs"},
+    "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
+    "cli": {"config", "plan", "store", "status", "reports", "runs", "testing"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

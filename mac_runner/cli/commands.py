@@ -15,6 +15,7 @@ import click
 
 from mac_runner import __version__
 from mac_runner.cli import maintenance, results
+from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.process import (
     INTERRUPTED,
@@ -36,6 +37,7 @@ from mac_runner.reports import ALL
 from mac_runner.runs.export import CSV, PARQUET
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
+from mac_runner.testing.request import CheckRequest
 
 _DEFAULT_VERB = "run"
 
@@ -110,6 +112,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
@@ -329,6 +332,36 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
         raise click.UsageError("--profile and --set need an EXPERIMENT")
     request = None if file is None else RunRequest(file=file, profile=profile, overrides=overrides)
     _end(lambda: diagnose(request))
+
+
+@cli.command(name="check")
+@click.argument("target", metavar="NAME")
+@click.option("--settings", metavar="KEY=VALUE", multiple=True, help="A setting of the environment; may be repeated.")
+@click.option("--agents", callback=_count, metavar="N", help="How many agents take part [as many as it begins with].")
+@click.option("--conversations", callback=_count, metavar="N", default="8", help="How many are played [8].")
+@click.option("--turns", callback=_count, metavar="N", default="5000", help="No conversation has more turns [5000].")
+@click.option("--seconds", callback=_count, metavar="N", default="10", help="No step takes longer [10].")
+@click.option("--policy", metavar="NAME", help="The scripted player whose replies are used [random].")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def check_command(
+    target: str,
+    settings: tuple[str, ...],
+    agents: int | None,
+    conversations: int,
+    turns: int,
+    seconds: int,
+    policy: str | None,
+    as_json: bool,
+) -> None:
+    """Try whether an environment keeps what every environment promises, with random and hostile replies.
+
+    NAME is FILE.py:name, package.module:Name, the name of an installed environment, or an experiment file. The
+    environment is imported and played in processes of its own; no engine is started and nothing is written.
+
+    Exit codes: 0 all promises are kept, 1 one is not, 2 it cannot be loaded.
+    """
+    request = CheckRequest(target, settings, agents, conversations, turns, seconds, policy)
+    _end(lambda: check(request, as_json=as_json))
 
 
 @cli.command(name="export")

@@ -146,6 +146,7 @@ def list_conversations(directory: Path, *, where: Sequence[str], limit: int | No
 def _list(contents: RunContents, where: Sequence[str], limit: int | None, stream: TextIO) -> None:
     conversation = contents.resolved.get("conversation_config")
     how = listed(str(conversation.get("environment")) if isinstance(conversation, dict) else "")
+    how = how.with_outcomes(contents.rows())
     if contents.resolved.get("metrics"):
         how = how.with_metrics(contents.rows())
     conditions = [parse_condition(text, how.columns) for text in where]

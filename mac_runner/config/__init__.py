@@ -21,9 +21,10 @@ from mac_runner.config.experiment import (
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
-from mac_runner.config.loading import load, load_experiment, whole_number
+from mac_runner.config.loading import load, load_experiment, read_written, whole_number
 from mac_runner.config.resolution import Loaded, recorded
 from mac_runner.config.validation import allowed, earlier_of
+from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
 
 __all__ = [
     "AgentDefinition",
@@ -38,10 +39,12 @@ __all__ = [
     "IdentityDiff",
     "Loaded",
     "ModelDefinition",
+    "Override",
     "PluginCode",
     "ReportConfig",
     "RetryConfig",
     "RoleSpecificConfig",
+    "Written",
     "allowed",
     "decoding_of",
     "differences",
@@ -50,6 +53,9 @@ __all__ = [
     "in_words",
     "load",
     "load_experiment",
+    "override",
+    "plain_value",
+    "read_written",
     "recorded",
     "recorded_decoding",
     "recorded_speakers",
@@ -58,4 +64,5 @@ __all__ = [
     "slug_beside",
     "upgraded",
     "whole_number",
+    "yaml_text",
 ]

@@ -22,6 +22,7 @@ from mac_runner.config.resolution import (
     resolved,
     with_value,
 )
+from mac_runner.config.written import Override, Written
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
 from mac_runner.problems import Problem, config_error, found, suggestion
@@ -29,7 +30,11 @@ from mac_runner.types import JsonObject, JsonValue
 
 
 def load(
-    path: Path, *, profile: str | None = None, overrides: Sequence[str] = (), seed: int | str | None = None
+    path: Path | Written,
+    *,
+    profile: str | None = None,
+    overrides: Sequence[str | Override] = (),
+    seed: int | str | None = None,
 ) -> Loaded | Grid:
     """Read an experiment file, lay the profile over it, then the `--set` values, then the seed; lay out its grid.
 
@@ -38,18 +43,18 @@ def load(
     Raises ConfigError listing every problem of the first stage that has any: YAML, profile and flags, the grid, single
     values, and then what must hold between values.
     """
-    source = str(path)
-    document = parse_document(_read(path), source)
-    draft = _profiled(document, source, profile)
+    written = path if isinstance(path, Written) else read_written(path)
+    base = written.base
+    draft = _profiled(written.document, written.name, profile)
     draft = _overridden(draft, overrides)
     if seed is not None:
         draft = with_value(draft, ("seed",), _value("--seed", str(seed)), "--seed")
     if draft.value.get(GRID_KEY) is not None:
-        return expanded(draft, path.parent)
+        return expanded(draft, base)
     draft = Draft(value={key: value for key, value in draft.value.items() if key != GRID_KEY}, origins=draft.origins)
-    loaded = resolved(draft, path.parent)
+    loaded = resolved(draft, base)
     if has_variants(loaded.experiment):
-        return expanded(draft, path.parent)
+        return expanded(draft, base)
     if idle := idle_agents(loaded.experiment):
         raise draft_error(draft, idle.values())
     return loaded
@@ -64,6 +69,12 @@ def load_experiment(
         count = len(found.combinations)
         raise ConfigError(f"{path}: defines a grid of {count} experiments; this command takes a single one")
     return found
+
+
+def read_written(path: Path) -> Written:
+    """The content of an experiment file. Raises ConfigError for one that cannot be read or is no YAML."""
+    document = parse_document(_read(path), str(path))
+    return Written(value=document.value, base=path.parent, name=str(path), lines=document.lines)
 
 
 def _read(path: Path) -> bytes:
@@ -127,17 +138,18 @@ def _value(flag: str, text: str) -> JsonValue:
     return parse_document(text.encode("utf-8", "surrogatepass"), flag).value
 
 
-def _overridden(draft: Draft, overrides: Sequence[str]) -> Draft:
+def _overridden(draft: Draft, overrides: Sequence[str | Override]) -> Draft:
     problems: list[str] = []
     for override in overrides:
-        key, equals, text = override.partition("=")
+        key, equals, text = (override.key, "=", "") if isinstance(override, Override) else override.partition("=")
         flag = f"--set {key}"
         try:
             if not equals:
                 raise ValueError("no value; write --set KEY=VALUE")
             if key.split(".")[0] in ("profile", "profiles"):
                 raise ValueError("profiles are laid over the file before --set; choose one with --profile")
-            draft = with_value(draft, resolve_path(draft.value, key), _value(flag, text), flag)
+            value = override.value if isinstance(override, Override) else _value(flag, text)
+            draft = with_value(draft, resolve_path(draft.value, key), value, flag)
         except ValueError as fault:
             problems.append(f"{flag}: {fault}")
         except ConfigError as fault:

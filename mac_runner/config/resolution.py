@@ -47,6 +47,7 @@ def draft_of(value: JsonObject, document: Document, source: str, prefix: KeyPath
     """The part of `document` below `prefix`, whose value is `value`."""
     start = len(prefix)
     origins = {path[start:]: f"{source}:{line}" for path, line in document.lines.items() if path[:start] == prefix}
+    origins.setdefault((), source)  # A document written in Python has no lines.
     return Draft(value=value, origins=origins)
 
 

@@ -14,6 +14,7 @@ from mac_runner.printable import printable
 from mac_runner.registry import environment_specs, results_specs
 from mac_runner.reports.filters import Condition, words_of
 from mac_runner.reports.metrics import metrics_of
+from mac_runner.reports.outcome_tables import outcome_columns
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.results import NO_COLUMNS, UNKNOWN, Column, Columns, Value
 from mac_runner.types import JsonObject
@@ -36,7 +37,8 @@ _LAST: Final = {
 class Listed(NamedTuple):
     """How the conversations of a run are listed: the kind of their outcomes, and all columns by name."""
 
-    kind: str
+    kind: str | None
+    """None where the columns are those of any outcome."""
     own: Columns
     columns: Mapping[str, Column]
 
@@ -44,6 +46,14 @@ class Listed(NamedTuple):
         """The values of an index row. Raises RunDirectoryError for a damaged one."""
         found = parse_row(row)
         return {**_first(found), **self._own(found), **metrics_of(found, self._taken), **_last(found)}
+
+    def with_outcomes(self, rows: Iterable[JsonObject]) -> Listed:
+        """The same list with columns for what the outcomes hold, if their environment has no columns of its own."""
+        if self.own.of:
+            return self
+        found = (parse_row(row).outcome for row in rows)
+        own = outcome_columns((outcome for outcome in found if isinstance(outcome, dict)), {*_FIRST, *_LAST})
+        return Listed(None, own, {**_FIRST, **own.of, **_LAST})
 
     def with_metrics(self, rows: Iterable[JsonObject]) -> Listed:
         """The same list with a column for each metric that a row has a value of."""
@@ -61,7 +71,9 @@ class Listed(NamedTuple):
 
     def _own(self, row: IndexRow) -> Mapping[str, Value]:
         outcome = row.outcome
-        return self.own.values(outcome) if isinstance(outcome, dict) and outcome.get("kind") == self.kind else {}
+        if not isinstance(outcome, dict) or (self.kind is not None and outcome.get("kind") != self.kind):
+            return {}
+        return self.own.values(outcome)
 
 
 def listed(environment: str) -> Listed:

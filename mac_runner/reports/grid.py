@@ -18,6 +18,7 @@ from mac_runner import comparisons
 from mac_runner.flat import Cell
 from mac_runner.registry import results_specs
 from mac_runner.reports.metrics import metric_figures
+from mac_runner.reports.outcome_tables import outcome_figures
 from mac_runner.reports.rows import parse_row
 from mac_runner.reports.summary import SUMMARY_FORMAT, models_of, times_of
 from mac_runner.results import Declared, Difference, Figure, PlayedCombination, integer, number, section
@@ -84,6 +85,7 @@ def value_columns(rows: Sequence[Mapping[str, JsonValue]], taken: Container[str]
 def figures_of(summary: JsonObject) -> dict[str, Figure]:
     """The figures that the environments find in the summary of a run, and those of its metrics."""
     own = {name: figure for spec in results_specs().values() for name, figure in spec.figures(summary).items()}
+    own |= outcome_figures(summary, own)
     return own | metric_figures(summary, own)
 
 

@@ -37,7 +37,10 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class IndexRow(msgspec.Struct, frozen=True):
-    """One ended conversation. `failed_attempts` are those before the one that ended so."""
+    """One ended conversation. `failed_attempts` are those before the one that ended so.
+
+    `agents` has the definition, model and seat of each agent, where the outcome names agents.
+    """
 
     task_id: str
     index: int
@@ -46,6 +49,7 @@ class IndexRow(msgspec.Struct, frozen=True):
     failure: str | None = None
     outcome: Any = None
     failed_attempts: list[Any] = []
+    agents: dict[str, tuple[str, str, int]] = {}
     metrics: dict[str, bool | int | float | None] = {}
     metric_errors: dict[str, str] = {}
 

@@ -15,16 +15,17 @@ from typing import Final
 from mac_runner.registry import results_specs
 from mac_runner.reports.failures import FailureCounter
 from mac_runner.reports.metrics import MetricCounter
+from mac_runner.reports.outcomes import UNNAMED, OutcomeResults, Seated, outcomes_report
 from mac_runner.reports.rows import IndexRow, parse_row
 from mac_runner.reports.usability import by_model
 from mac_runner.results import Results, number, section
 from mac_runner.types import JsonObject, JsonValue, TokenCount
 
-SUMMARY_FORMAT: Final = 4
+SUMMARY_FORMAT: Final = 5
 """One of format 1 has no `format`; it has `cached` outside `timing`, and versions differ in what it has at all.
 
 Up to format 2, intervals take the players of one game to be independent. Up to format 3, the results of discussions are
-fewer.
+fewer. Up to format 4, outcomes without results of their own are not counted.
 """
 STRETCHES_MAX: Final = 8
 """How many stretches of indexes are named of each part."""
@@ -82,7 +83,7 @@ def summarise(
     for kind in results_specs():
         if kind in totals.results:
             summary |= totals.results[kind].report()
-    return summary | totals.metrics.report()
+    return summary | outcomes_report(totals.outcomes) | totals.metrics.report()
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ class _Totals:
     failures: FailureCounter = field(default_factory=FailureCounter)
     retried: _Retried = field(default_factory=_Retried)
     results: dict[str, Results] = field(default_factory=dict)
+    outcomes: dict[str, OutcomeResults] = field(default_factory=dict)
     metrics: MetricCounter = field(default_factory=MetricCounter)
 
     def add(self, row: IndexRow) -> None:
@@ -143,12 +145,16 @@ class _Totals:
         self.retried.add(row)
 
     def _add_outcome(self, row: IndexRow) -> None:
-        kind = row.outcome.get("kind") if isinstance(row.outcome, dict) else None
-        spec = results_specs().get(str(kind))
-        if kind is not None and spec is not None:
+        if not isinstance(row.outcome, dict):
+            return
+        kind = str(row.outcome.get("kind", UNNAMED))
+        if (spec := results_specs().get(kind)) is not None:
             if kind not in self.results:
                 self.results[kind] = spec.counter()
             self.results[kind].add(row.outcome, f"the index row of {row.task_id!r}, outcome")
+        else:
+            agents = {name: Seated(*seated) for name, seated in row.agents.items()}
+            self.outcomes.setdefault(kind, OutcomeResults()).add(row.outcome, agents)
 
 
 def _tokens(totals: _Totals, models: JsonValue) -> JsonObject:

@@ -21,6 +21,7 @@ from mac_runner.printable import printable
 from mac_runner.registry import results_specs
 from mac_runner.reports.grid import ROWS_SHOWN_MAX, GridRow, declared_in, figure_names, figures_of
 from mac_runner.reports.metrics import metric_tables
+from mac_runner.reports.outcome_tables import outcome_tables
 from mac_runner.reports.usability import usability_warning
 from mac_runner.results import UNKNOWN, Figure, Table, count_text, decimal_text, number, percent_text, section
 from mac_runner.types import JsonObject, JsonValue
@@ -57,6 +58,7 @@ def render_summary(summary: JsonObject, *, width: int = _WIDTH_DEFAULT, has_styl
     """The tables as text of at most `width` columns, without any escape sequence unless `has_style`."""
     parts: list[Table | str] = [part for spec in results_specs().values() for part in spec.tables(summary)]
     parts += [
+        *outcome_tables(summary),
         *metric_tables(summary),
         *_unusable(summary),
         *_engines(summary, "models", "model"),

@@ -256,13 +256,13 @@ def bound(limit: int | None, *, wanted: int, concurrency: int | None, runs_open:
 
 
 def concurrency_within_descriptors(
-    say: Callable[[str], None], *, wanted: int, concurrency: int | None, runs_open: int = 1
+    say: Callable[[str], None], *, wanted: int, concurrency: int | None, runs_open: int = 1, is_raising: bool = True
 ) -> int | None:
-    """Raise the descriptor limit of this process; return how many requests may be in flight under it.
+    """How many requests may be in flight under the descriptor limit of this process, which is raised if `is_raising`.
 
     Raises ShortageError where there is no room for a single one.
     """
-    limit = descriptors.raise_limit()
+    limit = descriptors.raise_limit() if is_raising else descriptors.limit()
     if limit is not None and limit < DESCRIPTORS_MIN:
         raise ShortageError(
             f"this process may have {limit} file descriptors, and a run needs {DESCRIPTORS_MIN} at least; raise the "

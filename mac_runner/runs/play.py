@@ -24,7 +24,7 @@ from mac_runner.runs.engines import (
     plan_engines,
 )
 from mac_runner.runs.setup import ExperimentSet, Setup
-from mac_runner.runs.stream import ConversationStream, OpenRun, open_setup
+from mac_runner.runs.stream import ConversationStream, OnEnded, OpenRun, open_setup
 from mac_runner.runs.summary import grid_results, summary_of
 from mac_runner.scheduler import Progress, run_pooled
 from mac_runner.status import Display, Meter, StatusFrame, read_progress, tick
@@ -91,6 +91,9 @@ class Player:
     """Requests in flight at once, at most."""
     can_pull: bool = False
     clock: Clock = field(default_factory=SystemClock)
+    on_ended: OnEnded | None = None
+    is_process_ours: bool = True
+    """Whether the limits and the garbage collector of this process may be set as suits the run."""
 
     def play(self, chosen: ExperimentSet, *, is_retried: Callable[[str], bool] | None = None) -> Results:
         """Play what is left, and the failed conversations that `is_retried`. For a set that is not complete.
@@ -106,6 +109,7 @@ class Player:
             wanted=max((connections_of(engine.definition for engine in phase.engines) for phase in phases), default=0),
             concurrency=self.concurrency,
             runs_open=min(len(pending), runs_within(limit())),
+            is_raising=self.is_process_ours,
         )
         if chosen.grid is None:
             return self._play_one(chosen.setups[0], phases, engines, concurrency, is_retried)
@@ -126,7 +130,9 @@ class Player:
         is_retried: Callable[[str], bool] | None,
     ) -> Results:
         served = engines.served[setup.slug]
-        opened = open_setup(setup, served, self.clock, is_retried=is_retried, say=self.display.say)
+        opened = open_setup(
+            setup, served, self.clock, is_retried=is_retried, on_ended=self.on_ended, say=self.display.say
+        )
         counts = opened.run.counts
         progress = Progress(planned=counts.planned, finished=counts.finished, failed=counts.failed)
         with self._stream(opened.run, engines, done=opened.done_before, first=opened) as stream:
@@ -180,8 +186,10 @@ class Player:
         self, log: Run | GridRun, engines: EnginePlan, *, done: int, first: OpenRun | None = None
     ) -> Iterator[ConversationStream]:
         with (
-            ConversationStream(log, engines.served, self.clock, done=done, first=first) as stream,
-            rare_collections(),
+            ConversationStream(
+                log, engines.served, self.clock, done=done, first=first, on_ended=self.on_ended
+            ) as stream,
+            rare_collections() if self.is_process_ours else nullcontext(),
         ):
             yield stream
 

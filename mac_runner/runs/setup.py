@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mac_runner.config import Combination, Experiment, Grid, Loaded, load, renamed, slug_beside
+from mac_runner.config import Combination, Experiment, Grid, Loaded, Override, Written, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
 from mac_runner.errors import ConfigError
@@ -29,10 +29,10 @@ from mac_runner.types import JsonObject, Lineup
 class RunRequest:
     """What a user asks to run."""
 
-    file: Path
+    file: Path | Written
     profile: str | None = None
-    overrides: tuple[str, ...] = ()
-    """`KEY=VALUE`, as `--set` takes them."""
+    overrides: tuple[str | Override, ...] = ()
+    """`KEY=VALUE`, as `--set` takes them, or values written in Python."""
     seed: str | None = None
     limit: int | None = None
     """Play only the first so many conversations of each experiment."""
@@ -274,7 +274,7 @@ def _directory(request: RunRequest, name: str) -> Path:
     return request.out or Path("runs") / named
 
 
-def _check_pulling(file: Path, experiments: Sequence[Experiment]) -> None:
+def _check_pulling(file: Path | Written, experiments: Sequence[Experiment]) -> None:
     """Raises ConfigError for `--pull` where no model can be pulled: the flag would do nothing."""
     found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
     pulling = {name for name, spec in backend_specs().items() if spec.can_pull}

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from mac_runner.clock import Clock
 from mac_runner.descriptors import limit, runs_within
@@ -25,6 +26,9 @@ from mac_runner.scheduler import Job, RetryPolicy, Source
 from mac_runner.store import GridRun, Run, merge_accounting, open_run
 from mac_runner.store.session import Closing
 from mac_runner.types import JsonObject, RecordedReply, Task
+
+OnEnded: TypeAlias = Callable[[Setup, JsonObject], None]
+"""Receives the row of a conversation that ended, once it is acknowledged; called on a thread of the store."""
 
 _CLOSERS: Final = 4
 """Closing mostly waits for the disk, so several at a time take hardly longer than one."""
@@ -74,6 +78,7 @@ def open_setup(
     *,
     is_guarded: bool = False,
     is_retried: Callable[[str], bool] | None = None,
+    on_ended: OnEnded | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> OpenRun:
     """Open the run directory of an experiment, whose models are served by `engines`. Raises what `open_run` raises."""
@@ -89,6 +94,7 @@ def open_setup(
         is_guarded=is_guarded,
         transcript_bytes_min=setup.transcript_bytes_min,
         restore=setup.restoration(environment),
+        on_ended=(lambda _row: None) if on_ended is None else partial(on_ended, setup),
         say=say,
     )
     source = Source(
@@ -116,6 +122,7 @@ class ConversationStream(Closing):
         *,
         done: int = 0,
         first: OpenRun | None = None,
+        on_ended: OnEnded | None = None,
     ) -> None:
         """`served` names the engine of each model of each experiment; `done` conversations of them have ended already.
 
@@ -127,6 +134,7 @@ class ConversationStream(Closing):
         self._clock = clock
         self._done = done
         self._first = first
+        self._on_ended = on_ended
         self._waiting: deque[Setup] = deque()
         self._ahead: Future[OpenRun] | None = None
         self._current: OpenRun | None = None
@@ -233,7 +241,14 @@ class ConversationStream(Closing):
     def _open_ahead(self) -> None:
         if self._waiting:
             setup = self._waiting.popleft()
-            self._ahead = self._opener.submit(open_setup, setup, self._served[setup.slug], self._clock, is_guarded=True)
+            self._ahead = self._opener.submit(
+                open_setup,
+                setup,
+                self._served[setup.slug],
+                self._clock,
+                is_guarded=True,
+                on_ended=self._on_ended,
+            )
 
     def _adopt(self, opened: OpenRun) -> None:
         opened.began_at_s = self._clock.monotonic_s()

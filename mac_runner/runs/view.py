@@ -173,6 +173,11 @@ class RunView:
             f"{len(self)} of {planned} have ended"
         )
 
+    def of_row(self, row: JsonObject) -> ConversationView:
+        """The conversation of an index row of a single run, also one that ended after the run was opened."""
+        (run,) = self._sources.runs
+        return ConversationView(run, {key: value for key, value in row.items() if key not in _KEPT})
+
     def _named(self, name: str) -> Iterator[tuple[Source, str]]:
         for run in self._sources.runs:
             endings = run.contents.state.endings

@@ -63,14 +63,17 @@ def progress_bar(stream: TextIO, what: str, *, total: int) -> Iterator[Callable[
         yield bar.update
 
 
-def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = False) -> Display:
-    """The display for `stream`: `live` forces the live view or forbids it, None leaves it to the stream."""
+def choose_display(stream: TextIO, *, live: bool | None = None, quiet: bool = False, has_bar: bool = False) -> Display:
+    """The display for `stream`: `live` forces the live view or forbids it, None leaves it to the stream.
+
+    `has_bar` makes it a bar also where the stream is no terminal, unless the live view was chosen.
+    """
     if quiet:
         return SilentDisplay()
     is_terminal = stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
     if live or (live is None and is_terminal):
         return Expendable(LiveDisplay(stream), stream)
-    if is_terminal:
+    if is_terminal or has_bar:
         return Expendable(BarDisplay(stream), stream)
     return Expendable(PlainDisplay(stream), stream)
 

@@ -259,7 +259,9 @@ def locked(disk: Disk, directory: Path, clock: Clock | None = None) -> Iterator[
 
 
 def _taken(directory: Path, owner: Owner | None) -> str:
-    """The error for a process that comes second."""
+    """The error for a run that comes second, in another process or in this one."""
+    if owner is not None and owner.pid == os.getpid():
+        return f"{directory} is being run already by this process: {owner}; wait for that run, or choose another `out`"
     who = " that has not left its name yet" if owner is None else f": {owner}"
     return (
         f"{directory} is being run by another process{who}; wait for it, stop it, or choose another directory with "

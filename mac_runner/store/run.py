@@ -141,6 +141,7 @@ def open_run(
     transcript_bytes_min: int = 0,
     restore: Restore | None = None,
     is_thorough: bool = False,
+    on_ended: Callable[[JsonObject], None] = lambda _row: None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Run:
     """Begin a run in `directory`, or continue the one there. A start that is refused leaves the directory as it was.
@@ -148,7 +149,8 @@ def open_run(
     `tasks` is the plan of this invocation, and `shard` the part of the experiment it is, if not all of it. Failed tasks
     are retried where `is_retried`. `is_guarded` says that the caller holds the lock of a directory around this one. A
     transcript takes at least `transcript_bytes_min`. `restore` makes damaged and lost ones again; `is_thorough`
-    compares the digests of all of them. `say` receives what takes time or may surprise.
+    compares the digests of all of them. `on_ended` receives the row of each conversation that is acknowledged, on the
+    writer's thread. `say` receives what takes time or may surprise.
 
     Raises RunLockedError when another process is at work there, IdentityError when it belongs to another experiment or
     another part, RunDirectoryError when it is something else, StoreError when it cannot be written.
@@ -193,6 +195,7 @@ def open_run(
                 need=need,
                 attempts=recovered.attempts,
                 show_life=lock.show_life_if_due,
+                on_ended=on_ended,
             )
             for line in repairs.in_words():
                 say(line)

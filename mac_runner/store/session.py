@@ -237,8 +237,10 @@ class Session(SessionLog):
         need: Need,
         attempts: Attempts,
         show_life: Callable[[], None],
+        on_ended: Callable[[JsonObject], None] = lambda _row: None,
     ) -> None:
         super().__init__(disk=disk, layout=layout, clock=clock, files=files, show_life=show_life)
+        self._on_ended = on_ended
         self._index = index
         self._manifest = manifest
         self._left = need.conversations
@@ -331,6 +333,8 @@ class Session(SessionLog):
         self._published_bytes += sum(entry(row, "size_bytes", int) for row in rows)
         self.written += len(rows)
         self._note_repetition(items, published)
+        for row in rows:
+            self._on_ended(row)
 
     def _note_repetition(self, items: Sequence[TranscriptItem], published: Sequence[Publication]) -> None:
         """Record what another process had already done; nothing while the lock holds."""

@@ -69,7 +69,7 @@ Summarise = Callable[[RunContents], JsonObject]
 
 REWRITTEN = "remove it and run the same command again: it is written again"
 
-_EARLIER_SUMMARIES = (1, 2, 3)
+_EARLIER_SUMMARIES = (1, 2, 3, 4)
 
 _PLAIN_KEY = re.compile(r"[\w#-]+")
 
@@ -446,12 +446,17 @@ def with_planned_of(expected: JsonObject, found: JsonObject) -> JsonObject:
 def _upgraded_summary(found: JsonObject) -> JsonObject:
     """What can be compared of a summary of an earlier format, in the layout of now.
 
-    Its intervals took the players of one game to be independent. In format 1 the rate of turns left out the turns of
-    conversations that had not ended.
+    Up to format 3, intervals took the players of one game to be independent. In format 1 the rate of turns left out the
+    turns of conversations that had not ended.
     """
     tokens: JsonValue = found.get("tokens")
     left_out = {"format"} if "format" in found else {"turns_per_s"}
-    kept = {key: _without_intervals(value) for key, value in found.items() if key not in left_out}
+    has_intervals = found.get("format") == _EARLIER_SUMMARIES[-1]
+    kept = {
+        key: value if has_intervals else _without_intervals(value)
+        for key, value in found.items()
+        if key not in left_out
+    }
     return {**kept, "tokens": upgraded_tokens(tokens)} if isinstance(tokens, dict) else kept
 
 

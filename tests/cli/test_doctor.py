@@ -48,7 +48,7 @@ def test_machine_is_described_without_an_experiment(
     process = at_once("doctor")
 
     assert (process.returncode, process.stderr) == (0, "")
-    assert "mac_runner   0.1.0, Python 3." in process.stdout
+    assert "mac_runner   0.2.0, Python 3." in process.stdout
     assert f"ollama       0.30.0 at {stub.host}; models: qwen3:4b\n" in process.stdout
 
 

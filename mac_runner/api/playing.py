@@ -1,0 +1,229 @@
+"""One run played on a thread of its own, with an event loop of its own.
+
+The caller's thread only waits. So the same run can be started in a script, in a notebook whose thread runs a loop
+already, and in any thread; and several runs can be played at once. Nothing of the caller's process is changed: no
+signal handler, no limit, no setting of the garbage collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from mac_runner.api.events import Event, Inbox, ReportingDisplay, ended_event
+from mac_runner.clock import SystemClock
+from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.setup import ExperimentSet, Setup
+from mac_runner.status import Display
+from mac_runner.threads import on_thread
+from mac_runner.types import JsonObject
+
+THREAD_NAME: Final = "mac-runner-run"
+_STOPPING: Final = "stopping: waiting for the requests in flight; one more interrupt leaves them"
+
+
+class Playing:
+    """A run under way. `stop` and `abandon` may be called from any thread, at any time and more than once."""
+
+    def __init__(
+        self,
+        prepare: Callable[[], ExperimentSet],
+        *,
+        wake: Callable[[], object],
+        display: Display,
+        concurrency: int | None,
+        can_pull: bool,
+        on_checked: Callable[[ExperimentSet], object] | None = None,
+    ) -> None:
+        """`prepare` is called on the thread of the run; `wake` after each event and after the end, on any thread.
+
+        `on_checked` is called there too, before anything is changed on the disk.
+        """
+        self.inbox = Inbox(wake)
+        self._prepare = prepare
+        self._on_checked = on_checked
+        self._wake = wake
+        self._player = Player(
+            display=ReportingDisplay(display, self.inbox),
+            stopping=self._stoppable,
+            concurrency=concurrency,
+            can_pull=can_pull,
+            on_ended=self._on_ended,
+            is_process_ours=False,
+        )
+        self._results: Future[Results] | None = None
+        self._directory: Path | None = None
+        # The loop is called only while it runs: both are set and taken back under the lock.
+        self._lock = Lock()
+        self._is_stopping = False
+        self._stop: Callable[[], object] | None = None
+        self._abandon: Callable[[], object] | None = None
+
+    def start(self) -> None:
+        """Begin. Raises ShortageError when there can be no further thread."""
+        self._results = on_thread(self._play, THREAD_NAME)
+        self._results.add_done_callback(lambda _results: self._wake())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or never began."""
+        return self._results is None or self._results.done()
+
+    def directory(self) -> Path:
+        """Where the results are. Raises what ended the run."""
+        assert self._results is not None, "only a run that was started has results"
+        self._results.result()
+        assert self._directory is not None, "a run with results has a directory"
+        return self._directory
+
+    def fault(self) -> BaseException | None:
+        """What ended the run, if not its own end; not that it was abandoned."""
+        assert self.is_over, "asked for while it runs"
+        if self._results is None or self._results.cancelled():
+            return None
+        fault = self._results.exception()
+        return None if isinstance(fault, CancelledError | asyncio.CancelledError) else fault
+
+    def stop(self) -> None:
+        """Send nothing more, and wait for the requests in flight."""
+        with self._lock:
+            self._is_stopping = True
+            if self._stop is not None:
+                self._stop()
+
+    def abandon(self) -> None:
+        """Do not wait for the requests in flight either."""
+        with self._lock:
+            self._is_stopping = True
+            if self._abandon is not None:
+                self._abandon()
+
+    def join(self) -> None:
+        """Block until it has ended."""
+        if self._results is not None:
+            wait([self._results])
+
+    def _play(self) -> Results:
+        chosen = self._prepare()
+        self._directory = chosen.directory
+        complete = results_if_complete(chosen, SystemClock())
+        if self._on_checked is not None:
+            self._on_checked(chosen)
+        if complete is not None:
+            return complete
+        for warning in chosen.warnings:
+            self._player.display.say(f"warning: {warning}")
+        results = self._player.play(chosen)
+        for line in results.unusable:
+            self._player.display.say(line)
+        return results
+
+    def _on_ended(self, setup: Setup, row: JsonObject) -> None:
+        self.inbox.put(ended_event(setup, row))
+
+    @contextmanager
+    def _stoppable(self, stop: asyncio.Event) -> Iterator[None]:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "a run is played in a task"
+
+        def ask() -> None:
+            if not stop.is_set():
+                stop.set()
+                self._player.display.say(_STOPPING)
+
+        with self._lock:
+            self._stop = lambda: loop.call_soon_threadsafe(ask)
+            self._abandon = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._is_stopping:
+                stop.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stop = self._abandon = None
+
+
+def wait_for(playing: Playing, woken: threading.Event, on_event: Callable[[Event], object]) -> Path:
+    """Start a run, block until it has ended, and return its directory. Raises what ended it.
+
+    An exception in this thread stops it in good order, then comes out.
+    """
+    try:
+        playing.start()
+        while True:
+            is_over = playing.is_over
+            for event in playing.inbox.drain():
+                on_event(event)
+            if is_over:
+                break
+            woken.wait()
+            woken.clear()
+    except BaseException as fault:
+        playing.stop()
+        try:
+            playing.join()
+        except BaseException:
+            playing.abandon()
+            playing.join()
+            raise
+        _note(fault, playing.fault())
+        raise
+    return playing.directory()
+
+
+async def events_of(playing: Playing, woken: asyncio.Event) -> AsyncGenerator[Event, None]:
+    """Start a run and yield its events until it has ended. Raises what ended it.
+
+    Closing or cancelling stops it in good order.
+    """
+    try:
+        playing.start()
+        while True:
+            is_over = playing.is_over
+            for event in playing.inbox.drain():
+                yield event
+            if is_over:
+                break
+            await woken.wait()
+            woken.clear()
+    except BaseException as fault:
+        playing.stop()
+        try:
+            await _ended(playing, woken)
+        except BaseException:
+            playing.abandon()
+            await _ended(playing, woken)
+            raise
+        if isinstance(fault, GeneratorExit) and (other := playing.fault()) is not None:
+            raise other from None
+        _note(fault, playing.fault())
+        raise
+    playing.directory()
+
+
+async def _ended(playing: Playing, woken: asyncio.Event) -> None:
+    while not playing.is_over:
+        await woken.wait()
+        woken.clear()
+
+
+def waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:
+    """Sets `woken` from any thread, unless the loop was closed."""
+
+    def wake() -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    return wake
+
+
+def _note(fault: BaseException, other: BaseException | None) -> None:
+    """Add to an exception that comes out how the run ended, if it ended badly as well."""
+    if other is not None and other is not fault:
+        fault.add_note(f"the run ended with {type(other).__name__}: {other}")

@@ -1,0 +1,462 @@
+"""`run`, `arun` and `stream` play as `mac-run` does, and stop in good order wherever they are called."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mac_runner.api import ConversationEnded, Event, Progress, arun, run, stream
+from mac_runner.errors import ConfigError, IdentityError, MacRunnerError, RunLockedError, UnusablePathError
+from mac_runner.types import JsonObject
+from tests.cli.lab import Lab, RunDir, ended, experiment, scripted, wait_for
+from tests.sim.behaviour import Say
+from tests.sim.openai_run import in_a_thread
+from tests.sim.openai_server import OpenaiServer
+
+SLOW = {"m": scripted(latency_ms=50)}
+
+
+def test_python_and_command_line_write_the_same_directory(lab: Lab) -> None:
+    content = experiment(conversations=4)
+    lab.done(lab.write(content))
+
+    view = run(content, out=lab.path / "ours", progress=False)
+
+    theirs, ours = lab.run_dir(), RunDir(path=lab.path / "ours")
+    assert ours.transcripts == theirs.transcripts
+    assert ours.statuses == theirs.statuses == {"finished": 4}
+    assert _rows(ours) == _rows(theirs)
+    assert (ours.path / "experiment.yaml").read_bytes() == (theirs.path / "experiment.yaml").read_bytes()
+    assert {path.name for path in ours.path.iterdir()} == {path.name for path in theirs.path.iterdir()}
+    assert view.summary["conversations"] == {"planned": 4, "finished": 4, "failed": 0}
+    lab.verified(ours.path)
+
+
+def test_command_line_goes_on_with_what_python_began_and_the_other_way_round(lab: Lab) -> None:
+    file = lab.write(experiment(conversations=3))
+
+    run(file, limit=1, progress=False)
+    lab.done(file, "--limit", "2")
+    run(Path(file), progress=False)
+
+    assert lab.run_dir().statuses == {"finished": 3}
+    sessions = sorted(path.name for path in (lab.run_dir().path / "journal").iterdir())
+    assert len(sessions) == 3
+    before = lab.run_dir().hashes()
+    run(file, progress=False)  # Nothing is left, so nothing is touched.
+    assert lab.run_dir().hashes() == before
+
+
+def test_arguments_are_the_flags(lab: Lab) -> None:
+    content = experiment(models={"m": scripted("random"), "n": scripted()})
+    content["profiles"] = {"few": {"conversation_config": {"conversations": 1}}}
+
+    one = run(content, out="a", set={"model_definitions.m.scripted_config.capacity": 2}, seed=5, progress=False)
+    two = run(content, out="b", set=["seed=5"], profile="few", concurrency=1, progress=False)
+    three = run(content, out="c", shard="2/2", progress=False)
+
+    assert _config(lab, "a")["seed"] == _config(lab, "b")["seed"] == 5
+    assert one.summary["conversations"] == {"planned": 2, "finished": 2, "failed": 0}
+    assert two.summary["conversations"] == three.summary["conversations"] == {"planned": 1, "finished": 1, "failed": 0}
+    assert RunDir(path=lab.path / "b").transcripts.items() <= RunDir(path=lab.path / "a").transcripts.items()
+
+
+def test_arguments_that_mean_nothing_are_refused_before_anything_is_written(lab: Lab) -> None:
+    content = experiment()
+    refusals: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: run(content, limit=0), "limit: found 0; allowed: at least 1"),
+        (lambda: run(content, concurrency=0), "concurrency: found 0"),
+        (lambda: run(content, shard="3/2"), "3/2"),
+        (lambda: run(content, set="seed=3"), "write {'section.key': value}"),
+        (lambda: run(content, set={"game.lobby": object()}), "set: game.lobby: found a object"),
+        (lambda: run(content, set={"gamee.lobby": "x"}), "--set gamee.lobby: gamee: unknown key"),
+        (lambda: run(content, profile="none"), "there is no profile 'none'"),
+        (lambda: run(content, pull=True), "only the backends scripted"),
+        (lambda: run({**content, "seed": "x"}), 'experiment: seed: found the text "x"'),
+        (lambda: run("none.yaml"), "none.yaml: cannot be read"),
+    )
+    for call, words in refusals:
+        with pytest.raises(ConfigError) as refused:
+            call()
+        assert words in str(refused.value)
+    with pytest.raises(TypeError, match="coroutine function"):
+        run(content, on_event=_coroutine)
+    assert list(lab.path.iterdir()) == []
+
+
+async def _coroutine(event: Event) -> None:
+    raise AssertionError(event)
+
+
+def test_events_come_in_the_thread_of_the_caller_once_each_transcript_is_safe(lab: Lab) -> None:
+    seen: list[Event] = []
+
+    def look(event: Event) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        if isinstance(event, ConversationEnded):
+            transcript = json.loads((event.directory / "transcripts" / f"{event.task_id}.json").read_bytes())
+            assert (transcript["task"]["index"], transcript["status"]) == (event.index, event.status)
+        seen.append(event)
+
+    run(experiment(conversations=5), progress=False, on_event=look)
+
+    assert sorted(event.index for event in seen if isinstance(event, ConversationEnded)) == [*range(5)]
+    last = [event for event in seen if isinstance(event, Progress)][-1]
+    assert (last.planned, last.finished, last.failed, last.open, last.in_flight) == (5, 5, 0, 0, 0)
+
+
+def test_what_on_event_raises_stops_the_run_and_comes_out(lab: Lab) -> None:
+    content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
+
+    def once(event: Event) -> None:
+        if isinstance(event, ConversationEnded):
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        run(content, progress=False, on_event=once)
+
+    (stop,) = lab.run_dir().events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    run(content, progress=False)
+    assert lab.run_dir().statuses == {"finished": 6}
+    lab.verified(lab.run_dir().path)
+
+
+def test_failed_conversations_raise_nothing_and_are_counted(lab: Lab) -> None:
+    with in_a_thread(OpenaiServer(script=lambda _received: Say("Hello."))) as stub:
+        models: JsonObject = {
+            "m": {"backend": "openai", "openai_config": {"model": "stub", "base_urls": [stub.url]}},
+        }
+        content = experiment(models=models, retry_config={"max_retries": 0, "when_exhausted": "fail"})
+        view = run(content, progress=False)
+
+    assert view.summary["conversations"] == {"planned": 2, "finished": 0, "failed": 2}
+    assert [conversation.status for conversation in view] == ["failed", "failed"]
+
+
+def test_grid_is_one_run(lab: Lab) -> None:
+    content = experiment("grid", conversations=2)
+    content["_grid"] = {"sweep": {"game.lobby": ["classic-7", "classic-8"]}}
+    seen: list[ConversationEnded] = []
+
+    run(
+        content,
+        progress=False,
+        on_event=lambda event: seen.append(event) if isinstance(event, ConversationEnded) else 0,
+    )
+
+    assert {event.directory.parent for event in seen} == {Path("runs/grid")}
+    assert len(seen) == 4
+    lab.done("verify", "runs/grid")
+
+
+def test_process_of_the_caller_is_left_as_it_was(lab: Lab) -> None:
+    def state() -> tuple[object, ...]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return handlers, limits, gc.get_threshold(), gc.get_freeze_count(), sys.stdout, sys.stderr, gc.isenabled()
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(900, hard), hard))
+    try:
+        before, during = state(), set[bool]()
+        run(experiment(), progress=False, on_event=lambda _event: during.add(state() == before))
+
+        assert during == {True}
+        assert state() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_runs_play_in_several_threads_at_once(lab: Lab) -> None:
+    content, faults = experiment(conversations=3), list[MacRunnerError]()
+
+    def play(name: str) -> None:
+        try:
+            run(content, out=name, progress=False)
+        except MacRunnerError as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=play, args=(name,)) for name in ("a", "b", "c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert faults == []
+    runs = [RunDir(path=lab.path / name).transcripts for name in ("a", "b", "c")]
+    assert runs[0] == runs[1] == runs[2]
+    assert len(runs[0]) == 3
+
+
+def test_runs_are_awaited_together_in_a_loop_that_goes_on(lab: Lab) -> None:
+    async def main() -> tuple[list[str], int]:
+        ticks, is_over = 0, False
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not is_over:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        seen: list[str] = []
+        loop = threading.current_thread()
+
+        def look(event: Event) -> None:
+            assert threading.current_thread() is loop
+            if isinstance(event, ConversationEnded):
+                seen.append(f"{event.directory}/{event.index}")
+
+        content = experiment()
+        await asyncio.gather(
+            arun(content, out="a", progress=False, on_event=look),
+            arun(content, out="b", progress=False, on_event=look),
+        )
+        is_over = True
+        await ticking
+        return sorted(seen), ticks
+
+    seen, ticks = asyncio.run(main())
+
+    assert seen == ["a/0", "a/1", "b/0", "b/1"]
+    assert ticks > 10
+
+
+def test_cancelled_run_stops_in_good_order_and_goes_on(lab: Lab) -> None:
+    content, directory = experiment(models=SLOW), lab.run_dir()
+
+    async def main() -> None:
+        playing = asyncio.create_task(arun(content, progress=False))
+        await asyncio.to_thread(wait_for, lambda: len(directory.events("EVENT_INFER_DONE")) > 5, "replies")
+        playing.cancel()
+        await playing
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+
+    (stop,) = directory.events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    run(content, set={"model_definitions.m.scripted_config.latency_ms": 0}, progress=False)
+    assert directory.statuses == {"finished": 2}
+    lab.verified(directory.path)
+
+
+def test_errors_are_those_of_the_command_line(lab: Lab) -> None:
+    content = experiment()
+    run(content, progress=False)
+
+    with pytest.raises(IdentityError, match="lobby"):
+        run(content, set={"game.lobby": "classic-8"}, progress=False)
+
+    async def other() -> None:
+        await arun(content, set={"game.lobby": "classic-8"}, progress=False)
+
+    with pytest.raises(IdentityError, match="lobby"):
+        asyncio.run(other())
+    (lab.path / "occupied").write_text("")
+    with pytest.raises(UnusablePathError, match="is not a directory"):
+        run(content, out="occupied", progress=False)
+
+
+def test_directory_that_another_process_plays_is_refused_and_free_afterwards(lab: Lab) -> None:
+    file = lab.write(experiment(models={"m": scripted(latency_ms=50)}))
+    process = lab.start(file)
+    wait_for(lambda: len(lab.run_dir().events("EVENT_INFER_DONE")) > 3, "replies")
+
+    with pytest.raises(RunLockedError, match=str(process.pid)):
+        run(file, progress=False)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run(file, set={"model_definitions.m.scripted_config.latency_ms": 0}, progress=False)
+
+    assert lab.run_dir().statuses == {"finished": 2}
+    lab.verified(lab.run_dir().path)
+
+
+def test_second_run_of_a_directory_in_this_process_is_refused(lab: Lab) -> None:
+    content = experiment(models=SLOW)
+
+    async def main() -> None:
+        first = asyncio.create_task(arun(content, progress=False))
+        await asyncio.to_thread(wait_for, lambda: bool(lab.run_dir().events("EVENT_INFER_DONE")), "a reply")
+        with pytest.raises(RunLockedError, match="already by this process"):
+            await arun(content, progress=False)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(main())
+
+
+_SCRIPT = """
+import json, mac_runner.api
+experiment = json.load(open("experiment.json"))
+view = mac_runner.api.run(experiment, progress={progress})
+print(view.summary["conversations"])
+"""
+
+
+def _script(lab: Lab, content: JsonObject, *, progress: bool | None = None) -> subprocess.Popen[str]:
+    (lab.path / "experiment.json").write_text(json.dumps(content))
+    (lab.path / "play.py").write_text(_SCRIPT.format(progress=progress))
+    return lab.start(program=(sys.executable, "play.py"))
+
+
+def test_interrupt_of_a_script_stops_in_good_order_and_the_same_script_goes_on(lab: Lab) -> None:
+    content, directory = experiment(models=SLOW), lab.run_dir()
+    process = _script(lab, content)
+    wait_for(lambda: len(directory.events("EVENT_INFER_DONE")) > 5, "replies")
+
+    process.send_signal(signal.SIGINT)
+
+    code, out, err = ended(process)
+    assert (code, out) == (-signal.SIGINT, "")
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "stopping: waiting for the requests in flight" in err
+    (stop,) = directory.events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    assert len(directory.events("EVENT_INFER_START")) == len(directory.events("EVENT_INFER_DONE"))
+    assert not (directory.path / ".owner.json").exists()
+    content["model_definitions"] = {"m": scripted()}
+    again = ended(_script(lab, content))
+    assert again[:2] == (0, "{'planned': 2, 'finished': 2, 'failed': 0}\n")
+    lab.verified(directory.path)
+
+
+def test_second_interrupt_of_a_script_leaves_the_requests_in_flight(lab: Lab) -> None:
+    content, directory = experiment(models={"m": scripted(latency_ms=500_000)}), lab.run_dir()
+    process = _script(lab, content)
+    wait_for(lambda: bool(directory.events("EVENT_INFER_START")), "a request in flight")
+    assert process.stderr is not None
+
+    process.send_signal(signal.SIGINT)
+    while "stopping" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+
+    assert ended(process)[0] == -signal.SIGINT
+    (stop,) = directory.events("EVENT_RUN_STOP")
+    assert stop["is_complete"] is False
+    assert not (directory.path / ".owner.json").exists()
+
+
+def test_script_that_was_killed_goes_on_to_the_same_results(lab: Lab) -> None:
+    content, directory = experiment(conversations=3, models={"m": scripted(latency_ms=10)}), lab.run_dir()
+    process = _script(lab, content, progress=False)
+    wait_for(lambda: len(directory.events("EVENT_INFER_DONE")) > 30, "replies")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    content["model_definitions"] = {"m": scripted()}
+    run(content, progress=False)
+
+    run(content, out="straight", progress=False)
+    assert directory.transcripts == RunDir(path=lab.path / "straight").transcripts
+    lab.verified(directory.path)
+
+
+def test_progress_false_prints_nothing_and_a_bar_or_lines_go_to_stderr(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = {}
+    for progress in (False, None, True):
+        run(experiment(), out=f"run-{progress}", progress=progress)
+        printed[progress] = capsys.readouterr()
+
+    assert printed[False] == ("", "")
+    assert printed[None].out == printed[True].out == ""
+    assert "finished 2/2" in printed[None].err
+    assert "100%" in printed[True].err
+
+
+async def _numbers(content: JsonObject, *, skip_ended: bool = False, most: int | None = None) -> list[int]:
+    found: list[int] = []
+    async with aclosing(stream(content, progress=False, skip_ended=skip_ended)) as conversations:
+        async for conversation in conversations:
+            found.append(conversation.ended.index)
+            if len(found) == most:
+                break
+    return found
+
+
+def test_stream_yields_each_conversation_once_those_of_earlier_calls_first(lab: Lab) -> None:
+    content = experiment(conversations=8, models={"m": scripted(capacity=2)})
+
+    first = asyncio.run(_numbers(content, most=2))
+    done = {int(str(row["index"])) for row in lab.run_dir().index}
+    second = asyncio.run(_numbers(content))
+    third = asyncio.run(_numbers(content))
+
+    assert set(first) <= done
+    assert second[: len(done)] == sorted(done)
+    assert sorted(second) == third == [*range(8)]
+    assert asyncio.run(_numbers(content, skip_ended=True)) == []
+    lab.verified(lab.run_dir().path)
+
+
+def test_stream_that_is_left_stops_the_run_in_good_order(lab: Lab) -> None:
+    content = experiment(conversations=6, models={"m": scripted(latency_ms=5, capacity=2)})
+
+    asyncio.run(_numbers(content, most=1))
+
+    (stop,) = lab.run_dir().events("EVENT_RUN_STOP")
+    assert (stop["is_complete"], stop["cancelled_requests"]) == (False, 0)
+    assert asyncio.run(_numbers(content, skip_ended=True)) != []
+    assert lab.run_dir().statuses == {"finished": 6}
+
+
+def test_stream_waits_for_a_slow_loop_with_names_alone(lab: Lab) -> None:
+    """The run ends while its first conversation is looked at, and all others come afterwards."""
+    content = experiment(conversations=6)
+
+    async def main() -> list[int]:
+        found: list[int] = []
+        async for conversation in stream(content, progress=False):
+            await asyncio.to_thread(
+                wait_for, lambda: bool(lab.run_dir().events("EVENT_RUN_STOP")), "the end of the run"
+            )
+            found.append(conversation.ended.index)
+        return found
+
+    assert sorted(asyncio.run(main())) == [*range(6)]
+
+
+def test_stream_raises_what_ended_the_run(lab: Lab) -> None:
+    run(experiment(), progress=False)
+
+    with pytest.raises(IdentityError, match="lobby"):
+        asyncio.run(_numbers(experiment(lobby="classic-8")))
+
+
+def test_stream_yields_a_conversation_whose_transcript_was_lost_once_it_is_there_again(lab: Lab) -> None:
+    content = experiment(conversations=3)
+    run(content, progress=False)
+    (lab.run_dir().path / "transcripts" / "small-000001.json").unlink()
+
+    assert sorted(asyncio.run(_numbers(content))) == [0, 1, 2]
+    lab.verified(lab.run_dir().path)
+
+
+def _rows(directory: RunDir) -> list[JsonObject]:
+    """The index without times, and without the digest and size of transcripts that have times."""
+    timed = {"timing", "sha256", "size_bytes"}
+    return [{key: value for key, value in row.items() if key not in timed} for row in directory.index]
+
+
+def _config(lab: Lab, name: str) -> JsonObject:
+    value = yaml.safe_load((lab.path / name / "experiment.yaml").read_text())
+    assert isinstance(value, dict)
+    return value
