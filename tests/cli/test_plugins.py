@@ -272,7 +272,7 @@ prompt, receive, turns, record = map(broken, ("prompt", "receive", "turns", "rec
 SAID = {
     "at_once": "ZeroDivisionError: division by zero (games.py:13)",
     "later": "KeyError: 'role' (games.py:18)",
-    "rubbish": "rubbish yielded an int; yield an Ask",
+    "rubbish": "rubbish yielded int 17; yield an Ask",
     "stranger": "asks 'Nobody'; there are Abel, Bob, Eve",
     "result": "outcome that is not JSON",
     "leaves": "SystemExit: 3 (games.py:32)",
@@ -280,7 +280,7 @@ SAID = {
     "prompt": "OSError: no prompt (games.py:",
     "receive": "OSError: no receive (games.py:",
     "turns": "OSError: no turns (games.py:",
-    "record": "not JSON",
+    "record": "record() is not JSON: Object of type set",
 }
 
 
@@ -293,10 +293,10 @@ def test_conversations_that_a_plugin_breaks_fail_alone_with_the_place(own: Lab, 
     process = at_once(own.write(file_of(conversations=2, _grid=grid)))
 
     assert process.returncode == Exit.FAILURES, process.stderr
-    failures = {}
+    failures: dict[str, list[object]] = {}
     for path in own.run_dir().path.glob("*/transcripts/*.json"):
         transcript = json.loads(path.read_text())
-        failures.setdefault(path.parents[1].name.partition("py_")[2], []).append(transcript["failure"])
+        failures.setdefault(transcript["environment"].partition(":")[2], []).append(transcript["failure"])
     wrong = {
         name: failures.get(name, failures)
         for name, said in SAID.items()

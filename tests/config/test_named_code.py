@@ -162,7 +162,10 @@ SLIPS: dict[str, tuple[JsonObject, str]] = {
         {"environment": "chess"},
         r"there is no 'chess' here; allowed: .*town_of_salem.* or write .*\./file.py:name",
     ),
-    "a class": ({"name": "Broken"}, "is the class 'Broken'.*; allowed: a generator function"),
+    "a class": (
+        {"name": "Broken"},
+        "is the class 'Broken', which lacks outcome, .*; write what mac_runner.Conversation describes",
+    ),
     "no generator": ({"name": "no_yield"}, "is the function 'no_yield' without a `yield`.*; allowed"),
     "a number": ({"name": "sound"}, "is a value of type 'int'.*; allowed"),
     "a kind of ours": ({"name": "echo"}, "outcomes of the kind 'echo' are those of a built-in environment"),
