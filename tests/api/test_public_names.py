@@ -61,6 +61,8 @@ NAMES = (
     "arun",
     "game",
     "load",
+    "export",
+    "Exported",
     "open_run",
     "run",
     "stream",
