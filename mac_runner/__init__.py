@@ -15,6 +15,7 @@ __all__ = [
     "RUNTIME",
     "Agent",
     "Ask",
+    "AskView",
     "Backend",
     "BackendError",
     "ConfigError",
@@ -31,6 +32,7 @@ __all__ = [
     "Event",
     "Experiment",
     "FinishReason",
+    "Game",
     "IdentityError",
     "Lineup",
     "MacRunnerError",
@@ -58,6 +60,7 @@ __all__ = [
     "TransientBackendError",
     "Turn",
     "arun",
+    "game",
     "load",
     "open_run",
     "run",
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     from mac_runner.api import ConversationEnded, Event, Experiment, Notice, Progress, arun, load, run, stream
     from mac_runner.backends import Backend
     from mac_runner.environments import Conversation, Environment
-    from mac_runner.environments.generators import Ask, Table
+    from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
         BackendError,
         ConfigError,
@@ -109,7 +112,7 @@ else:
         "api": ("ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"),
         "backends": ("Backend",),
         "environments": ("Conversation", "Environment"),
-        "environments.generators": ("Ask", "Table"),
+        "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
         "runs.view": ("ConversationView", "RunView", "open_run"),

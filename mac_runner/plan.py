@@ -150,8 +150,14 @@ def task_count(experiment: Experiment) -> int:
 
 
 def request_seed(task: Task, turn: Turn) -> int:
-    """The sampling seed of the request for `turn`: the same whenever, and beside whatever, it is sent."""
-    return stable_hash(task.seed, turn.key) % (1 << REQUEST_SEED_BITS)
+    """The sampling seed of the request for `turn`: the same whenever, and beside whatever, it is sent.
+
+    The draws of a fork enter it from the turn of the fork on.
+    """
+    drawn: list[str | int] = []
+    for draw in () if task.fork is None else task.fork.draws:
+        drawn += ("draw", draw.number) if draw.holds(turn) else ()
+    return stable_hash(task.seed, turn.key, *drawn) % (1 << REQUEST_SEED_BITS)
 
 
 def plan_tasks(experiment: Experiment, lineup: Lineup | None) -> Iterator[Task]:

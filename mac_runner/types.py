@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 REPLY_CHARS_MAX: Final = 65_536
 """The longest text of a reply that is looked at."""
@@ -77,6 +77,40 @@ class Agent:
     sampling: Sampling
 
 
+class Draw(NamedTuple):
+    """A number that enters the seeds of the turns of a fork: of those whose `Turn.canonical` is at least `since`.
+
+    `spared` are the keys of such turns whose replies the fork has from its parent.
+    """
+
+    since: tuple[int, int, int, int]
+    number: int
+    spared: tuple[str, ...] = ()
+
+    def holds(self, turn: Turn) -> bool:
+        """Whether it enters the seed of a turn."""
+        return turn.canonical >= self.since and turn.key not in self.spared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a conversation leaves another one, whose replies it has up to there.
+
+    `of` is the task of the other conversation and `turn` the key of the turn at which they part. `arm` names what
+    happens there, and `draw` counts the conversations that differ in their seeds alone. `draws` are those of this fork
+    and of the forks that it comes from; a draw 0 adds none. `forced` are the turns whose replies no engine gave.
+    """
+
+    of: str
+    turn: str
+    arm: str
+    draw: int
+    draws: tuple[Draw, ...] = ()
+    forced: tuple[str, ...] = ()
+    is_off_policy: bool = False
+    """Whether a reply was kept for another prompt than it was given to, or was written by hand."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One conversation to run: who takes part, from which seed. `index` is its place in the plan.
@@ -89,6 +123,7 @@ class Task:
     seed: int
     agents: tuple[Agent, ...]
     material: Mapping[str, JsonValue] | None = None
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +351,12 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedReply:
-    """A reply as the journal keeps it: enough, with its task, to go on from here after a kill."""
+    """A reply as the journal keeps it: enough, with its task, to go on from here after a kill.
+
+    `model` is the model that gave it, where that is not the agent's model: in a fork that gives a seat another one.
+    """
 
     turn_key: str
     prompt_sha256: str
     reply: Reply
+    model: str | None = None

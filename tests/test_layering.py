@@ -53,8 +53,8 @@ MAY_IMPORT = {
         *("config", "plan", "store", "environments", "backends", "metrics", "scheduler", "status", "reports", "data")
     },
     "api": {"config", "plan", "store", "status", "runs"},
-    "cli": {"config", "plan", "store", "status", "reports", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
+    "cli": {"config", "plan", "store", "status", "reports", "runs", "testing"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

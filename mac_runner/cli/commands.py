@@ -14,7 +14,9 @@ from typing import NoReturn
 import click
 
 from mac_runner import __version__
+from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance, results
+from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
 from mac_runner.cli.process import (
     INTERRUPTED,
@@ -34,8 +36,11 @@ from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
 from mac_runner.runs.export import CSV, PARQUET
+from mac_runner.runs.fork_plan import ForkRequest
+from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
 from mac_runner.runs.trust import trust
+from mac_runner.testing.request import CheckRequest
 
 _DEFAULT_VERB = "run"
 
@@ -104,12 +109,15 @@ def cli() -> None:
     mac-run FILE --dry-run  say what would run and how much is left; with --prompt N, what would be sent first
     mac-run doctor [FILE]   check that the engines it needs answer
     mac-run merge OUT RUN…  merge the shards of an experiment into one run
+    mac-run fork RUN GAME   play a conversation again from one of its turns on
+    mac-run value RUN GAME  say what a turn was worth, by forks of it
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
     mac-run import RUNNER   turn an experiment file of another runner into one of ours
@@ -222,6 +230,139 @@ def retry_command(directory: Path, concurrency: int | None, is_trusted: bool, qu
     )
 
 
+@cli.command(name="fork")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="[GAME]", required=False)
+@click.option("--turn", metavar="TURN", help="The turn to draw again: 12/Abel/0/0, 12/Abel, or #60 for its place.")
+@click.option("--where", metavar="CONDITION", multiple=True, help="In place of GAME: all that meet these, as in show.")
+@click.option("--round", "is_round", is_flag=True, help="Draw the turns again too that are open together with TURN.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the experiment.")
+@click.option("--seat", "seats", metavar="AGENT.model=NAME", multiple=True, help="Another model for one agent.")
+@click.option("--draws", callback=_count, metavar="N", help="So many conversations, which differ in their seeds [1].")
+@click.option("--reply", metavar="TEXT", help="Give this reply to TURN in place of the engine.")
+@click.option("--reply-file", type=click.Path(path_type=Path), metavar="FILE", help="The same, from a file.")
+@click.option("--rebase", "is_rebased", is_flag=True, help="Keep replies whose prompts change; marked as off-policy.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
+@_trust_option
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def fork_command(
+    directory: Path,
+    game: str | None,
+    turn: str | None,
+    where: tuple[str, ...],
+    is_round: bool,
+    overrides: tuple[str, ...],
+    seats: tuple[str, ...],
+    draws: int | None,
+    reply: str | None,
+    reply_file: Path | None,
+    is_rebased: bool,
+    out: Path | None,
+    is_dry: bool,
+    is_trusted: bool,
+    concurrency: int | None,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Play the conversation GAME of RUN again from TURN on, in a run directory of its own.
+
+    What was said before TURN stays. Draw 0 has the seeds of RUN, so without a change it ends as GAME did where the
+    engine honours seeds; the other draws have seeds of their own. The same command goes on with a fork that was
+    stopped, and so does mac-run fork DIR.
+
+    Exit codes: as for a run.
+    """
+    if game is None and not where:
+        flags = (turn, reply, reply_file, out, draws, *where, *overrides, *seats)
+        if is_round or is_rebased or is_dry or any(flag is not None for flag in flags):
+            raise click.UsageError("name a GAME of RUN, or conditions with --where; without flags a fork goes on")
+        _end_trusted(
+            [directory],
+            is_trusted,
+            lambda: forks.go_on(directory, concurrency=concurrency, is_quiet=quiet, is_live=live),
+        )
+    if game is not None and where:
+        raise click.UsageError("--where chooses conversations in place of a GAME: leave one of them out")
+    if turn is None or out is None:
+        raise click.UsageError(f"name the {'turn with --turn' if turn is None else 'directory of the fork with --out'}")
+    if reply is not None and reply_file is not None:
+        raise click.UsageError("--reply and --reply-file give the same reply: leave one of them out")
+    _end_trusted(
+        [directory],
+        is_trusted,
+        lambda: forks.fork(
+            ForkRequest(
+                run=directory,
+                turn=turn,
+                game=game,
+                where=where,
+                is_round=is_round,
+                overrides=overrides,
+                seats=seats,
+                draws=range(draws or 1),
+                arms=(forks.arm_of(reply, reply_file),),
+                is_rebased=is_rebased,
+            ),
+            out,
+            is_dry=is_dry,
+            concurrency=concurrency,
+            is_quiet=quiet,
+            is_live=live,
+        ),
+    )
+
+
+@cli.command(name="value")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("game", metavar="GAME")
+@click.option("--turn", metavar="TURN", required=True, help="The turn: 12/Abel/0/0, 12/Abel, or #60 for its place.")
+@click.option("--draws", callback=_count, metavar="N", required=True, help="So many conversations of each arm.")
+@click.option("--outcome", metavar="FIGURE", help="What counts, such as won, days or winners:town [the chance to win].")
+@click.option("--for", "agent", metavar="NAME", help="Whose chance to win it is [that of who speaks].")
+@click.option("--silence", "has_silence", is_flag=True, help="Compare with the default act of the environment too.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The directory of the fork [in runs/].")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what it would take; touch nothing.")
+@_trust_option
+@click.option("--concurrency", callback=_count, metavar="N", help="Requests in flight at once, at most.")
+@click.option("--quiet", is_flag=True, help="Print the value alone.")
+@click.option("--live/--no-live", default=None, help="Show the pools while it runs [on a terminal].")
+def value_command(
+    directory: Path,
+    game: str,
+    turn: str,
+    draws: int,
+    outcome: str | None,
+    agent: str | None,
+    has_silence: bool,
+    out: Path | None,
+    is_dry: bool,
+    is_trusted: bool,
+    concurrency: int | None,
+    quiet: bool,
+    live: bool | None,
+) -> None:
+    """Print what the reply to TURN of GAME was worth: how the chance to win differs if it is drawn again.
+
+    It plays a fork with two arms: `said` keeps the reply, `resampled` draws it again. The draws of both share their
+    seeds. The same command goes on with a fork that was stopped. DIR/value.json has the numbers.
+
+    Exit codes: as for a run.
+    """
+    request = ValueRequest(
+        run=directory,
+        game=game,
+        turn=turn,
+        draws=draws,
+        outcome=outcome,
+        agent=agent,
+        has_silence=has_silence,
+    )
+    _end(lambda: forks.value(request, out, is_dry=is_dry, concurrency=concurrency, is_quiet=quiet, is_live=live))
+
+
 @cli.command(name="repair")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @_trust_option
@@ -329,6 +470,36 @@ def doctor_command(file: Path | None, profile: str | None, overrides: tuple[str,
         raise click.UsageError("--profile and --set need an EXPERIMENT")
     request = None if file is None else RunRequest(file=file, profile=profile, overrides=overrides)
     _end(lambda: diagnose(request))
+
+
+@cli.command(name="check")
+@click.argument("target", metavar="NAME")
+@click.option("--settings", metavar="KEY=VALUE", multiple=True, help="A setting of the environment; may be repeated.")
+@click.option("--agents", callback=_count, metavar="N", help="How many agents take part [as many as it begins with].")
+@click.option("--conversations", callback=_count, metavar="N", default="8", help="How many are played [8].")
+@click.option("--turns", callback=_count, metavar="N", default="5000", help="No conversation has more turns [5000].")
+@click.option("--seconds", callback=_count, metavar="N", default="10", help="No step takes longer [10].")
+@click.option("--policy", metavar="NAME", help="The scripted player whose replies are used [random].")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def check_command(
+    target: str,
+    settings: tuple[str, ...],
+    agents: int | None,
+    conversations: int,
+    turns: int,
+    seconds: int,
+    policy: str | None,
+    as_json: bool,
+) -> None:
+    """Try whether an environment keeps what every environment promises, with random and hostile replies.
+
+    NAME is FILE.py:name, package.module:Name, the name of an installed environment, or an experiment file. The
+    environment is imported and played in processes of its own; no engine is started and nothing is written.
+
+    Exit codes: 0 all promises are kept, 1 one is not, 2 it cannot be loaded.
+    """
+    request = CheckRequest(target, settings, agents, conversations, turns, seconds, policy)
+    _end(lambda: check(request, as_json=as_json))
 
 
 @cli.command(name="export")

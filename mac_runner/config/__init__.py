@@ -21,7 +21,7 @@ from mac_runner.config.experiment import (
 from mac_runner.config.grid_axes import BroadcastGroup, Combination, Grid, GridSection
 from mac_runner.config.grid_expansion import in_words, renamed, slug_beside
 from mac_runner.config.identity import Difference, IdentityDiff, differences, identity_of, upgraded
-from mac_runner.config.loading import load, load_experiment, read_written, whole_number
+from mac_runner.config.loading import load, load_experiment, read_written, revised, whole_number
 from mac_runner.config.resolution import Loaded, recorded
 from mac_runner.config.validation import allowed, earlier_of
 from mac_runner.config.written import Override, Written, override, plain_value, yaml_text
@@ -61,6 +61,7 @@ __all__ = [
     "recorded_speakers",
     "renamed",
     "reply_form_of",
+    "revised",
     "slug_beside",
     "upgraded",
     "whole_number",

@@ -18,10 +18,13 @@ from mac_runner.config.resolution import (
     draft_error,
     draft_of,
     overlaid,
+    recorded,
+    recorded_draft,
     resolve_path,
     resolved,
     with_value,
 )
+from mac_runner.config.validation import unplayable
 from mac_runner.config.written import Override, Written
 from mac_runner.errors import ConfigError
 from mac_runner.files import IrregularFileError, read_regular
@@ -58,6 +61,22 @@ def load(
     if idle := idle_agents(loaded.experiment):
         raise draft_error(draft, idle.values())
     return loaded
+
+
+def revised(config: JsonObject, overrides: Sequence[str], source: str) -> Loaded:
+    """A recorded experiment, with `--set` values laid over it. Files that it names are not read again.
+
+    Raises ConfigError listing every problem: a key that does not exist, a value that is not allowed, and settings that
+    would change nothing. What the recorded experiment ignored already is let pass.
+    """
+    draft = _overridden(Draft(value=config, origins={(): source}), overrides)
+    if not overrides:
+        return Loaded(experiment=recorded(config, source), resolved=config, locate=draft.locate)
+    known = set(unplayable(recorded(config, source)))
+    experiment = recorded_draft(draft)
+    if ignored := [problem for problem in unplayable(experiment) if problem not in known]:
+        raise draft_error(draft, ignored)
+    return Loaded(experiment=experiment, resolved=experiment.model_dump(mode="json"), locate=draft.locate)
 
 
 def load_experiment(

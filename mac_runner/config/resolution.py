@@ -169,16 +169,21 @@ def recorded(config: JsonObject, source: str) -> Experiment:
 
     Settings that change nothing are let pass, because earlier versions did so.
     """
+    return recorded_draft(Draft(value=config, origins={(): source}))
+
+
+def recorded_draft(draft: Draft) -> Experiment:
+    """The experiment of a draft whose files are not read again. Raises ConfigError as `recorded` does."""
     try:
-        experiment = Experiment.model_validate(config)
+        experiment = Experiment.model_validate(draft.value)
     except ValidationError as failure:
-        problems = complaints(failure, config)
+        problems = complaints(failure, draft.value)
     else:
         problems = inconsistencies(experiment)
         if (first := next(problems, None)) is None:
             return experiment
         problems = chain([first], problems)
-    raise draft_error(Draft(value=config, origins={(): source}), problems)
+    raise draft_error(draft, problems)
 
 
 def draft_error(draft: Draft, problems: Iterable[Problem]) -> ConfigError:

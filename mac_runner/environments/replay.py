@@ -28,7 +28,8 @@ def receive(conversation: Conversation, turn: Turn, recorded: RecordedReply) -> 
             receipt = conversation.receive(turn, recorded.reply)
     except ConversationError as failure:
         receipt = Receipt(kind=ReceiptKind.FAILURE, detail=str(failure))
-    return TurnRecord(turn=turn, prompt_sha256=recorded.prompt_sha256, reply=recorded.reply, receipt=receipt)
+    answered = turn if recorded.model in (None, turn.model) else replace(turn, model=recorded.model)
+    return TurnRecord(turn=answered, prompt_sha256=recorded.prompt_sha256, reply=recorded.reply, receipt=receipt)
 
 
 def replay(conversation: Conversation, replies: Iterable[RecordedReply], *, check_prompts: bool = False) -> Replayed:

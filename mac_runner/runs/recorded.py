@@ -81,6 +81,7 @@ def recorded_setup(
     transcript does, even a damaged one. Raises RunDirectoryError when this version cannot play the experiment.
     """
     loaded = recorded_experiment(contents)
+    fork = contents.fork
     conversations = loaded.experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
     experiment = loaded.experiment.model_copy(update={"conversation_config": conversations})
     environment = build_environment(experiment)
@@ -92,6 +93,7 @@ def recorded_setup(
         transcript_bytes_min=environment.transcript_bytes_min,
         shard=contents.shard,
         only=only,
+        plan=None if fork is None else fork.plan(),
         material=(material or contents.recorded_material) if has_question_files(loaded) else None,
     )
 
@@ -115,6 +117,8 @@ def recorded_plan(contents: RunContents) -> Plan:
     try:
         return recorded_setup(contents).tasks
     except UntrustedCodeError:
+        if (fork := contents.fork) is not None:
+            return fork.plan()
         experiment = recorded_only(contents)
         conversations = experiment.conversation_config.model_copy(update={"conversations": _planned(contents)})
         return plan_of(experiment.model_copy(update={"conversation_config": conversations}), None).part(contents.shard)

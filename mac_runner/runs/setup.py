@@ -13,7 +13,7 @@ from pathlib import Path
 from mac_runner.config import Combination, Experiment, Grid, Loaded, Override, Written, load, renamed, slug_beside
 from mac_runner.environments import build_environment
 from mac_runner.environments.base import Environment
-from mac_runner.errors import ConfigError
+from mac_runner.errors import ConfigError, RunDirectoryError
 from mac_runner.plan import Plan, Shard, plan_of
 from mac_runner.problems import config_error, dotted
 from mac_runner.registry import backend_specs
@@ -22,6 +22,7 @@ from mac_runner.runs.declaration import declared_report, refuse_report
 from mac_runner.scheduler import Restoration
 from mac_runner.section import KeyPath
 from mac_runner.store import GridRecord, Survey, grid_entries, is_complete, read_grid, survey
+from mac_runner.store.fork import is_fork
 from mac_runner.types import JsonObject, Lineup
 
 
@@ -61,6 +62,8 @@ class Setup:
     """Play only the tasks with these ids."""
     material: Callable[[str], JsonObject | None] | None = None
     """Gives a task its question, where the experiment's files are not read again."""
+    plan: Plan | None = None
+    """The tasks of a fork, which no experiment plans."""
 
     @property
     def experiment(self) -> Experiment:
@@ -95,6 +98,8 @@ class Setup:
         return tasks if self.only is None else tasks.among(self.only)
 
     def _plan(self) -> Plan:
+        if self.plan is not None:
+            return self.plan
         if (material := self.material) is None:
             return plan_of(self.experiment, self.lineup)
         key = self.experiment.settings_key
@@ -207,6 +212,7 @@ def _of_one(request: RunRequest, loaded: Loaded) -> ExperimentSet:
     name = loaded.experiment.experiment_metadata.experiment_name
     refuse_report(loaded)
     directory = _directory(request, name)
+    _refuse_fork(directory)
     environment = _checked_environment(loaded)
     setup = Setup(
         loaded=loaded,
@@ -243,6 +249,15 @@ def _of_grid(request: RunRequest, grid: Grid) -> ExperimentSet:
         known=known,
         declared=declared_report(grid.report, [setup.combination for setup in setups if setup.combination is not None]),
     )
+
+
+def _refuse_fork(directory: Path) -> None:
+    """Raises RunDirectoryError for a fork, whose conversations are not those that the file plans."""
+    if is_fork(directory):
+        raise RunDirectoryError(
+            f"{directory} is a fork, and a file plans other conversations; go on with it by "
+            f"`mac-run fork {directory}`, or choose another directory with --out"
+        )
 
 
 def _of_combination(request: RunRequest, combination: Combination, directory: Path) -> Setup:

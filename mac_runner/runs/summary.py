@@ -18,12 +18,15 @@ from mac_runner.reports import (
 )
 from mac_runner.runs.setup import ExperimentSet, Setup
 from mac_runner.store import GridRecord, RunContents, encode_for_reading, has_run, read_run
+from mac_runner.store.fork import fork_summary
 from mac_runner.types import JsonObject
 
 
 def summary_of(contents: RunContents) -> JsonObject:
     """The contents of a run directory's `summary.json`."""
-    return summarise(
+    fork = contents.fork
+    forked: JsonObject = {} if fork is None else {"fork": fork_summary(fork, contents.rows())}
+    summary = summarise(
         experiment_name=contents.experiment_name,
         rows=contents.rows(),
         planned=contents.counts.planned,
@@ -31,6 +34,7 @@ def summary_of(contents: RunContents) -> JsonObject:
         decoding=recorded_decoding(contents.resolved),
         speakers=recorded_speakers(contents.resolved),
     )
+    return summary | forked
 
 
 COMPARISONS: Final = "comparisons.json"

@@ -228,4 +228,6 @@ def _is_kept(record: TurnRecord, failed_at: Place) -> bool:
 
 
 def _recorded(record: TurnRecord) -> RecordedReply:
-    return RecordedReply(turn_key=record.turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply)
+    return RecordedReply(
+        turn_key=record.turn.key, prompt_sha256=record.prompt_sha256, reply=record.reply, model=record.turn.model
+    )

@@ -25,8 +25,9 @@ from mac_runner.errors import IdentityError, RunDirectoryError, RunLockedError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import READ_CHUNK_BYTES, Disk
+from mac_runner.store.fork import ForkRecord, merged_fork
 from mac_runner.store.identity import describe, encode_config, listed, read_shard, repair_advice, run_command
-from mac_runner.store.layout import CONFIG, MERGE_MARK, Layout, task_id_of
+from mac_runner.store.layout import CONFIG, FORK, MERGE_MARK, Layout, task_id_of
 from mac_runner.store.lock import is_alive, locked, read_owner
 from mac_runner.store.machine import Machine
 from mac_runner.store.manifest import Manifest, read_manifest, write_index, write_manifest
@@ -35,7 +36,7 @@ from mac_runner.store.records import encode_json, entry, event_line, in_time_ord
 from mac_runner.store.recovery import adoptable, claimed_rows
 from mac_runner.store.run_state import RunState, read_state
 from mac_runner.store.session import write_summary
-from mac_runner.store.transcripts import is_acknowledged, read_acknowledged
+from mac_runner.store.transcripts import encode_transcript, is_acknowledged, read_acknowledged
 from mac_runner.types import JsonObject
 
 EVENT_RUN_MERGED = "EVENT_RUN_MERGED"
@@ -104,6 +105,7 @@ def merge_runs(
     _check_distinct(target, sources)
     _check_at_rest(disk, sources)
     _check_experiment(found)
+    fork = merged_fork([(run.layout.directory, run.fork) for run in found])
     runs = _accounted([(run, plan(run)) for run in found])
     _check_disjoint(runs)
     mark = encode_json({"sources": [str(source.resolve()) for source in sources]}) + b"\n"
@@ -114,7 +116,7 @@ def merge_runs(
         _check_free(disk, target, mark)
         disk.write_atomic(target / MERGE_MARK, [mark])
         layout = Layout(directory=target, experiment_name=found[0].experiment_name)
-        warnings = _write(disk, layout, runs, clock)
+        warnings = _write(disk, layout, runs, fork, clock)
         contents = read_run(target, disk=disk)
         summary = summarise(contents)
         write_summary(disk, layout, summary)
@@ -258,7 +260,7 @@ def _check_free(disk: Disk, target: Path, mark: bytes) -> None:
         raise RunDirectoryError(f"{target} holds {what} already; a merge makes a new directory, name another one")
 
 
-def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) -> list[str]:
+def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], fork: ForkRecord | None, clock: Clock) -> list[str]:
     """Write everything except the summary; returns what was copied damaged or left out."""
     for directory in (layout.journal, layout.transcripts):
         disk.make_directory(directory)
@@ -276,6 +278,8 @@ def _write(disk: Disk, layout: Layout, runs: Sequence[_Source], clock: Clock) ->
     write_index(disk, layout, state.rows(disk, layout), manifest)
     _copy_events(disk, layout, runs, clock)
     write_manifest(disk, layout, manifest, updated_at=iso(clock.utc_now()))
+    if fork is not None:
+        disk.write_atomic(layout.directory / FORK, [encode_transcript(fork.as_json())])
     disk.write_atomic(layout.config, [encode_config(runs[0].run.resolved)])
     return warnings
 

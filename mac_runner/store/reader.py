@@ -20,6 +20,7 @@ from mac_runner.errors import RunDirectoryError
 from mac_runner.plan import Plan, Shard
 from mac_runner.store import journal
 from mac_runner.store.disk import Disk
+from mac_runner.store.fork import ForkRecord, read_fork
 from mac_runner.store.identity import (
     changes,
     check_shard,
@@ -70,6 +71,11 @@ class RunContents:
     def shard(self) -> Shard | None:
         """The part of the experiment this is; None for all of it."""
         return read_shard(self.disk, self.layout.directory)
+
+    @property
+    def fork(self) -> ForkRecord | None:
+        """Where its conversations come from, if it is a fork."""
+        return read_fork(self.disk, self.layout.directory)
 
     def rows(self) -> Iterator[JsonObject]:
         """The index rows of all ended conversations, read one by one."""

@@ -35,7 +35,9 @@ import msgspec
 from mac_runner.clock import iso
 from mac_runner.types import (
     Agent,
+    Draw,
     FinishReason,
+    Fork,
     JsonObject,
     JsonValue,
     RecordedReply,
@@ -290,6 +292,23 @@ class _Recorded(msgspec.Struct):
     prompt_sha256: str
     reply: _Reply
     timing: _Timing
+    model: str | None = None
+
+
+class _Draw(msgspec.Struct):
+    since: tuple[int, int, int, int]
+    number: int
+    spared: tuple[str, ...] = ()
+
+
+class _Fork(msgspec.Struct):
+    of: str
+    turn: str
+    arm: str
+    draw: int
+    draws: tuple[_Draw, ...]
+    forced: tuple[str, ...] = ()
+    off_policy: bool = False
 
 
 def tokens_json(tokens: TokenCount) -> JsonObject:
@@ -316,8 +335,10 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
             "completion_ids": list(reply.trace.completion_ids),
             "logprobs": list(reply.trace.logprobs),
         }
+    by: JsonObject = {} if recorded.model is None else {"model": recorded.model}
     return {
         "turn": recorded.turn_key,
+        **by,
         "prompt_sha256": recorded.prompt_sha256,
         "reply": {
             "text": reply.text,
@@ -333,8 +354,11 @@ def recorded_json(recorded: RecordedReply) -> JsonObject:
     }
 
 
-def recorded_from_json(record: JsonObject) -> RecordedReply:
-    """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key."""
+def recorded_from_json(record: JsonObject, *, has_model: bool = True) -> RecordedReply:
+    """A recorded reply from a journal frame or an entry of a transcript's `turns`. Raises ValueError naming the key.
+
+    With `has_model` its `model` counts, which a journal has where it is not the agent's, and a transcript always.
+    """
     found = msgspec.convert(record, _Recorded)
     tokens, timing = found.reply.tokens, found.timing
     cached = tokens.cached if tokens.timing is None else tokens.timing.cached
@@ -351,6 +375,7 @@ def recorded_from_json(record: JsonObject) -> RecordedReply:
             trace=found.reply.trace,
             timing=Timing(queue_s=timing.queue_s, generate_s=timing.generate_s, faults=timing.faults),
         ),
+        model=found.model if has_model else None,
     )
 
 
@@ -363,7 +388,38 @@ def task_json(task: Task) -> JsonObject:
         "seed": task.seed,
         "agents": [_agent_json(agent) for agent in task.agents],
         **material,
+        **({} if task.fork is None else {"fork": fork_json(task.fork)}),
     }
+
+
+def fork_json(fork: Fork) -> JsonObject:
+    """Where a conversation leaves another one, as JSON."""
+    draws: list[JsonValue] = [
+        {"since": list(draw.since), "number": draw.number, "spared": list(draw.spared)} for draw in fork.draws
+    ]
+    return {
+        "of": fork.of,
+        "turn": fork.turn,
+        "arm": fork.arm,
+        "draw": fork.draw,
+        "draws": draws,
+        "forced": list(fork.forced),
+        "off_policy": fork.is_off_policy,
+    }
+
+
+def _fork_from_json(record: JsonObject) -> Fork:
+    found = msgspec.convert(record, _Fork)
+    draws = tuple(Draw(draw.since, draw.number, draw.spared) for draw in found.draws)
+    return Fork(
+        of=found.of,
+        turn=found.turn,
+        arm=found.arm,
+        draw=found.draw,
+        draws=draws,
+        forced=found.forced,
+        is_off_policy=found.off_policy,
+    )
 
 
 def task_from_json(record: JsonObject) -> Task:
@@ -378,6 +434,7 @@ def task_from_json(record: JsonObject) -> Task:
         seed=entry(record, "seed", int),
         agents=msgspec.convert(agents, tuple[Agent, ...]),
         material=entry(record, "material", dict) if "material" in record else None,
+        fork=_fork_from_json(entry(record, "fork", dict)) if "fork" in record else None,
     )
 
 

@@ -95,7 +95,7 @@ def build_transcript(
 
 
 def encode_transcript(transcript: JsonObject) -> bytes:
-    """A transcript as the bytes of its file."""
+    """A transcript, or a file in its layout, as the bytes of the file."""
     return (_lines(transcript) + "\n").encode("ascii")
 
 
@@ -168,8 +168,17 @@ def index_row(transcript: JsonObject, encoded: bytes | None = None) -> JsonObjec
         "outcome": transcript.get("outcome"),
         **{key: transcript[key] for key in METRIC_KEYS if key in transcript},
         "timing": transcript.get("timing"),
+        **_fork_columns(task),
         **_agents_named(transcript),
     }
+
+
+def _fork_columns(task: JsonObject) -> JsonObject:
+    """Where a conversation leaves another one, as columns of its row; none for one that does not."""
+    if "fork" not in task:
+        return {}
+    fork = entry(task, "fork", dict)
+    return {"fork_of": fork["of"], **{key: fork[key] for key in ("turn", "arm", "draw", "off_policy")}}
 
 
 def _agents_named(transcript: JsonObject) -> JsonObject:
@@ -212,14 +221,20 @@ def salvaged_task(data: bytes) -> Task | None:
 
 def replies_of(transcript: JsonObject) -> list[RecordedReply]:
     """The recorded replies in canonical order, as a replay takes them. Raises ValueError on a malformed one."""
-    return [recorded_from_json(turn) for turn in objects(transcript, "turns")]
+    return _recorded(transcript, objects(transcript, "turns"))
 
 
 def replies_before_failure(transcript: JsonObject) -> list[RecordedReply]:
     """The replies of a failed conversation without the one it failed on. Raises ValueError on a malformed one."""
     turns = objects(transcript, "turns")
     kept = (turn for turn in turns if entry(turn, "receipt", dict).get("kind") != ReceiptKind.FAILURE)
-    return [recorded_from_json(turn) for turn in kept]
+    return _recorded(transcript, kept)
+
+
+def _recorded(transcript: JsonObject, turns: Iterable[JsonObject]) -> list[RecordedReply]:
+    # Only in a fork may a model have answered that is not the agent's.
+    has_model = "fork" in entry(transcript, "task", dict)
+    return [recorded_from_json(turn, has_model=has_model) for turn in turns]
 
 
 def in_wall_clock_order(transcript: JsonObject, answers: Iterable[JsonObject]) -> JsonObject:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-Demographics: TypeAlias = Mapping[str, str | int] | str
-"""As an agent definition has them: a mapping, or a text."""
+from mac_runner.environments.personas import Demographics
 
 USUAL_KEYS: Final = ("age", "race", "ethnicity", "nationality", "religion", "gender", "occupation")
 """The keys that a template may always name."""

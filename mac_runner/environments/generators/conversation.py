@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
+from mac_runner.config import AgentDefinition
 from mac_runner.environments.base import exhausted
 from mac_runner.environments.generators.replies import UnusableError, read_answer
 from mac_runner.environments.generators.table import Ask, Script, Table, Told
 from mac_runner.environments.markup import defuse
+from mac_runner.environments.personas import introduction
 from mac_runner.errors import ConversationError
 from mac_runner.types import (
     Agent,
@@ -32,16 +38,40 @@ from mac_runner.types import (
 )
 
 ROUNDS_MAX: Final = 100_000
+"""No conversation has more rounds of questions."""
 OVERFLOW: Final = "what the agent was told has outgrown the context of the engine; tell less, or use a larger one"
+
+
+class Identity(NamedTuple):
+    """What an agent definition adds to the system message of its agents."""
+
+    definition: AgentDefinition | None = None
+
+    @property
+    def system(self) -> str:
+        """Words of the experiment's author, at the end."""
+        return "" if self.definition is None else self.definition.system or ""
+
+    def introduced(self, name: str) -> str:
+        """Who the agent with this public name is."""
+        return f"You are {name}." if self.definition is None else introduction(name, self.definition)
+
+
+NO_IDENTITY: Final = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskView:
-    """What a scripted player knows: the question and what it has read. `attempt` counts corrections."""
+    """What a scripted player knows: the question, what its agent has read, and how often it was corrected."""
 
     ask: Ask
-    heard: tuple[str, ...]
+    told: tuple[Told, ...]
     attempt: int
+
+    @property
+    def heard(self) -> tuple[str, ...]:
+        """What its agent has read, as texts."""
+        return tuple(told.text for told in self.told)
 
 
 @dataclass(slots=True)
@@ -67,8 +97,10 @@ class GeneratorConversation:
         kind: str,
         corrections_max: int,
         when_exhausted: WhenExhausted,
+        identities: Mapping[str, Identity] = MappingProxyType({}),
     ) -> None:
         self._table = Table(task, settings)
+        self._identities = identities
         self._kind = kind
         self._corrections_max = corrections_max
         self._when_exhausted = when_exhausted
@@ -82,7 +114,8 @@ class GeneratorConversation:
         if not isinstance(generator, Generator):
             raise ConversationError(f"{kind} is no generator: it has no `yield`, or it returned {_named(generator)}")
         self._generator = generator
-        self._advance(None)
+        if not self._step(partial(next, generator)):
+            self._advance([])
 
     @property
     def outcome(self) -> JsonObject | None:
@@ -105,15 +138,13 @@ class GeneratorConversation:
     def prompt(self, turn: Turn) -> Prompt:
         """The rules, all that the agent has read, and the question; each prompt begins like the one before it."""
         one = self._of(turn)
-        heard = self._heard(turn.agent)
-        own = self._table.private.get(turn.agent, "")
-        system = "\n\n".join(part for part in (self._table.rules, f"You are {turn.agent}.", own) if part)
-        asked = "\n\n".join((*heard, one.ask.text, *_form(one.ask), *_correction(one)))
+        told = self._told_to(turn.agent)
+        asked = "\n\n".join((*(each.text for each in told), one.ask.text, *_form(one.ask), *_correction(one)))
         return Prompt(
-            messages=(Message(role="system", content=system), Message(role="user", content=asked)),
-            view=AskView(ask=one.ask, heard=heard, attempt=turn.attempt),
+            messages=(Message(role="system", content=self._system(turn.agent)), Message(role="user", content=asked)),
+            view=AskView(ask=one.ask, told=told, attempt=turn.attempt),
             choices=None if one.ask.choices is None else tuple(one.ask.choices),
-            schema=one.ask.schema,
+            schema=one.ask.json_schema,
         )
 
     def receive(self, turn: Turn, reply: Reply) -> Receipt:
@@ -159,8 +190,15 @@ class GeneratorConversation:
     def _of(self, turn: Turn) -> _Open:
         return self._open[turn.place]
 
-    def _heard(self, agent: str) -> tuple[str, ...]:
-        return tuple(told.text for told in self._table.told if told.to is None or agent in told.to)
+    def _told_to(self, agent: str) -> tuple[Told, ...]:
+        return tuple(told for told in self._table.told if told.to is None or agent in told.to)
+
+    def _system(self, agent: str) -> str:
+        identity = self._identities.get(self._agents[agent].definition, NO_IDENTITY)
+        own = self._table.private.get(agent, "")
+        return "\n\n".join(
+            part for part in (self._table.rules, identity.introduced(agent), own, identity.system) if part
+        )
 
     def _close_round(self) -> None:
         for one in self._open:
@@ -172,39 +210,53 @@ class GeneratorConversation:
                     when="Own",
                 )
         answers = [one.answer for one in self._open]
-        self._round += 1
-        if self._round > ROUNDS_MAX:
-            raise ConversationError(f"more than {ROUNDS_MAX} rounds of questions; does the generator end?")
         self._advance(answers if self._is_list else answers[0])
 
     def _advance(self, answer: Any) -> None:
-        """Run the generator to its next question, or to its end. Raises ConversationError for what it may not yield."""
+        """Run the generator to its next question or its end, past empty lists of questions."""
+        while True:
+            self._round += 1
+            if self._round > ROUNDS_MAX:
+                raise ConversationError(f"more than {ROUNDS_MAX} rounds of questions; does the generator end?")
+            if self._step(partial(self._generator.send, answer)):
+                return
+            answer = []
+
+    def _step(self, step: Callable[[], Any]) -> bool:
+        """Run the generator to its next yield; whether it asks something now or has ended.
+
+        Raises ConversationError for what it may not yield.
+        """
         told = len(self._table.told)
         try:
-            asked = next(self._generator) if answer is None and self._round == 0 else self._generator.send(answer)
+            asked = step()
         except StopIteration as end:
             self._open = []
             self._outcome = self._ended(end.value)
-            return
+            return True
         finally:
             for each in self._table.told[told:]:
-                self._digest.update(json.dumps(_event(each), default=str).encode("ascii"))
+                self._digest.update(json.dumps(_event(each)).encode("ascii"))
         self._is_list = isinstance(asked, list | tuple)
         asks = list(asked) if self._is_list else [asked]
+        self._check(asks)
+        self._open = [_Open(ask=ask) for ask in asks]
+        return bool(asks)
+
+    def _check(self, asks: Sequence[object]) -> None:
+        names: list[str] = []
         for ask in asks:
             if not isinstance(ask, Ask):
                 raise ConversationError(f"{self._kind} yielded {_named(ask)}; yield an Ask, or a list of them")
+            if flaw := ask.flaw():
+                raise ConversationError(f"{self._kind} yielded an Ask to {ask.agent!r} that cannot be asked: {flaw}")
             if ask.agent not in self._agents:
                 raise ConversationError(f"{self._kind} asks {ask.agent!r}; there are {', '.join(self._agents)}")
-        names = [ask.agent for ask in asks]
+            names.append(ask.agent)
         if len(set(names)) < len(names):
             raise ConversationError(
                 f"{self._kind} asks an agent twice at once; yield the questions one after the other"
             )
-        self._open = [_Open(ask=ask) for ask in asks]
-        if not asks:
-            self._round += 1
-            self._advance([])
 
     def _ended(self, value: Any) -> JsonObject:
         found = {} if value is None else value
@@ -219,8 +271,8 @@ class GeneratorConversation:
 
 def _form(ask: Ask) -> tuple[str, ...]:
     """What an answer has to look like, in words."""
-    if ask.schema is not None:
-        return (f"Reply with one JSON object of this schema and nothing else: {json.dumps(ask.schema)}",)
+    if (schema := ask.json_schema) is not None:
+        return (f"Reply with one JSON object of this schema and nothing else: {json.dumps(schema)}",)
     if ask.choices is not None:
         return (f"Reply with exactly one of: {', '.join(ask.choices)}",)
     return ()
@@ -236,7 +288,11 @@ def _event(told: Told) -> JsonObject:
 
 
 def _shown(answer: Any) -> str:
-    return answer if isinstance(answer, str) else json.dumps(answer, default=str, sort_keys=True)
+    return answer if isinstance(answer, str) else json.dumps(answer, default=_plain, sort_keys=True)
+
+
+def _plain(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
 def _named(value: object) -> str:

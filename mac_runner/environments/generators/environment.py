@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mac_runner.environments.base import Policy, ignored_settings
-from mac_runner.environments.generators.conversation import AskView, GeneratorConversation
+from mac_runner.environments.generators.conversation import AskView, GeneratorConversation, Identity
 from mac_runner.environments.generators.table import Script
-from mac_runner.errors import ConfigError
+from mac_runner.environments.generators.values import any_value
+from mac_runner.errors import ConfigError, boundary
 from mac_runner.problems import Problem
 from mac_runner.registry import EnvironmentSpec
 from mac_runner.results import ResultsSpec
-from mac_runner.section import Section
-from mac_runner.types import JsonValue, Lineup, Task
+from mac_runner.section import Settings
+from mac_runner.types import Lineup, Task
 
 if TYPE_CHECKING:
     from mac_runner.config import Experiment
@@ -26,9 +27,6 @@ _TRANSCRIPT_BYTES_MIN: Final = 1_000
 
 _INSTEAD: Final = "leave it out, or give the environment a setting of its own"
 _IGNORED: Final = {
-    "persona": _INSTEAD,
-    "demographics": _INSTEAD,
-    "if_as_human": _INSTEAD,
     "role_specific_config.speak_after_within_round": _INSTEAD,
     "role_specific_config.visible_to": _INSTEAD,
 }
@@ -36,10 +34,18 @@ Player = Callable[[AskView, Random], str]
 """A scripted player: from what it was asked and has heard to a reply."""
 
 
-class GeneratorEnvironment:
-    """Every agent definition takes part once, in the order of the file."""
+NAMES: Final = (
+    *("Abel", "Bob", "Caleb", "Dora", "Eve", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Kate", "Leo", "Maya"),
+    *("Nora", "Oscar", "Petra", "Quinn", "Rosa", "Simon", "Tilda", "Ugo", "Vera", "Walter", "Xenia", "Yara", "Zoe"),
+)
+"""The names of seats, for a game that has none of its own."""
+Seats: TypeAlias = int | Callable[[Any], int] | None
+"""How many seats a game has: a number, or a function of its settings; None: one for each agent definition."""
 
-    lineup: Lineup | None = None
+
+class GeneratorEnvironment:
+    """Agent definitions rotate over the seats; without seats each takes part once, in the order of the file."""
+
     transcript_bytes_min = _TRANSCRIPT_BYTES_MIN
 
     def __init__(
@@ -48,14 +54,18 @@ class GeneratorEnvironment:
         *,
         section: str,
         script: Script,
-        settings: type[Section],
+        settings: Any,
         players: Mapping[str, Player],
+        seats: Seats = None,
+        names: Sequence[str] = NAMES,
     ) -> None:
         self._kind = section
         self._script = script
-        self._settings = experiment.settings_as(settings)
+        self._settings = settings
         self._retry = experiment.retry_config
         self._players = {"random": random_player, **players}
+        self._identities = {each.agent_id: Identity(each) for each in experiment.agent_definitions}
+        self.lineup = None if seats is None else lineup_of(section, seats, settings, names)
 
     def open(self, task: Task) -> GeneratorConversation:
         """A conversation at its first question."""
@@ -67,6 +77,7 @@ class GeneratorEnvironment:
             kind=self._kind,
             corrections_max=retry.max_retries,
             when_exhausted=retry.when_exhausted,
+            identities=self._identities,
         )
 
     def policy(self, name: str) -> Policy:
@@ -78,6 +89,22 @@ class GeneratorEnvironment:
         return partial(_played, player)
 
 
+def lineup_of(kind: str, seats: int | Callable[[Any], int], settings: Any, names: Sequence[str]) -> Lineup:
+    """The seats that agent definitions rotate over. Raises ConfigError where there cannot be so many."""
+    with boundary(ConfigError, f"the number of seats of environment {kind}"):
+        count = seats(settings) if callable(seats) else seats
+    if not _is_count(count) or not 1 <= count <= len(names):
+        raise ConfigError(
+            f"environment {kind} has {count!r} seats; it has names for 1 to {len(names)}: "
+            "set another number, or give `names` in the decorator `game`"
+        )
+    return Lineup(slots=tuple(f"seat {number + 1}" for number in range(count)), names=tuple(names))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _played(player: Player, view: object, random: Random) -> str:
     assert isinstance(view, AskView)
     return player(view, random)
@@ -85,58 +112,46 @@ def _played(player: Player, view: object, random: Random) -> str:
 
 def random_player(view: AskView, random: Random) -> str:
     """Takes any of the choices, fills in any value of a schema, and has little to say."""
-    if view.ask.schema is not None:
-        return json.dumps(_any(view.ask.schema, random))
+    if (schema := view.ask.json_schema) is not None:
+        return json.dumps(any_value(schema, random))
     if view.ask.choices:
         return random.choice(list(view.ask.choices))
     return f"I have nothing to add, {random.randint(1, 999)}."
 
 
-def _any(schema: Mapping[str, JsonValue], random: Random) -> JsonValue:
-    """A value that a plain schema allows."""
-    match schema:
-        case {"enum": [*values]}:
-            return random.choice(values)
-        case {"type": "object"}:
-            properties = schema.get("properties")
-            fields = properties.items() if isinstance(properties, dict) else ()
-            return {name: _any(part, random) for name, part in fields if isinstance(part, dict)}
-        case {"type": "integer"} | {"type": "number"}:
-            lo, hi = (schema.get(key) for key in ("minimum", "maximum"))
-            lo = int(lo) if isinstance(lo, int | float) else 0
-            return random.randint(lo, int(hi) if isinstance(hi, int | float) else lo + 10)
-        case {"type": "boolean"}:
-            return random.random() < 0.5
-        case {"type": "array"}:
-            return []
-        case _:
-            return f"word {random.randint(1, 999)}"
-
-
 def generator_spec(
     section: str,
     script: Script,
-    settings: type[Section],
+    settings: type[Settings],
     *,
     players: Mapping[str, Player] | None = None,
+    seats: Seats = None,
+    names: Sequence[str] = NAMES,
     needs: str = "",
-    check: Callable[[Experiment, Section], Iterable[Problem]] = lambda _experiment, _settings: (),
+    check: Callable[[Experiment, Settings], Iterable[Problem]] = lambda _experiment, _settings: (),
     results: Callable[[], ResultsSpec] | None = None,
-) -> EnvironmentSpec[Section]:
+) -> EnvironmentSpec[Settings]:
     """The `SPEC` of an environment that `script` plays.
 
     `section` is its name in the registry and the key of its settings; `needs` and `check` are those of
-    `EnvironmentSpec`, `players` the scripted players besides `random`.
+    `EnvironmentSpec`, `players` the scripted players besides `random`; `seats` and `names` are those of `game`.
     """
     return EnvironmentSpec(
         section=section,
         settings=settings,
         description=f"Settings of the environment `{section}`.",
         build=lambda experiment: GeneratorEnvironment(
-            experiment, section=section, script=script, settings=settings, players=players or {}
+            experiment,
+            section=section,
+            script=script,
+            settings=experiment.settings_as(settings),
+            players=players or {},
+            seats=seats,
+            names=names,
         ),
         needs=needs,
         check=check,
         ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=_IGNORED),
+        honours=("system",),
         results=results,
     )

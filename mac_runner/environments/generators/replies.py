@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
 
 from mac_runner.environments.base import SPEECH_CHARS_MAX
 from mac_runner.environments.generators.table import Ask
@@ -14,6 +16,8 @@ from mac_runner.types import REPLY_CHARS_MAX, FinishReason, JsonObject, Reply
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 _ANSWER_CHARS_MAX: Final = 2_000
+_FLAWS_MAX: Final = 5
+"""As many flaws of an object are named to a model."""
 
 
 class UnusableError(Exception):
@@ -43,15 +47,50 @@ def read_answer(ask: Ask, reply: Reply) -> Any:
         raise UnusableError("refused", str(fault) or "it cannot be used") from fault
 
 
-def _object(ask: Ask, said: str, *, is_cut: bool) -> JsonObject:
+def _object(ask: Ask, said: str, *, is_cut: bool) -> Any:
     found = [placed.value for placed in whole_objects(said)]
     value = found[-1] if found else mended_object(said)
-    if not value:
+    schema = ask.json_schema or {}
+    if not value and not (found and ask.model is not None):
         raise UnusableError("cut_off" if is_cut else "no_object", "there was no JSON object in it")
-    required = (ask.schema or {}).get("required")
+    value = _harmless(value or {}, frozenset(_constants(schema)))
+    if ask.model is not None:
+        return _instance(ask.model, value)
+    required = schema.get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
     if missing:
         raise UnusableError("missing", f"the JSON object lacks {', '.join(map(str, missing))}")
+    return value
+
+
+def _instance(model: type[BaseModel], value: JsonObject) -> BaseModel:
+    try:
+        return model.model_validate(value)
+    except ValidationError as fault:
+        flaws = [f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in fault.errors(include_url=False)]
+        raise UnusableError("invalid", "; ".join(flaws[:_FLAWS_MAX])) from None
+
+
+def _constants(schema: object) -> Iterator[str]:
+    """The texts that a schema spells out; they are the author's and not a model's."""
+    if isinstance(schema, dict):
+        for key, part in schema.items():
+            listed = part if isinstance(part, list) else [part]
+            yield from (each for each in listed if key in ("enum", "const", "default") and isinstance(each, str))
+            yield from _constants(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _constants(part)
+
+
+def _harmless(value: Any, constants: frozenset[str]) -> Any:
+    """The value with a model's words as others may read them."""
+    if isinstance(value, str):
+        return value if value in constants else defuse(value[:SPEECH_CHARS_MAX])
+    if isinstance(value, list):
+        return [_harmless(part, constants) for part in value]
+    if isinstance(value, dict):
+        return {key: _harmless(part, constants) for key, part in value.items()}
     return value
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mac_runner.environments.discussion.identity import article, identity_of, phrase
+from mac_runner.environments.discussion.identity import identity_of
 from mac_runner.environments.discussion.settings import IdentityRevealConfig
+from mac_runner.environments.personas import article, phrase
 from mac_runner.types import JsonValue
 from tests.environments.discussion.table import agent, opened, read_by, reply, talk
 

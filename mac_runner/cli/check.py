@@ -1,0 +1,182 @@
+"""`mac-run check NAME`: whether an environment keeps what every environment promises.
+
+The environment is tried in two processes (`mac_runner.testing.worker`), whose sets and dictionaries of texts are in
+different orders. The first tries every promise; what both play must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mac_runner.cli.process import Exit, report
+from mac_runner.errors import ConfigError
+from mac_runner.printable import printable
+from mac_runner.testing.request import CheckRequest
+
+_PROGRAM: Final = "import sys; from mac_runner.testing.worker import main; main(sys.argv[1])"
+_HASH_SEEDS: Final = ("1", "2")
+_PROCESSES: Final = "two processes play the same conversations"
+_PROCESSES_REMEDY: Final = (
+    "sort sets of texts before iterating over them; leave out hash(), id(), the clock and chance that all share"
+)
+_RETURNS: Final = "every step returns"
+_RETURNS_REMEDY: Final = (
+    "bound the loop, and yield a question in it: a step that does not return holds up the whole run"
+)
+_TRACE_LINE: Final = re.compile(r'  File "(.+)", line (\d+) in ')
+_OURS: Final = re.compile(r"[\\/]mac_runner[\\/](?:testing|environments[\\/]generators|environments[\\/]replay)")
+
+
+@dataclass
+class _Output:
+    """What one process wrote."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    digests: dict[str, list[str]] = field(default_factory=dict)
+    begun: str = ""
+    has_ended: bool = False
+
+
+def check(request: CheckRequest, *, as_json: bool) -> Exit:
+    """Print which promises are kept and which are not; FAILURES when one is not."""
+    first = _run(request, _HASH_SEEDS[0], is_playing_only=False)
+    findings = list(first.findings)
+    if first.has_ended:
+        second = _run(request, _HASH_SEEDS[1], is_playing_only=True)
+        findings += [each for each in second.findings if not each["is_kept"]] or [_compared(first, second)]
+    broken = sum(not each["is_kept"] for each in findings)
+    about = {"environment": request.target, **first.about}
+    with report() as stream:
+        if as_json:
+            stream.write(json.dumps({**about, "broken": broken, "promises": findings}, indent=2) + "\n")
+        else:
+            stream.write("\n".join(_lines(about, findings)) + "\n")
+    return Exit.FAILURES if broken else Exit.OK
+
+
+def _run(request: CheckRequest, hash_seed: str, *, is_playing_only: bool) -> _Output:
+    """What a process of its own finds. Raises ConfigError for an environment that cannot be loaded."""
+    argument = json.dumps({**request._asdict(), "is_playing_only": is_playing_only})
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    ended = subprocess.run(  # noqa: S603 - this interpreter, and a program of ours
+        [sys.executable, "-P", "-c", _PROGRAM, argument],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    output = _read(ended.stdout.decode("utf-8", "replace"))
+    if not output.has_ended:
+        said = ended.stderr.decode("utf-8", "replace")
+        output.findings.append(_ended_early(request, output, ended.returncode, said))
+    return output
+
+
+def _read(text: str) -> _Output:
+    output = _Output()
+    for line in map(json.loads, text.splitlines()):
+        match line:
+            case {"error": str(words)}:
+                raise ConfigError(words)
+            case {"begun": str(name)}:
+                output.begun = name
+            case {"finding": finding}:
+                output.findings.append(finding)
+            case {"digests": digests}:
+                output.digests = digests
+            case {"ended": True}:
+                output.has_ended = True
+            case _:
+                output.about.update(line)
+    return output
+
+
+def _ended_early(request: CheckRequest, output: _Output, code: int, said: str) -> dict[str, Any]:
+    """The finding about a process that did not get to its end."""
+    where = ""
+    if "Timeout (" in said:
+        what = f"a step took longer than {request.seconds:g} s"
+        trace = said[said.rindex("Timeout (") :]
+        folder = str(Path(output.about["code"]).parent) if output.about.get("code") else ""
+        lines = [(file, line) for file, line in _TRACE_LINE.findall(trace) if not _OURS.search(file)]
+        own = [(file, line) for file, line in lines if folder and file.startswith(folder)] or lines
+        where = ":".join(own[0]) if own else ""
+    else:
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        what = f"the process ended with {ending}: {last[0]}"
+    if output.begun == "loading":
+        raise ConfigError(f"{request.target}: while it was loaded, {what}{f', at {where}' if where else ''}")
+    return {
+        "name": "returns",
+        "text": _RETURNS,
+        "is_kept": False,
+        "what": what,
+        "place": f"while this was tried: {output.begun}",
+        "where": where,
+        "remedy": _RETURNS_REMEDY,
+    }
+
+
+def _compared(first: _Output, second: _Output) -> dict[str, Any]:
+    found = {
+        "name": "processes",
+        "text": _PROCESSES,
+        "is_kept": True,
+        "what": "",
+        "place": "",
+        "where": "",
+        "remedy": "",
+    }
+    for name, marks in first.digests.items():
+        others = second.digests.get(name, [])
+        for number, mark in enumerate([*marks, ""]):
+            other = others[number] if number < len(others) else ""
+            if mark != other:
+                at = (mark or other).partition(" ")[0]
+                what = f"a process in which texts have other hashes has {other!r} in place of {mark!r}"
+                place = f"conversation {name}, turn {at}" if "/" in at else f"conversation {name}, {mark}"
+                return {**found, "is_kept": False, "what": what, "place": place, "remedy": _PROCESSES_REMEDY}
+    return found
+
+
+def _lines(about: dict[str, Any], findings: list[dict[str, Any]]) -> Iterator[str]:
+    policy = (
+        "replies drawn from the form of each prompt" if about.get("policy") is None else f"player {about['policy']}"
+    )
+    agents = about.get("agents", [])
+    yield (
+        f"{about['environment']}: {about.get('conversations', 0)} conversations of {len(agents)} agents, "
+        f"{policy}, and hostile replies"
+    )
+    yield ""
+    seen: set[tuple[str, str]] = set()
+    for each in findings:
+        yield f"{'ok  ' if each['is_kept'] else 'FAIL'}  {each['text']}"
+        if each["is_kept"]:
+            continue
+        if (reason := (each["what"], each["where"])) in seen:
+            yield "      for the same reason"
+            continue
+        seen.add(reason)
+        yield from (f"      {name:<7}{printable(text)}" for name, text in _story(each) if text)
+    yield ""
+    if (share := about.get("prefix_share")) is not None:
+        yield f"prefix share {share:.0%}: as much of a prompt begins like the one that its seat had before"
+    broken = sum(not each["is_kept"] for each in findings)
+    yield f"{broken} of {len(findings)} promises broken" if broken else f"all {len(findings)} promises kept"
+
+
+def _story(finding: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "found", finding["what"]
+    yield "where", ", ".join(part for part in (finding["place"], finding["where"]) if part)
+    yield "mend", finding["remedy"]

@@ -1,0 +1,129 @@
+"""Forks written and played, and what a turn was worth. The command line and the Python interface call these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mac_runner.errors import ConfigError
+from mac_runner.problems import suggestion
+from mac_runner.registry import backend_specs
+from mac_runner.runs.fork_plan import ForkRequest, PlannedFork
+from mac_runner.runs.play import Player, Results, results_if_complete
+from mac_runner.runs.recorded import recorded_setup, set_of_one
+from mac_runner.runs.setup import Setup
+from mac_runner.runs.values import RESAMPLED, SAID, SILENT, Figure, rollouts, value_of
+from mac_runner.store import read_run
+from mac_runner.store.fork import is_fork, write_fork, write_value
+from mac_runner.types import JsonObject
+
+
+class Played(NamedTuple):
+    """What a fork came to; `is_new` unless all of it had been played before."""
+
+    results: Results
+    is_new: bool
+
+
+def play_fork(planned: PlannedFork, out: Path, player: Player) -> Played:
+    """Write the fork, unless it is there already, and play what is left of it.
+
+    Raises what `write_fork` and `Player.play` raise.
+    """
+    write_fork(
+        out,
+        experiment_name=planned.name,
+        resolved=planned.loaded.resolved,
+        record=planned.record,
+        branches=planned.branches,
+        clock=player.clock,
+    )
+    return _play(planned.setup(out), player)
+
+
+def continue_fork(directory: Path, player: Player) -> Played:
+    """Play what is left of a fork; its parent need not be there. Raises ConfigError for a run that is no fork."""
+    if not is_fork(directory):
+        raise ConfigError(f"{directory} is not a fork; to make one, name a GAME, --turn and --out")
+    return _play(recorded_setup(read_run(directory)), player)
+
+
+def _play(setup: Setup, player: Player) -> Played:
+    chosen = set_of_one(setup)
+    if (complete := results_if_complete(chosen, player.clock)) is not None:
+        return Played(complete, is_new=False)
+    return Played(player.play(chosen), is_new=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRequest:
+    """What a user asks of the value of a turn."""
+
+    run: Path
+    game: str
+    turn: str
+    draws: int
+    outcome: str | None = None
+    """A reward, a key of the outcome, or `key:member`; by default the chance to win of `agent`."""
+    agent: str | None = None
+    """By default the one whose turn it is."""
+    has_silence: bool = False
+    """Compare with the environment's default act too."""
+
+    @property
+    def fork(self) -> ForkRequest:
+        """The fork that answers it. Draw 0 is left out: where seeds are honoured, it repeats what was said."""
+        return ForkRequest(
+            run=self.run,
+            game=self.game,
+            turn=self.turn,
+            draws=range(1, self.draws + 1),
+            arms=(SAID, RESAMPLED, *((SILENT,) if self.has_silence else ())),
+        )
+
+    def directory(self, planned: PlannedFork) -> Path:
+        """Where the fork is kept unless another place is named."""
+        parent = planned.record.parents[0]
+        return Path("runs") / f"{parent['task']}-f{parent['place']}-value"
+
+
+class TurnValue(NamedTuple):
+    """What a turn was worth, and the fork that says so. `value` is None where the fork was stopped before its end."""
+
+    value: JsonObject | None
+    played: Played
+
+
+def turn_value(request: ValueRequest, planned: PlannedFork, out: Path, player: Player) -> TurnValue:
+    """Play the arms of a turn and compare them; the value is also written to `value.json` beside the fork.
+
+    Raises ConfigError, before anything is played, for an agent or a figure that the parent's outcome does not have.
+    """
+    parent = planned.record.parents[0]
+    agents = [agent.agent_id for agent in planned.record.tasks[0].agents]
+    agent = request.agent or str(parent["agent"])
+    if agent not in agents:
+        raise ConfigError(f"--for: no agent {agent!r} took part{suggestion(agent, agents)}")
+    figure = Figure(request.outcome, agent)
+    if planned.outcome is not None:
+        figure.of(planned.environment, planned.outcome, agents)
+    played = play_fork(planned, out, player)
+    if played.results.is_interrupted:
+        return TurnValue(None, played)
+    contents = read_run(out)
+    transcripts = map(contents.acknowledged, contents.rows_in_task_order())
+    value = value_of(
+        rollouts(planned.environment, transcripts, figure),
+        [arm.name for arm in request.fork.arms],
+        turn={"of": parent["task"], "turn": parent["turn"], "agent": parent["agent"], "draws": request.draws},
+        figure=figure.in_words(planned.environment, planned.outcome, agents),
+        is_scripted=all(_is_scripted(planned, agent.model) for agent in planned.record.tasks[0].agents),
+    )
+    write_value(out, value)
+    return TurnValue(value, played)
+
+
+def _is_scripted(planned: PlannedFork, model: str) -> bool:
+    definition = planned.loaded.experiment.model_definitions[model]
+    return backend_specs()[definition.backend].policy(definition.settings) is not None

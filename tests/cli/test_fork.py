@@ -1,0 +1,382 @@
+"""`mac-run fork`: a recorded conversation played again from one of its turns on, in a run directory of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from mac_runner.cli.process import Exit
+from mac_runner.environments.base import Environment
+from mac_runner.environments.replay import receive
+from mac_runner.plan import request_seed
+from mac_runner.runs.fork_plan import ForkRequest, plan_fork
+from mac_runner.store import read_run
+from mac_runner.store.fork import Branch
+from mac_runner.store.records import encode_json, entry
+from mac_runner.store.transcripts import decode_transcript, without_timing
+from mac_runner.types import JsonObject, JsonValue, RecordedReply, Reply, Task, Turn
+from tests.cli.lab import AtOnce, Lab, RunDir, experiment, scripted, wait_for
+
+MODELS: JsonObject = {"m": scripted(), "r": scripted("random")}
+
+
+def two_models(conversations: int) -> JsonObject:
+    """Games in which a heuristic and a random player meet."""
+    return experiment(models=MODELS, conversations=conversations)
+
+
+def discussion() -> JsonObject:
+    """Three who speak at once and a moderator who waits for them."""
+    agents: list[JsonValue] = [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b", "c")]
+    waits: JsonObject = {"speak_after_within_round": ["a", "b", "c"]}
+    moderator: JsonObject = {"agent_id": "mod", "role": "moderator", "model": "m", "role_specific_config": waits}
+    return {
+        "experiment_metadata": {"experiment_name": "talk"},
+        "conversation_config": {"environment": "discussion", "conversations": 4},
+        "discussion": {"max_rounds": 3, "topics": ["Bridge or ferry?"]},
+        "model_definitions": {"m": scripted("discussant")},
+        "agent_definitions": [*agents, moderator],
+    }
+
+
+def echo() -> JsonObject:
+    """Three who answer at once, in six rounds."""
+    return {
+        "experiment_metadata": {"experiment_name": "echo"},
+        "conversation_config": {"environment": "echo", "conversations": 4},
+        "echo": {"rounds": 6},
+        "model_definitions": {"m": scripted("echo")},
+        "agent_definitions": [{"agent_id": name, "role": "participant", "model": "m"} for name in ("a", "b", "c")],
+    }
+
+
+def transcript(run: Path, task_id: str) -> Any:
+    return decode_transcript((run / "transcripts" / f"{task_id}.json").read_bytes())
+
+
+def essence(found: JsonObject) -> bytes:
+    """What a fork shares with its parent: all but the task, the names of models and the times."""
+    return encode_json(without_timing({key: value for key, value in found.items() if key != "task"}))
+
+
+def replies_in(found: Any) -> dict[str, str]:
+    return {turn["turn"]: turn["reply"]["text"] for turn in found["turns"]}
+
+
+def played_on(environment: Environment, branch: Branch, policy_of: dict[str, str]) -> dict[str, str]:
+    """Every reply of a branch, played by scripted players as the engine of a run would."""
+    task: Task = branch.task
+    conversation = environment.open(task)
+    said = {recorded.turn_key: recorded.reply.text for recorded in branch.replies}
+    kept = {recorded.turn_key: recorded for recorded in branch.replies}
+    while conversation.outcome is None:
+        turn = next(turn for turn in conversation.turns() if not _waits(turn.after, conversation.turns(), turn.round))
+        if (recorded := kept.get(turn.key)) is None:
+            policy = environment.policy(policy_of[turn.model])
+            prompt = conversation.prompt(turn)
+            reply = Reply(text=policy(prompt.view, Random(request_seed(task, turn))))
+            recorded = RecordedReply(turn_key=turn.key, prompt_sha256=prompt.sha256, reply=reply)
+        said[turn.key] = recorded.reply.text
+        receive(conversation, turn, recorded)
+    return said
+
+
+def _waits(after: frozenset[str], turns: tuple[Turn, ...], number: int) -> bool:
+    return any(turn.agent in after and turn.round == number for turn in turns)
+
+
+@pytest.mark.parametrize(
+    ("content", "count"), [(two_models(conversations=4), 40), (discussion(), 30), (echo(), 30)], ids=lambda each: None
+)
+def test_control_fork_at_any_turn_says_what_its_parent_said(
+    lab: Lab, at_once: AtOnce, content: Any, count: int
+) -> None:
+    file = lab.write(content)
+    assert at_once(file, "--quiet", "--out", "run").returncode == Exit.OK
+    contents = read_run(lab.path / "run")
+    policies = {
+        name: str(definition["scripted_config"]["policy"]) for name, definition in content["model_definitions"].items()
+    }
+    chance, rows = Random(5), list(contents.rows())
+    for number in range(count):
+        row = chance.choice(rows)
+        said = replies_in(contents.acknowledged(row))
+        key = chance.choice([*said])
+        request = ForkRequest(
+            run=lab.path / "run", game=str(row["task_id"]), turn=key, is_round=bool(number % 2), draws=range(2)
+        )
+        planned = plan_fork(request)
+        control, drawn = planned.branches
+        assert played_on(planned.environment, control, policies) == said, key
+        kept = {recorded.turn_key for recorded in drawn.replies}
+        assert kept <= said.keys()
+        assert key not in kept
+
+
+@pytest.fixture(scope="session")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a run of four games; not to be changed."""
+    lab = Lab(path=tmp_path_factory.mktemp("parent"))
+    lab.done(lab.write(two_models(conversations=3)), "--quiet")
+    return lab.path
+
+
+@pytest.fixture
+def forked(lab: Lab, parent: Path) -> Lab:
+    """A working directory of its own with that run."""
+    shutil.copytree(parent, lab.path, dirs_exist_ok=True)
+    return lab
+
+
+GAME = "small-000000"
+
+
+def test_control_fork_is_a_run_equal_to_its_parent(forked: Lab, at_once: AtOnce) -> None:
+    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    fork = transcript(forked.path / "fk", f"{GAME}-f60-d000")
+    assert essence(fork) == essence(transcript(forked.path / "runs" / "small", GAME))
+    (row,) = RunDir(path=forked.path / "fk").index
+    turn = str(list(replies_in(fork))[60])
+    assert {key: row[key] for key in ("fork_of", "turn", "arm", "draw", "off_policy")} == {
+        "fork_of": GAME,
+        "turn": turn,
+        "arm": "fork",
+        "draw": 0,
+        "off_policy": False,
+    }
+    forked.verified(forked.path / "fk")
+    assert "nothing to run" in at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk").stderr
+    assert "1 finished" in at_once("fork", "fk").stdout
+
+
+def test_draws_differ_from_the_turn_on_and_only_there(forked: Lab, at_once: AtOnce) -> None:
+    assert at_once("fork", "runs/small", "0", "--turn", "#30", "--draws", "4", "--out", "fk").returncode == Exit.OK
+
+    said = [*replies_in(transcript(forked.path / "runs" / "small", GAME)).items()]
+    ends = set()
+    for draw in range(4):
+        found = transcript(forked.path / "fk", f"{GAME}-f30-d{draw:03d}")
+        assert [*replies_in(found).items()][:30] == said[:30]
+        ends.add(str(found["final_state_sha256"]))
+    assert len(ends) == 4
+    forked.verified(forked.path / "fk")
+
+
+def test_killed_fork_goes_on_by_the_same_command_and_without_its_parent(forked: Lab, at_once: AtOnce) -> None:
+    command = ("fork", "runs/small", "0", "--turn", "#20", "--draws", "6")
+    assert at_once(*command, "--out", "whole", "--quiet").returncode == Exit.OK
+    process = forked.start(*command, "--out", "fk", "--concurrency", "1")
+    wait_for(lambda: len([*(forked.path / "fk" / "transcripts").glob("*.json")]) >= 2, "two conversations")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = forked.run_dir()
+    shutil.copytree(forked.path / "fk", forked.path / "copy")
+
+    assert at_once(*command, "--out", "fk", "--quiet").returncode == Exit.OK
+    shutil.rmtree(left.path)
+    assert at_once("fork", "copy", "--quiet").returncode == Exit.OK
+
+    whole = RunDir(path=forked.path / "whole")
+    assert RunDir(path=forked.path / "fk").transcripts == whole.transcripts
+    assert RunDir(path=forked.path / "copy").transcripts == whole.transcripts
+    forked.verified(forked.path / "copy")
+
+
+def test_change_that_an_earlier_turn_would_see_is_refused_and_names_it(forked: Lab, at_once: AtOnce) -> None:
+    persona = "agent_definitions.with_m.persona=You are cautious."
+    before = forked.run_dir().hashes()
+
+    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--set", persona, "--out", "fk")
+
+    first = next(
+        str(turn["turn"]) for turn in transcript(forked.path / "runs" / "small", GAME)["turns"] if turn["model"] == "m"
+    )
+    assert process.returncode == Exit.BAD_INPUT
+    assert first in process.stderr
+    assert "--rebase" in process.stderr
+    assert not (forked.path / "fk").exists()
+    assert forked.run_dir().hashes() == before
+
+
+def test_rebased_fork_marks_every_number_as_off_policy(forked: Lab, at_once: AtOnce) -> None:
+    persona = "agent_definitions.with_m.persona=You are cautious."
+
+    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--set", persona, "--rebase", "--out", "fk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    assert "off-policy" in process.stdout
+    run = RunDir(path=forked.path / "fk")
+    assert run.index[0]["off_policy"] is True
+    assert run.summary["fork"] == {
+        "of": 1,
+        "arms": {"fork": {"planned": 1, "ended": 1, "off_policy": True}},
+        "off_policy": True,
+    }
+    forked.verified(forked.path / "fk")
+
+
+def test_seat_with_another_model_keeps_the_names_of_the_models_that_spoke_before(forked: Lab, at_once: AtOnce) -> None:
+    source = transcript(forked.path / "runs" / "small", GAME)
+    turns = source["turns"]
+    agent = next(str(turn["agent"]) for turn in turns[40:] if turn["model"] == "m")
+
+    process = at_once("fork", "runs/small", "0", "--turn", "#40", "--seat", f"{agent}.model=r", "--out", "fk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    found = transcript(forked.path / "fk", f"{GAME}-f40-d000")
+    models = [turn["model"] for turn in found["turns"] if turn["agent"] == agent]
+    before = sum(turn["agent"] == agent for turn in turns[:40])
+    assert models[:before] == ["m"] * before
+    assert set(models[before:]) == {"r"}
+    forked.verified(forked.path / "fk")
+    (path,) = (forked.path / "fk" / "transcripts").glob("*.json")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"model": "m"', b'"model": "r"', 1))
+    assert at_once("verify", "fk").returncode == Exit.FAILURES
+    assert at_once("repair", "fk").returncode == Exit.OK
+    assert path.read_bytes() == whole
+
+
+def test_given_reply_is_said_and_marked(forked: Lab, at_once: AtOnce) -> None:
+    text = "<speak>I am the Sheriff.</speak>"
+    (forked.path / "reply.txt").write_text(text)
+
+    for name, flags in (("one", ("--reply", text)), ("two", ("--reply-file", "reply.txt"))):
+        process = at_once("fork", "runs/small", "0", "--turn", "#30", *flags, "--out", name)
+        assert process.returncode == Exit.OK, process.stderr
+
+    found = transcript(forked.path / "one", f"{GAME}-f30-d000")
+    key = list(replies_in(found))[30]
+    assert replies_in(found)[key] == text
+    assert found["task"]["fork"]["forced"] == [key]
+    assert RunDir(path=forked.path / "one").index[0]["off_policy"] is True
+    assert RunDir(path=forked.path / "one").transcripts == RunDir(path=forked.path / "two").transcripts
+    forked.verified(forked.path / "one")
+
+
+def test_fork_of_a_fork_ends_like_it_at_turns_before_and_after_the_first(forked: Lab, at_once: AtOnce) -> None:
+    assert at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "2", "--out", "fk").returncode == Exit.OK
+    shutil.rmtree(forked.path / "runs")
+    drawn = transcript(forked.path / "fk", f"{GAME}-f60-d001")
+
+    for place in ("#20", "#60", "#70"):
+        name = f"again{place[1:]}"
+        assert at_once("fork", "fk", "1", "--turn", place, "--out", name).returncode == Exit.OK
+        again = transcript(forked.path / name, f"{GAME}-f60-d001-f{place[1:]}-d000")
+        assert essence(again) == essence(drawn)
+        forked.verified(forked.path / name)
+
+
+def test_filter_forks_all_games_that_meet_it_and_names_those_without_the_turn(forked: Lab, at_once: AtOnce) -> None:
+    rows: Any = forked.run_dir().index
+    counts: dict[str, int] = {row["task_id"]: row["counts"]["turns"] for row in rows}
+    shortest = min(counts, key=lambda task_id: counts[task_id])
+
+    process = at_once("fork", "runs/small", "--where", "finished", "--turn", f"#{counts[shortest]}", "--out", "fk")
+
+    assert process.returncode == Exit.OK, process.stderr
+    assert f"left out, without a turn #{counts[shortest]}: {shortest}" in process.stderr
+    assert {row["fork_of"] for row in RunDir(path=forked.path / "fk").index} == counts.keys() - {shortest}
+
+
+def test_dry_run_says_the_budget_and_touches_nothing(forked: Lab, at_once: AtOnce) -> None:
+    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--draws", "5", "--out", "fk", "--dry-run")
+
+    rest = len(replies_in(transcript(forked.path / "runs" / "small", GAME))) - 60
+    assert f"5 conversations, about {5 * rest} turns" in process.stdout
+    assert not (forked.path / "fk").exists()
+
+
+def test_forks_merge_with_forks_alone(forked: Lab, at_once: AtOnce) -> None:
+    for place in ("#30", "#60"):
+        assert at_once("fork", "runs/small", "0", "--turn", place, "--out", f"fk{place[1:]}").returncode == Exit.OK
+
+    assert at_once("merge", "both", "fk30", "fk60").returncode == Exit.OK
+    mixed = at_once("merge", "mixed", "fk30", "runs/small")
+
+    forked.verified(forked.path / "both")
+    assert [row["task_id"] for row in RunDir(path=forked.path / "both").index] == [
+        f"{GAME}-f30-d000",
+        f"{GAME}-f60-d000",
+    ]
+    assert entry(RunDir(path=forked.path / "both").summary, "fork", dict)["of"] == 2
+    assert mixed.returncode == Exit.BAD_INPUT
+    assert "merge forks with forks" in mixed.stderr
+
+
+def test_what_cannot_be_forked_is_refused_with_a_reason(forked: Lab, at_once: AtOnce) -> None:
+    command = ("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
+    assert at_once(*command).returncode == Exit.OK
+    before = RunDir(path=forked.path / "fk").hashes()
+    refusals = {
+        ("fork", "runs/small", "9", "--turn", "#60", "--out", "x"): "no ended conversation",
+        ("fork", "runs/small", "0", "--turn", "#9999", "--out", "x"): "#0 to #",
+        ("fork", "runs/small", "0", "--turn", "99/Nobody", "--out", "x"): "there is no turn",
+        (
+            "fork",
+            "runs/small",
+            "0",
+            "--turn",
+            "#60",
+            "--set",
+            "seed=3",
+            "--out",
+            "x",
+        ): "a fork has this from its parent",
+        ("fork", "runs/small", "0", "--turn", "#60", "--seat", "Nobody.model=r", "--out", "x"): "no agent 'Nobody'",
+        ("fork", "runs/small", "0", "--turn", "#60", "--draws", "2", "--out", "fk"): "holds another fork",
+        ("fork", "runs/small", "0", "--turn", "#60", "--out", "runs/small"): "a run that is no fork",
+        ("fork", "runs/small", "0", "--turn", "#60", "--out", "."): "so it is not a fork",
+        ("fork", "runs/small", "0", "--turn", "#60"): "--out",
+        ("fork", "runs/small", "0", "--out", "x"): "--turn",
+        ("fork", "runs/small"): "is not a fork",
+        ("small.yaml", "--out", "fk"): "is a fork",
+    }
+    for args, reason in refusals.items():
+        process = at_once(*args)
+        assert process.returncode == Exit.BAD_INPUT, args
+        assert reason in process.stderr, (args, process.stderr)
+    assert not (forked.path / "x").exists()
+    assert RunDir(path=forked.path / "fk").hashes() == before
+
+
+def test_damaged_parent_is_refused(forked: Lab, at_once: AtOnce) -> None:
+    path = forked.path / "runs" / "small" / "transcripts" / f"{GAME}.json"
+    path.write_bytes(path.read_bytes().replace(b"Sheriff", b"sheriff"))
+
+    process = at_once("fork", "runs/small", "0", "--turn", "#60", "--out", "fk")
+
+    assert process.returncode == Exit.BAD_INPUT
+    assert "is not what was acknowledged" in process.stderr
+
+
+def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None:
+    command = ("value", "runs/small", "0", "--turn", "#30", "--draws", "6", "--silence", "--out", "fk", "--quiet")
+    process = at_once(*command)
+
+    assert process.returncode == Exit.OK, process.stderr
+    value = json.loads((forked.path / "fk" / "value.json").read_text())
+    assert {name: arm["n"] for name, arm in value["arms"].items()} == {"said": 6, "resampled": 6, "silent": 6}
+    assert [(pair["first"], pair["second"], pair["pairs"]) for pair in value["differences"]] == [
+        ("said", "resampled", 6),
+        ("said", "silent", 6),
+    ]
+    assert "said less resampled" in process.stdout
+    key = list(replies_in(transcript(forked.path / "runs" / "small", GAME)))[30]
+    said = replies_in(transcript(forked.path / "runs" / "small", GAME))[key]
+    for draw in range(1, 7):
+        kept = transcript(forked.path / "fk", f"{GAME}-f30-said-d{draw:03d}")
+        other = transcript(forked.path / "fk", f"{GAME}-f30-resampled-d{draw:03d}")
+        assert replies_in(kept)[key] == said
+        if replies_in(other)[key] == said:
+            assert essence(kept) == essence(other)
+    assert at_once(*command).stdout == process.stdout
+    forked.verified(forked.path / "fk")
