@@ -59,6 +59,7 @@ __all__ = [
     "TokenCount",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "game",
     "load",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         ShortageError,
         StoreError,
         TransientBackendError,
+        UntrustedCodeError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
