@@ -31,6 +31,7 @@ __all__ = [
     "EnvironmentSpec",
     "Event",
     "Experiment",
+    "Exported",
     "FinishReason",
     "Game",
     "IdentityError",
@@ -61,6 +62,7 @@ __all__ = [
     "Turn",
     "UntrustedCodeError",
     "arun",
+    "export",
     "game",
     "load",
     "open_run",
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
+    from mac_runner.runs.export import Exported, export
     from mac_runner.runs.view import ConversationView, RunView, open_run
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
@@ -117,6 +120,7 @@ else:
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
+        "runs.export": ("Exported", "export"),
         "runs.view": ("ConversationView", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from mac_runner import __version__
 from mac_runner.cli import fork as forks
@@ -32,10 +33,11 @@ from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
+from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
-from mac_runner.runs.export import CSV, PARQUET
+from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
@@ -57,6 +59,10 @@ class _VerbOrFile(click.Group):
                 ctx.fail(f"there is no verb and no file {args[0]!r}; {hint}")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and flags that begin so; a file where there are none."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
@@ -84,7 +90,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 
 
 _trust_option = click.option(
-    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, where its environment is not built in."
+    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
 )
 
 
@@ -114,6 +120,7 @@ def cli() -> None:
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
+    mac-run metrics RUN …   compute numbers of its conversations by functions of yours
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
@@ -505,23 +512,52 @@ def check_command(
 @cli.command(name="export")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
-@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
 @click.option(
-    "--format",
-    "formats",
-    type=click.Choice([CSV, PARQUET]),
-    multiple=True,
-    help="May be repeated [csv].",
+    "--tables", multiple=True, metavar="NAME,...", help="Tables, such as turns; may be repeated [all but prompts]."
 )
-def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
-    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
+@click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@_trust_option
+def export_command(
+    directory: Path,
+    to: Path,
+    tables: tuple[str, ...],
+    formats: tuple[str, ...],
+    is_followed: bool,
+    jobs: int,
+    is_trusted: bool,
+) -> None:
+    """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
 
-    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
-    already is not replaced.
+    RUN is only read, and may be under way: conversations that have not ended are left out. CSV is one file for each
+    table; one that is there already is not replaced. Parquet and JSON Lines are files of 2,000 conversations each: the
+    same command again writes those that changed.
 
-    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
-    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+    names = [name for text in tables for name in text.split(",") if name]
+    request = ExportRequest(
+        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+    )
+    _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
+
+
+@cli.command(name="metrics")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[METRIC]...", nargs=-1)
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON object for each conversation."
+)
+@_trust_option
+def metrics_command(directory: Path, names: tuple[str, ...], to: Path | None, is_trusted: bool) -> None:
+    """Compute metrics over the finished conversations of RUN: each METRIC, such as ./metrics.py:words.
+
+    Without a METRIC, those that RUN names; that imports code, so it takes --trust. RUN is only read.
+
+    Exit codes: 0 computed, 2 RUN or a flag is wrong, 4 storage failed.
+    """
+    _end_trusted([directory], is_trusted, lambda: results.compute_metrics(directory, names, to))
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())

@@ -62,6 +62,8 @@ NAMES = (
     "arun",
     "game",
     "load",
+    "export",
+    "Exported",
     "open_run",
     "run",
     "stream",
