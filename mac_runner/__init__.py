@@ -72,7 +72,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mac_runner.api import ConversationEnded, Event, Experiment, Notice, Progress, arun, load, run, stream
-    from mac_runner.backends import Backend
+    from mac_runner.backends.author import Backend
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "api": ("ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"),
-        "backends": ("Backend",),
+        "backends.author": ("Backend",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
