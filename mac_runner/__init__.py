@@ -61,6 +61,7 @@ __all__ = [
     "TokenTrace",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "export",
     "game",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         ShortageError,
         StoreError,
         TransientBackendError,
+        UntrustedCodeError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec

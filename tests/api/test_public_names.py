@@ -59,6 +59,7 @@ NAMES = (
     "TokenTrace",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "game",
     "load",
