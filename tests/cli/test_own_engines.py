@@ -166,6 +166,31 @@ def test_retry_needs_the_code_and_says_so(aviary: Lab, at_once: AtOnce, lab: Lab
     assert lab.run("verify", "runs/birds").returncode == 0
 
 
+def test_a_killed_run_and_merged_shards_end_with_the_same_values(aviary: Lab) -> None:
+    """Values are kept with each conversation, so neither a resume nor a merge computes them again."""
+    whole = birds(conversations=8)
+    aviary.done(aviary.write(whole))
+    for part in ("1/2", "2/2"):
+        aviary.done("birds.yaml", "--shard", part, "--out", f"runs/part-{part[0]}")
+    aviary.done("merge", "runs/merged", "runs/part-1", "runs/part-2")
+    aviary.done("birds.yaml", "--limit", "3", "--out", "runs/stopped")
+    process = aviary.start("birds.yaml", "--out", "runs/stopped")
+    process.kill()
+    process.wait()
+    aviary.done("birds.yaml", "--out", "runs/stopped")
+    expected = aviary.run_dir("birds")
+
+    for name in ("merged", "stopped"):
+        found = aviary.run_dir(name)
+        assert found.transcripts == expected.transcripts
+        assert found.summary["metrics"] == expected.summary["metrics"]
+        assert found.summary["metric_errors"] == expected.summary["metric_errors"]
+        assert {row["index"]: row["metrics"] for row in found.index} == {
+            row["index"]: row["metrics"] for row in expected.index
+        }
+        assert aviary.run("verify", f"runs/{name}").returncode == 0
+
+
 def _bad() -> Iterator[tuple[str, str, str, str, str]]:
     """The file, its code, the key to set, its value, and what the message says."""
     models = "model_definitions"
