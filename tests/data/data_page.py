@@ -1,6 +1,6 @@
 """The page of the tables, docs/data.md: its queries run over two runs, and its lists of columns.
 
-    python -m tests.data.data_page      # plays both runs and writes outputs and lists into the page
+python -m tests.data.data_page      # plays both runs and writes outputs and lists into the page
 """
 
 from __future__ import annotations
