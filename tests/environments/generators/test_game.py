@@ -121,9 +121,9 @@ def test_a_decorated_function_can_be_walked_through_by_hand() -> None:
 
 def test_what_is_no_generator_function_or_no_model_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match="has no `yield`"):
-        game(lambda table: table)
+        game(lambda table: table)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="give a pydantic model"):
-        game(settings=Bid(amount=1))(bids)  # type: ignore[arg-type]
+        game(settings=Bid(amount=1))(bids)  # type: ignore[call-overload]
 
 
 def test_a_random_player_fits_every_schema_of_a_model() -> None:
@@ -139,8 +139,6 @@ def test_a_random_player_fits_every_schema_of_a_model() -> None:
 
 
 def test_a_view_has_the_texts_and_the_data_that_its_agent_was_told() -> None:
-    views: list[AskView] = []
-
     def script(table: Table) -> Any:
         table.tell("All hear.", value=1)
         table.tell("Ben hears.", to="Ben", value=2)
@@ -149,7 +147,6 @@ def test_a_view_has_the_texts_and_the_data_that_its_agent_was_told() -> None:
     conversation = opened(script)
     view = conversation.prompt(conversation.turns()[0]).view
     assert isinstance(view, AskView)
-    views.append(view)
 
-    assert views[0].heard == ("All hear.",)
-    assert [told.data for told in views[0].told] == [{"value": 1}]
+    assert view.heard == ("All hear.",)
+    assert [told.data for told in view.told] == [{"value": 1}]
