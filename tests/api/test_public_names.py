@@ -59,11 +59,13 @@ NAMES = (
     "TransientBackendError",
     "Turn",
     "arun",
+    "fork",
     "game",
     "load",
     "open_run",
     "run",
     "stream",
+    "value",
 )
 """A name that is taken away or changes its meaning breaks programs of others: that needs a new minor version."""
 
