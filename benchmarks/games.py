@@ -81,7 +81,7 @@ def play(share: Share) -> Played:
 
 def policies_of(experiment: Experiment, environment: TownOfSalem) -> dict[str, Policy]:
     """The scripted player of each model."""
-    settings = {name: model.settings for name, model in experiment.model_definitions.items()}
+    settings = {name: model.backend_settings for name, model in experiment.model_definitions.items()}
     return {name: environment.policy(one.policy) for name, one in settings.items() if isinstance(one, ScriptedConfig)}
 
 

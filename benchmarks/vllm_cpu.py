@@ -173,7 +173,7 @@ async def feed(requests: Sequence[Request], backend: VllmBackend, workers: int) 
 
 async def measure(experiment: Loaded, warm_up: Loaded, directory: Path, pairs: int) -> tuple[list[Pair], int]:
     """Both ways, `pairs` times, on one engine; and the requests of each time."""
-    config = experiment.experiment.model_definitions["m"].settings
+    config = experiment.experiment.model_definitions["m"].backend_settings
     if not isinstance(config, VllmConfig):
         raise ValueError("the experiment has no vLLM")
     backend = VllmBackend(name="m", config=config, traces=False, clock=SystemClock(), say=print)

@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from mac_runner.plugins import Code, find_plugin, is_file, named_version, recorded_plugin
+from mac_runner.plugins import Code, Plugin, PluginKind, find_plugin, is_file, named_version, recorded_plugin
 from mac_runner.problems import Problem
 from mac_runner.results import ResultsSpec, Table
-from mac_runner.section import KeyPath, Section, Settings
+from mac_runner.section import KeyPath, Settings
 from mac_runner.types import Decoding, JsonObject, JsonValue, ReplyForm
 
 if TYPE_CHECKING:
@@ -58,11 +58,19 @@ BACKENDS: Final[Mapping[str, str]] = {
 }
 """The package of each backend, in the order of the sections of a model definition."""
 
+OWN_BACKENDS: Final = "mac_runner.backends.own"
+"""The module whose `own_spec` makes a backend of what a user's code defines."""
+
+FUNCTIONS: Final[Mapping[PluginKind, tuple[str, str]]] = {
+    "policies": ("mac_runner.backends.players", "own_player"),
+    "metrics": ("mac_runner.metrics.measuring", "own_metric"),
+}
+"""For each kind of function that users write, the module and the function that checks one."""
+
 CONSTRAINS_ALL: Final[frozenset[Decoding]] = frozenset({"schema", "json_object"})
 """What an engine with grammars can hold replies to."""
 
 S = TypeVar("S", bound=Settings)
-B = TypeVar("B", bound=Section)
 
 
 class Converter(NamedTuple):
@@ -191,14 +199,14 @@ class EnvironmentSpec(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendSpec(Generic[B]):
+class BackendSpec(Generic[S]):
     """A kind of engine."""
 
-    settings: type[B]
+    settings: type[S]
     """The section `<name>_config` of a model definition."""
-    build: Callable[[BackendRequest[B]], Backend]
+    build: Callable[[BackendRequest[S]], Backend]
     """Builds the backend, not started. Raises ConfigError for a setting that it cannot honour."""
-    variants: Callable[[B], Iterable[tuple[str, B]]]
+    variants: Callable[[S], Iterable[tuple[str, S]]]
     """The settings for each address alone, with a description; `doctor` examines each of them."""
     packages: tuple[str, ...] = ()
     """Distributions that it needs, for `doctor` to list."""
@@ -208,16 +216,20 @@ class BackendSpec(Generic[B]):
     """Whether it can fetch a model that it does not have (`--pull`)."""
     is_probed: bool = True
     """Whether `doctor` asks it for a token."""
-    constrains: Callable[[B], frozenset[Decoding]] = lambda _settings: frozenset()
+    constrains: Callable[[S], frozenset[Decoding]] = lambda _settings: frozenset()
     """What it can hold replies to besides `none`."""
-    honours: Callable[[B], frozenset[str]] = lambda _settings: frozenset()
+    honours: Callable[[S], frozenset[str]] = lambda _settings: frozenset()
     """The keys of an agent definition it honours of those that say how much a model thinks (`EFFORT_KEYS`)."""
-    connections: Callable[[B], int] = lambda _settings: 0
+    connections: Callable[[S], int] = lambda _settings: 0
     """The most connections it holds at a time; each takes a file descriptor."""
-    policy: Callable[[B], str | None] = lambda _settings: None
-    """The scripted player that answers in its place, if one does."""
+    policy_key: str | None = None
+    """The setting that names a scripted player, where one answers in its place."""
     local: Callable[[Clock], Awaitable[str]] | None = None
     """Describes the server that it would find on this machine, for `doctor` without an experiment."""
+
+    def policy(self, settings: S) -> str | None:
+        """The name of the scripted player that answers in its place; None where none does."""
+        return None if self.policy_key is None else getattr(settings, self.policy_key)
 
 
 @cache
@@ -301,3 +313,52 @@ def counted_kinds() -> frozenset[str]:
 def backend_specs() -> Mapping[str, BackendSpec[Any]]:
     """Every backend by its name."""
     return {name: import_module(package).SPEC for name, package in BACKENDS.items()}
+
+
+class LoadedBackend(NamedTuple):
+    """A backend that an experiment names, and where its code came from."""
+
+    spec: BackendSpec[Any]
+    code: Code
+
+
+_LOADED_BACKENDS: Final[dict[tuple[str, str], LoadedBackend]] = {}
+"""Backends that are not built in, by their name and the digest of their code."""
+
+
+def load_backend(name: str, base: Path) -> LoadedBackend:
+    """Import a backend that is not built in; a file is relative to `base`. Raises ConfigError."""
+    return adopt_backend(find_plugin("backends", name, base, known=BACKENDS))
+
+
+def load_recorded_backend(name: str, path: Path) -> LoadedBackend:
+    """Import a backend that a run recorded; its file was at `path`. Raises ConfigError."""
+    return adopt_backend(recorded_plugin("backends", name, path))
+
+
+def adopt_backend(plugin: Plugin) -> LoadedBackend:
+    """Keep a plug-in as a backend. Raises ConfigError for what is none."""
+    key = plugin.name, plugin.code.sha256
+    if key not in _LOADED_BACKENDS:
+        _LOADED_BACKENDS[key] = LoadedBackend(import_module(OWN_BACKENDS).own_spec(plugin), plugin.code)
+    return _LOADED_BACKENDS[key]
+
+
+def backend_spec(name: str, sha256: str = "") -> BackendSpec[Any] | None:
+    """The backend of this name: a built-in one, or one whose code with this digest was loaded."""
+    if name in BACKENDS:
+        return backend_specs()[name]
+    loaded = _LOADED_BACKENDS.get((name, sha256))
+    return None if loaded is None else loaded.spec
+
+
+def load_function(kind: PluginKind, name: str, base: Path) -> Plugin:
+    """Import a scripted player or a metric; a file is relative to `base`. Raises ConfigError for what is none."""
+    return checked_function(kind, find_plugin(kind, name, base))
+
+
+def checked_function(kind: PluginKind, plugin: Plugin) -> Plugin:
+    """A plug-in that is a scripted player or a metric. Raises ConfigError for what is none."""
+    module, check = FUNCTIONS[kind]
+    getattr(import_module(module), check)(plugin)
+    return plugin

@@ -57,7 +57,7 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         what="storms: invariants after each event, each conversation once, settled in 10 min",
         kind="storm",
         promised=50_000,
-        share=0.3,
+        share=0.25,
         first=1_000,
     ),
     Figure(
@@ -107,6 +107,14 @@ FIGURES: tuple[Figure | Scaled, ...] = (
         test="tests/faults/test_histories.py",
         by_day=200,
         promised=5_000,
+        share=0.05,
+    ),
+    Scaled(
+        id="A4",
+        what="games of TextArena and PettingZoo, killed and resumed: equal to an undisturbed run",
+        test="tests/environments/adapters/test_kills.py",
+        by_day=78,
+        promised=650,
         share=0.05,
     ),
     Figure(

@@ -29,7 +29,7 @@ class Backend:
     holds_memory: ClassVar[bool] = False
     """Whether its models take this machine's memory; a grid then runs such engines one after the other."""
     packages: ClassVar[Collection[str]] = ()
-    """Distributions that it needs, for `mac-run doctor` to list."""
+    """Distributions that it needs. Where one is not installed, an experiment is refused before it starts."""
     capacity: int | None = None
     """How many requests it serves at once; None: 8, or 1 where `generate` is a plain function. Known after `start`."""
     token_budget: int | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
-from mac_runner.section import Section
+from mac_runner.section import Settings
 from mac_runner.types import Decoding, Reply, Request, Sampling
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SLOTS_PER_LOOKAHEAD: Final = 8
 
-S_co = TypeVar("S_co", bound=Section, covariant=True)
+S_co = TypeVar("S_co", bound=Settings, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, ModelDefinition, decoding_of
 from mac_runner.errors import MissingPackageError
 from mac_runner.latency import EngineLatency
-from mac_runner.registry import backend_specs
 from mac_runner.types import Reply, Request
 
 
@@ -32,11 +31,11 @@ def build_backend(
 
     The parameters are the fields of `BackendRequest`; `agents` are all agents of the experiment.
     """
-    spec, decoding = backend_specs()[definition.backend], decoding_of(definition)
+    spec, decoding = definition.spec, decoding_of(definition)
     request = BackendRequest(
         name=name,
         backend=definition.backend,
-        settings=definition.settings,
+        settings=definition.backend_settings,
         record_tokens=definition.record_tokens,
         decoding=decoding,
         agents=agents,
@@ -55,7 +54,7 @@ def build_backend(
             f"not installed; `pip install 'mac_runner[{definition.backend}]'` installs it",
             key=("model_definitions", name, "backend"),
         ) from missing
-    if can := spec.constrains(definition.settings):
+    if can := spec.constrains(definition.backend_settings):
         backend = FormBackend(backend, name, decoding, can)
     return backend if definition.latency is None else DelayedBackend(backend, definition.latency, clock)
 

@@ -12,13 +12,14 @@ import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from mac_runner.backends.author import Backend as Author
 from mac_runner.backends.base import Backend, BackendRequest
-from mac_runner.errors import ConfigError, EngineDeadError, RequestRefusedError, boundary
+from mac_runner.errors import ConfigError, EngineDeadError, MissingPackageError, RequestRefusedError, boundary
 from mac_runner.plugins import Plugin, place_of
 from mac_runner.problems import suggestion
 from mac_runner.registry import CONSTRAINS_ALL, BackendSpec
@@ -64,13 +65,16 @@ def own_spec(plugin: Plugin) -> BackendSpec[Any]:
     settings = _of(value, "Settings")
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
         raise refused("`Settings` is not a pydantic model; write `class Settings(pydantic.BaseModel)` inside it")
+    packages = _of(value, "packages")
+    if isinstance(packages, str) or not all(isinstance(package, str) for package in packages):
+        raise refused(f"`packages` is {packages!r}; it is a tuple of names, such as ('torch',)")
     honours = _names(refused, value, "honours", _SAMPLING)
     constrains = _names(refused, value, "constrains", CONSTRAINS_ALL)
     return BackendSpec(
         settings=NoSettings if settings is None else settings,
         build=partial(_build, plugin, value, honours),
         variants=partial(_variants, plugin.name),
-        packages=tuple(_of(value, "packages")),
+        packages=tuple(packages),
         holds_memory=bool(_of(value, "holds_memory")),
         constrains=lambda _settings: constrains,
         honours=lambda _settings: honours & set(EFFORT_KEYS),
@@ -101,6 +105,7 @@ def _variants(name: str, settings: Any) -> Iterator[tuple[str, Any]]:
 
 def _build(plugin: Plugin, value: type, honours: frozenset[str], request: BackendRequest[Any]) -> Backend:
     _check_agents(honours, request)
+    _check_packages(value, request)
     records_tokens = bool(_of(value, "records_tokens"))
     if request.record_tokens and not records_tokens:
         raise ConfigError(
@@ -133,6 +138,17 @@ def _check_agents(honours: frozenset[str], request: BackendRequest[Any]) -> None
                     "`honours` of its class",
                     key=("agent_definitions", index, setting),
                 )
+
+
+def _check_packages(value: type, request: BackendRequest[Any]) -> None:
+    """Refuse a model whose backend says that it needs a package that is not here."""
+    for package in _of(value, "packages"):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            key = ("model_definitions", request.name, "backend")
+            text = f"{request.backend!r} needs the package {package!r}, which is not installed; install it"
+            raise MissingPackageError(f"{'.'.join(key)}: {text}", key=key) from None
 
 
 class OwnBackend:
@@ -236,7 +252,10 @@ class OwnBackend:
         """What `generate` returned as a reply. Raises TypeError saying what is wrong with it."""
         reply = Reply(text=found) if isinstance(found, str) else found
         if not isinstance(reply, Reply):
-            hint = "; write `async def generate`, or return its result" if inspect.isawaitable(found) else ""
+            hint = ""
+            if inspect.iscoroutine(found):
+                found.close()
+                hint = "; write `async def generate`, or return its result"
             raise TypeError(f"`generate` returned {type(found).__name__}; it returns a Reply or a text{hint}")
         for name, kind in _REPLY.items():
             if not isinstance(getattr(reply, name), kind):

@@ -100,5 +100,5 @@ SPEC = BackendSpec(
     build=_build,
     variants=_variants,
     is_probed=False,
-    policy=lambda settings: settings.policy,
+    policy_key="policy",
 )

@@ -84,7 +84,7 @@ def _number(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 
 
 _trust_option = click.option(
-    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, where its environment is not built in."
+    "--trust", "is_trusted", is_flag=True, help="Import the code that RUN names, which is not built in."
 )
 
 
@@ -114,6 +114,7 @@ def cli() -> None:
     mac-run status RUN      say how far a run is, while it runs or after
     mac-run retry RUN       try again what has failed
     mac-run repair RUN      write again what is damaged in a run directory
+    mac-run metrics RUN …   compute numbers of its conversations by functions of yours
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
@@ -526,6 +527,23 @@ def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: 
     Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
     """
     _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+
+
+@cli.command(name="metrics")
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[METRIC]...", nargs=-1)
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON object for each conversation."
+)
+@_trust_option
+def metrics_command(directory: Path, names: tuple[str, ...], to: Path | None, is_trusted: bool) -> None:
+    """Compute metrics over the finished conversations of RUN: each METRIC, such as ./metrics.py:words.
+
+    Without a METRIC, those that RUN names; that imports code, so it takes --trust. RUN is only read.
+
+    Exit codes: 0 computed, 2 RUN or a flag is wrong, 4 storage failed.
+    """
+    _end_trusted([directory], is_trusted, lambda: results.compute_metrics(directory, names, to))
 
 
 _FORMATS = " or ".join(f"{name} ({converter.files})" for name, converter in results.formats().items())

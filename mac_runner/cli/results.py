@@ -15,9 +15,13 @@ from mac_runner.printable import printable
 from mac_runner.problems import dotted
 from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
+from mac_runner.reports.metrics import metric_tables
+from mac_runner.reports.tables import write_tables
 from mac_runner.runs.export import export
+from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
+from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
-from mac_runner.store import Disk, is_grid, read_grid_standing, read_standing
+from mac_runner.store import Disk, is_grid, read_grid_standing, read_run, read_standing
 
 
 def status(directory: Path, *, as_json: bool) -> Exit:
@@ -37,6 +41,25 @@ def export_tables(directory: Path, to: Path, *, tables: Sequence[str], formats: 
     with report() as stream:
         for path, rows, ended, planned in export(directory, to, tables=tables, formats=formats):
             stream.write(f"{path}: {rows} rows of {ended} of {planned} conversations\n")
+    return Exit.OK
+
+
+def compute_metrics(directory: Path, names: Sequence[str], to: Path | None) -> Exit:
+    """Print the metrics of a run over its finished conversations, computed now; with `to`, write them there."""
+    if is_grid(directory):
+        raise ConfigError(f"{directory} is a grid; name the directory of one of its combinations")
+    contents = read_run(directory)
+    metrics = named_metrics(names) if names else metrics_of(recorded_only(contents))
+    if not metrics:
+        raise ConfigError(f"{directory} has no metrics; name some, such as ./metrics.py:words")
+    if to is not None:
+        _refuse(to, "--to")
+    found = measure_run(contents, metrics, to)
+    with report() as stream:
+        write_tables(metric_tables(found.summary()), stream)
+    say(f"{found.conversations} finished conversations of {contents.counts.done}; nothing in {directory} was changed")
+    if found.differing:
+        say(f"note: {found.differing} of them keep another value of the same name, computed when they ended")
     return Exit.OK
 
 
@@ -97,9 +120,9 @@ def _line(path: KeyPath, document: Document) -> int:
     return next(line for n in range(len(path), -1, -1) if (line := document.lines.get(path[:n])) is not None)
 
 
-def _refuse(out: Path) -> None:
+def _refuse(out: Path, flag: str = "--out") -> None:
     """Raises ConfigError where no new file can be written."""
     if out.exists() or out.is_symlink():
-        raise ConfigError(f"--out: {out} is there already; name another file, or remove it")
+        raise ConfigError(f"{flag}: {out} is there already; name another file, or remove it")
     if not out.parent.is_dir():
-        raise ConfigError(f"--out: there is no directory {out.parent}; make it, or name another file")
+        raise ConfigError(f"{flag}: there is no directory {out.parent}; make it, or name another file")

@@ -11,9 +11,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mac_runner.config.experiment import Experiment, ModelDefinition, section_key
+from mac_runner.config.experiment import Experiment, ModelDefinition
 from mac_runner.problems import Problem, found
-from mac_runner.registry import backend_specs
 from mac_runner.types import Decoding, JsonObject, ReplyForm
 
 KEY: Final = "constrained_decoding"
@@ -21,7 +20,9 @@ KEY: Final = "constrained_decoding"
 
 def decoding_of(definition: ModelDefinition) -> Decoding:
     """What replies are held to: `constrained_decoding`, or `none` where the backend constrains nothing."""
-    can = backend_specs()[definition.backend].constrains(definition.settings)
+    if (spec := definition.known_spec) is None:
+        return definition.constrained_decoding  # As it was recorded, which says what came of it.
+    can = spec.constrains(definition.backend_settings)
     return definition.constrained_decoding if definition.constrained_decoding in can else "none"
 
 
@@ -72,10 +73,10 @@ def recorded_decoding(config: JsonObject) -> dict[str, JsonObject]:
 def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
     """What model `name` asks of its decoding and cannot have."""
     definition, path = experiment.model_definitions[name], ("model_definitions", name)
-    spec = backend_specs()[definition.backend]
-    if getattr(definition, section_key(definition.backend)) is None:
+    spec = definition.known_spec
+    if spec is None or not definition.has_settings:
         return  # A problem of its own.
-    can, asked = spec.constrains(definition.settings), definition.constrained_decoding
+    can, asked = spec.constrains(definition.backend_settings), definition.constrained_decoding
     if asked == "json_object" and asked not in can:
         text = f"the backend {definition.backend!r} cannot hold replies to a form with these settings; leave it out"
         yield Problem((*path, KEY), text)
@@ -89,7 +90,7 @@ def decoding_problems(name: str, experiment: Experiment) -> Iterator[Problem]:
     if form not in forms:
         others = f"asks for {forms[0]} alone" if forms else "asks for no form of reply"
         yield Problem(key, f"{found(form)}; the environment {environment!r} {others}; leave it out")
-    elif spec.policy(definition.settings) is not None and form != forms[0]:
+    elif spec.policy(definition.backend_settings) is not None and form != forms[0]:
         yield Problem(key, f"{found(form)}; scripted players write {forms[0]}; leave it out")
     elif form == "markup" and (decoding := decoding_of(definition)) != "none":
         text = f"{found(form)}; `constrained_decoding: {decoding}` holds replies to JSON; set that to none as well"

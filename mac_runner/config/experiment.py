@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 from pydantic import JsonValue as AnyJson
 
 from mac_runner.errors import ConfigError
 from mac_runner.latency import EngineLatency
 from mac_runner.registry import (
     ENVIRONMENTS,
+    BackendSpec,
     EnvironmentSpec,
+    backend_spec,
     backend_specs,
     environment_spec,
     environment_specs,
@@ -92,24 +94,56 @@ class _ModelDefinition(Section):
 
     if TYPE_CHECKING:
         backend: str
+        settings: Mapping[str, AnyJson] | None
         record_tokens: bool
         constrained_decoding: Decoding
         reply_form: ReplyForm | None
         latency: EngineLatency | None
 
-    @property
-    def settings(self) -> Section:
-        """The section of its backend."""
-        return cast("Section", getattr(self, section_key(self.backend)))
+    _sha256: str = PrivateAttr("")
 
-    def with_settings(self, settings: Section) -> _ModelDefinition:
-        """The same definition with another section of its backend."""
-        return self.model_copy(update={section_key(self.backend): settings})
+    def with_code(self, sha256: str) -> None:
+        """Say which code its backend is; the experiment knows it."""
+        self._sha256 = sha256
+
+    @property
+    def known_spec(self) -> BackendSpec[Any] | None:
+        """Its backend; None where its code was not loaded."""
+        return backend_spec(self.backend, self._sha256)
+
+    @property
+    def spec(self) -> BackendSpec[Any]:
+        """Its backend. Raises ConfigError where its code was not loaded."""
+        if (spec := self.known_spec) is None:
+            raise ConfigError(f"the code of the backend {self.backend!r} was not loaded")
+        return spec
+
+    @property
+    def settings_key(self) -> str:
+        """The key of the section that sets up its backend."""
+        return section_key(self.backend)
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether the section of its backend is there; that of a plug-in may be left out."""
+        return self.backend not in BACKENDS or getattr(self, section_key(self.backend)) is not None
+
+    @property
+    def backend_settings(self) -> Any:
+        """What sets up its backend: a section, or the model of a plug-in."""
+        if self.backend in BACKENDS:
+            return getattr(self, section_key(self.backend))
+        return read_settings(self.spec, self.settings or {})
+
+    def with_settings(self, settings: Settings) -> _ModelDefinition:
+        """The same definition with other settings of its backend."""
+        value = settings if self.backend in BACKENDS else settings.model_dump(mode="json")
+        return self.model_copy(update={section_key(self.backend): value})
 
 
 def section_key(backend: str) -> str:
     """The key of a backend's section."""
-    return f"{backend}_config"
+    return f"{backend}_config" if backend in BACKENDS else SETTINGS
 
 
 if TYPE_CHECKING:
@@ -121,8 +155,17 @@ else:
         __module__=__name__,
         __doc__=_ModelDefinition.__doc__,
         backend=(
-            Annotated[Literal[BACKENDS], IDENTITY],
-            Field(description="What serves the model; the section `<backend>_config` sets it up."),
+            Annotated[Text, IDENTITY],
+            Field(
+                description=f"What serves the model: {', '.join(f'`{name}`' for name in BACKENDS)}, which the section "
+                "`<backend>_config` sets up; or the name of an installed one, `package.module:Name`, or "
+                "`./file.py:Name` relative to this file, which `settings` sets up.",
+                examples=[*BACKENDS],
+            ),
+        ),
+        settings=(
+            Annotated[Mapping[Text, AnyJson] | None, IDENTITY],
+            Field(None, description="What sets up a backend that is not built in; the backend says what it may hold."),
         ),
         **{
             section_key(name): (spec.settings | None, Field(None, description=f"Settings of the backend `{name}`."))
@@ -173,6 +216,10 @@ SETTINGS: Final = "settings"
 """The key of the settings of an environment that is not built in."""
 PLUGINS: Final = "plugins"
 """The key under which the code is recorded that an experiment names."""
+MODELS: Final = "model_definitions"
+METRICS: Final = "metrics"
+METRIC_PLUGINS: Final = "metric_plugins"
+"""The key under which the code of metrics is recorded."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -209,6 +256,19 @@ class PluginCode(Section):
     """The keys of `settings` that decide only how fast and where the same results are made."""
     has_results: Annotated[bool, RUNTIME] = False
     """Whether it counts and shows its outcomes in a way of its own."""
+
+
+class MetricCode(Section):
+    """The code that a metric stands for; it is filled in when the file is loaded. It is no part of the identity."""
+
+    distribution: Annotated[Text | None, RUNTIME] = None
+    """The installed package that it came with; null for a file."""
+    version: Annotated[Text | None, RUNTIME] = None
+    """The version of that package."""
+    sha256: Annotated[str, RUNTIME] = ""
+    """The digest of its source."""
+    path: Annotated[str, RUNTIME] = ""
+    """Where it was found."""
 
 
 class RetryConfig(Section):
@@ -253,6 +313,8 @@ class _Experiment(Section):
         conversation_config: ConversationConfig
         settings: Mapping[str, AnyJson] | None = None
         plugins: Mapping[str, PluginCode] = {}
+        metrics: tuple[str, ...] = ()
+        metric_plugins: Mapping[str, MetricCode] = {}
         retry_config: RetryConfig = RetryConfig()
         report: ReportConfig = ReportConfig()
 
@@ -315,8 +377,16 @@ class _Experiment(Section):
     def dumped(self) -> JsonObject:
         """All its values as plain data; without the sections of plug-ins where it has none."""
         values: JsonObject = self.model_dump(mode="json")
-        empty: JsonObject = {SETTINGS: None, PLUGINS: {}}
+        empty: JsonObject = {SETTINGS: None, PLUGINS: {}, METRICS: [], METRIC_PLUGINS: {}}
         return {key: value for key, value in values.items() if key not in empty or value != empty[key]}
+
+    @model_validator(mode="after")
+    def _with_code(self) -> Self:
+        """Say which code the backends are."""
+        for definition in self.model_definitions.values():
+            if (code := self.plugins.get(definition.backend)) is not None:
+                definition.with_code(code.sha256)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -338,8 +408,8 @@ class _Experiment(Section):
         return {**data, spec.section: {}}
 
 
-def read_settings(spec: EnvironmentSpec[Any], values: Mapping[str, AnyJson]) -> Any:
-    """The settings of an environment that is not built in. Raises ValidationError.
+def read_settings(spec: EnvironmentSpec[Any] | BackendSpec[Any], values: Mapping[str, AnyJson]) -> Any:
+    """The settings of an environment or a backend that is not built in. Raises ValidationError.
 
     They are read as JSON, so that a strict model takes a list for a tuple and a text for a date. A model that would
     ignore unknown keys refuses them.
@@ -392,6 +462,12 @@ else:
             "By name, the code that the file names. It is filled in; written here, it must be the code that is found.",
             {},
         ),
+        metrics=_described(
+            Annotated[Listed[Text], RUNTIME],
+            "Functions from an ended conversation to numbers, which go to its row and the summary.",
+            (),
+        ),
+        metric_plugins=_described(Mapping[Text, MetricCode], "By name, the code of the metrics. It is filled in.", {}),
         retry_config=_described(
             RetryConfig, "What happens when a reply cannot be used or does not come.", RetryConfig()
         ),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import PLUGINS, SETTINGS, Experiment
+from mac_runner.config.experiment import ENVIRONMENT_KEY, MODELS, PLUGINS, SETTINGS, Experiment
 from mac_runner.registry import environment_specs
 from mac_runner.section import IDENTITY, RUNTIME, Bearing, KeyPath, Settings, bearing_of, place_at
 from mac_runner.types import JsonObject, JsonValue
@@ -83,35 +83,42 @@ def identity_of(experiment: Experiment) -> str:
         for key, meant in spec.absent.items():
             section = _with_value(section, key.split("."), _value_of(settings, key), meant)
         written[spec.section] = section
-    if SETTINGS in written:
-        for key in _runtime_settings(written):
-            written[SETTINGS] = _without(written[SETTINGS], key.split("."))
+    for path in _runtime_settings(written):
+        written = _without(written, path)
     leaves = [(path, value) for path, value in _leaves((), written) if path != _NAME]
     text = json.dumps(sorted([_dotted(path), json.dumps(value, sort_keys=True)] for path, value in leaves))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _runtime_settings(config: JsonObject) -> set[str]:
-    """The keys of `settings` that are no part of the identity, as the code of the environment says."""
-    records = as_object(config.get(PLUGINS)).values()
-    lists = [as_object(record).get("runtime_settings") for record in records]
-    return {str(key) for keys in lists if isinstance(keys, list) for key in keys}
+def _runtime_settings(config: JsonObject) -> set[tuple[str, ...]]:
+    """The settings of plug-ins that are no part of the identity, as their code says."""
+    section, name = ENVIRONMENT_KEY
+    users: list[tuple[tuple[str, ...], JsonValue]] = [((SETTINGS,), as_object(config.get(section)).get(name))]
+    for model, definition in as_object(config.get(MODELS)).items():
+        users.append(((MODELS, model, SETTINGS), as_object(definition).get("backend")))
+    records = as_object(config.get(PLUGINS))
+    return {
+        (*path, *str(key).split("."))
+        for path, used in users
+        if isinstance(used, str) and isinstance(keys := as_object(records.get(used)).get("runtime_settings"), list)
+        for key in keys
+    }
 
 
-def _bearing_of(path: KeyPath, runtime: Collection[str]) -> Bearing:
+def _bearing_of(path: KeyPath, runtime: Collection[KeyPath]) -> Bearing:
     """The class of the field at a path; of the settings of a plug-in, as it was recorded."""
-    if path[:1] == (SETTINGS,) and any(_dotted(path[1 : end + 1]) in runtime for end in range(1, len(path))):
+    if runtime and any(path[:end] in runtime for end in range(1, len(path) + 1)):
         return RUNTIME
     return bearing_of(Experiment, path)
 
 
-def _without(section: JsonValue, keys: Sequence[str]) -> JsonValue:
+def _without(section: JsonObject, keys: Sequence[str]) -> JsonObject:
     """The section without the value that the keys lead to."""
     key, *below = keys
-    if not isinstance(section, dict) or key not in section:
+    if key not in section:
         return section
     rest = {name: each for name, each in section.items() if name != key}
-    return {**rest, key: _without(section[key], below)} if below else rest
+    return {**rest, key: _without(inner, below)} if below and isinstance(inner := section[key], dict) else rest
 
 
 def _value_of(settings: Settings, key: str) -> JsonValue:

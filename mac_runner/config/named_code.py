@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from mac_runner.config.document import as_object
-from mac_runner.config.experiment import ENVIRONMENT_KEY, PLUGINS, SETTINGS, PluginCode, read_settings
+from mac_runner.config.experiment import (
+    ENVIRONMENT_KEY,
+    METRIC_PLUGINS,
+    METRICS,
+    MODELS,
+    PLUGINS,
+    SETTINGS,
+    MetricCode,
+    PluginCode,
+    read_settings,
+    section_key,
+)
 from mac_runner.config.validation import complaints
 from mac_runner.errors import ConfigError
-from mac_runner.plugins import Code
+from mac_runner.plugins import Code, PluginKind, installed_plugins
 from mac_runner.problems import Problem, suggestion
-from mac_runner.registry import ENVIRONMENTS, EnvironmentSpec, LoadedEnvironment, load_environment
+from mac_runner.registry import (
+    BACKENDS,
+    ENVIRONMENTS,
+    BackendSpec,
+    EnvironmentSpec,
+    LoadedEnvironment,
+    backend_specs,
+    load_backend,
+    load_environment,
+    load_function,
+)
 from mac_runner.section import RUNTIME, KeyPath, Settings, bearing_of, leaf_fields
 from mac_runner.types import JsonObject, JsonValue
+
+DECODING: Final = "constrained_decoding"
+
+T = TypeVar("T")
 
 
 class NamedCode:
@@ -32,8 +57,14 @@ class NamedCode:
     def filled(self) -> JsonObject:
         """The values with everything that the code adds to them."""
         settings = self._environment()
+        definitions = self._models()
+        metrics = self._metrics()
         self.problems += self._pins()
         value = dict(self._value)
+        if definitions:
+            value[MODELS] = {**as_object(value.get(MODELS)), **definitions}
+        if metrics:
+            value[METRIC_PLUGINS] = metrics
         if self._found:
             value[PLUGINS] = {**as_object(value.get(PLUGINS)), **self._found}
         if settings is not None:
@@ -42,10 +73,7 @@ class NamedCode:
 
     def add(self, path: KeyPath, name: str, code: Code, **more: JsonValue) -> None:
         """Record the code of a name at a path of the file."""
-        record = PluginCode(
-            distribution=code.distribution, version=code.version, sha256=code.sha256, path=str(code.path)
-        )
-        values = {**record.model_dump(mode="json"), **more}
+        values = {**_recorded(PluginCode, code), **more}
         known = self._found.setdefault(name, values)
         if known["sha256"] != values["sha256"]:
             text = f"{name!r} names other code elsewhere in the file; write one of the two as package.module:Name"
@@ -70,30 +98,114 @@ class NamedCode:
             return None
         assert isinstance(loaded, LoadedEnvironment), "the cache has a key for each use"
         self._cache[key] = loaded
-        settings, model = self._settings(name, loaded.spec, given), loaded.spec.settings
+        settings, model = self._settings((SETTINGS,), f"environment {name!r}", loaded.spec, given), loaded.spec.settings
         runtime: list[JsonValue] = [".".join(map(str, path)) for path in _runtime(model)]
         has_results = loaded.spec.results is not None
         self.add(ENVIRONMENT_KEY, name, loaded.code, runtime_settings=runtime, has_results=has_results)
         return settings
 
-    def _settings(self, name: str, spec: EnvironmentSpec[Any], given: JsonValue) -> JsonObject | None:
+    def _settings(
+        self, path: KeyPath, what: str, spec: EnvironmentSpec[Any] | BackendSpec[Any], given: JsonValue
+    ) -> JsonObject | None:
+        """The settings of `what` at a path of the file, with every default filled in; None where there are none."""
         if not isinstance(given, dict | None):
             return None  # A problem of its own.
         if given and not spec.settings.model_fields:
-            text = f"the environment {name!r} has no settings; leave the section out"
-            self.problems.append(Problem((SETTINGS,), text))
+            self.problems.append(Problem(path, f"the {what} has no settings; leave the section out"))
             return None
-        if given is None and spec.needs:
-            text = f"is missing; the environment {name!r} needs its {spec.needs}"
-            self.problems.append(Problem((SETTINGS,), text))
+        if given is None and isinstance(spec, EnvironmentSpec) and spec.needs:
+            self.problems.append(Problem(path, f"is missing; the {what} needs its {spec.needs}"))
             return None
         try:
             found: JsonObject = read_settings(spec, given or {}).model_dump(mode="json")
         except ValidationError as failure:
             wrong = complaints(failure, given or {}, root=spec.settings)
-            self.problems += [Problem((SETTINGS, *path), text) for path, text in wrong]
+            self.problems += [Problem((*path, *inside), text) for inside, text in wrong]
             return None
+        return found if given is not None or found else None
+
+    def _models(self) -> dict[str, JsonValue]:
+        """Find the backends and the scripted players; returns the definitions that their code adds something to."""
+        filled: dict[str, JsonValue] = {}
+        for name, definition in as_object(self._value.get(MODELS)).items():
+            backend = as_object(definition).get("backend")
+            if not isinstance(backend, str) or not backend:
+                continue  # A problem of its own.
+            if backend in BACKENDS:
+                self._player((MODELS, name), as_object(definition), backend)
+            elif (found := self._backend((MODELS, name), as_object(definition), backend)) is not None:
+                filled[name] = found
+        return filled
+
+    def _backend(self, path: KeyPath, definition: JsonObject, name: str) -> JsonObject | None:
+        """The definition of a model whose backend is not built in, with what its code adds."""
+        try:
+            loaded = self._once("backend", name, lambda: load_backend(name, self._base))
+        except ConfigError as fault:
+            self.problems.append(Problem((*path, "backend"), str(fault)))
+            return None
+        spec, given = loaded.spec, definition.get(SETTINGS)
+        before = len(self.problems)
+        settings = self._settings((*path, SETTINGS), f"backend {name!r}", spec, given)
+        runtime: list[JsonValue] = [".".join(map(str, key)) for key in _runtime(spec.settings)]
+        self.add((*path, "backend"), name, loaded.code, runtime_settings=runtime)
+        if len(self.problems) > before:
+            return None
+        can = spec.constrains(read_settings(spec, settings or {}))
+        asked = definition.get(DECODING, "schema")
+        # What the code cannot do is recorded, so that a reader of the run need not import it.
+        decoding: JsonObject = {} if asked in can or asked != "schema" else {DECODING: "none"}
+        return {**definition, **({} if settings is None else {SETTINGS: settings}), **decoding}
+
+    def _player(self, path: KeyPath, definition: JsonObject, backend: str) -> None:
+        """Find the scripted player of a model, where its environment has none of that name."""
+        key = backend_specs()[backend].policy_key
+        if key is None:
+            return
+        section = section_key(backend)
+        name = as_object(definition.get(section)).get(key)
+        if not isinstance(name, str) or (":" not in name and name not in self._installed("policies")):
+            return  # One of the environment, which says so where it has none.
+        self._function((*path, section, key), "policies", name)
+
+    def _metrics(self) -> JsonObject:
+        """Find the metrics; returns where their code came from."""
+        given = self._value.get(METRICS)
+        found: JsonObject = {}
+        values: dict[str, str] = {}
+        for place, name in enumerate(given if isinstance(given, list) else ()):
+            path = (METRICS, place)
+            if not isinstance(name, str) or not name:
+                continue  # A problem of its own.
+            own = name.rpartition(":")[2]
+            if (other := values.setdefault(own, name)) != name or name in found:
+                text = f"its value would be called {own!r}, like that of {other!r}; give one of them another name"
+                self.problems.append(Problem(path, text))
+            elif (code := self._function(path, "metrics", name)) is not None:
+                found[name] = _recorded(MetricCode, code)
         return found
+
+    def _function(self, path: KeyPath, kind: PluginKind, name: str) -> Code | None:
+        """Find a player or a metric; the code of a player is part of the identity."""
+        try:
+            plugin = self._once(kind, name, lambda: load_function(kind, name, self._base))
+        except ConfigError as fault:
+            self.problems.append(Problem(path, str(fault)))
+            return None
+        if kind == "policies":
+            self.add(path, name, plugin.code)
+        return plugin.code
+
+    def _installed(self, kind: PluginKind) -> Container[str]:
+        """The names of installed packages, which are looked up once for all combinations of a grid."""
+        return self._once("installed", kind, lambda: {found.name for found in installed_plugins(kind)})
+
+    def _once(self, what: str, name: str, find: Callable[[], T]) -> T:
+        """What `find` returns, for all combinations of a grid."""
+        key = f"{what} {name}"
+        if key not in self._cache:
+            self._cache[key] = find()
+        return cast("T", self._cache[key])
 
     def _pins(self) -> Iterator[Problem]:
         """What the file itself says of code, where that is not what was found."""
@@ -107,6 +219,13 @@ class NamedCode:
                 if key in as_object(record) and asked != found:
                     text = f"asks for {asked!r}, and the code that is here has {found!r}; put that code back"
                     yield Problem((PLUGINS, name, key), f"{text}, or leave the section out to play this one")
+
+
+def _recorded(kind: type[PluginCode | MetricCode], code: Code) -> JsonObject:
+    """The record of some code."""
+    record = kind(distribution=code.distribution, version=code.version, sha256=code.sha256, path=str(code.path))
+    values: JsonObject = record.model_dump(mode="json")
+    return values
 
 
 def _runtime(model: type[Settings]) -> Iterator[KeyPath]:

@@ -13,7 +13,7 @@ from mac_runner.config.decoding import decoding_problems
 from mac_runner.config.experiment import BACKENDS, Experiment, ModelDefinition, section_key
 from mac_runner.config.hints import belongs
 from mac_runner.problems import Problem, found, suggestion
-from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, backend_specs, environment_specs
+from mac_runner.registry import WORDINGS, Earlier, EnvironmentSpec, environment_specs
 from mac_runner.section import (
     ADDRESS,
     LIST_OR_MAPPING,
@@ -55,6 +55,9 @@ def unplayable(experiment: Experiment) -> Iterator[Problem]:
 
 def _backend_sections(name: str, definition: ModelDefinition) -> Iterator[Problem]:
     path = ("model_definitions", name)
+    if definition.backend in BACKENDS and definition.settings is not None:
+        text = f"sets up a backend that is not built in; {definition.backend!r} has the section"
+        yield Problem((*path, "settings"), f"{text} {section_key(definition.backend)}; leave it out")
     for backend in BACKENDS:
         key = section_key(backend)
         is_given = getattr(definition, key) is not None
@@ -81,9 +84,10 @@ def _efforts(experiment: Experiment) -> Iterator[Problem]:
     """Keys for thinking that the backend of an agent's model would ignore."""
     for index, agent in enumerate(experiment.agent_definitions):
         definition = experiment.model_definitions.get(agent.model)
-        if definition is None or getattr(definition, section_key(definition.backend)) is None:
+        spec = None if definition is None else definition.known_spec
+        if definition is None or spec is None or not definition.has_settings:
             continue  # A problem of its own.
-        honoured = backend_specs()[definition.backend].honours(definition.settings)
+        honoured = spec.honours(definition.backend_settings)
         for key in EFFORT_KEYS:
             if key not in honoured and getattr(agent, key) is not None:
                 text = f"the backend {definition.backend!r} of model {agent.model!r} does not support it"

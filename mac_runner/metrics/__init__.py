@@ -1,7 +1,7 @@
 """Metrics: functions of one's own from an ended conversation to numbers."""
 
 from mac_runner.metrics.ended import EndedAgent, EndedConversation, EndedTurn, ended_conversation
-from mac_runner.metrics.measuring import Measure, Metric, measured, metric_of
+from mac_runner.metrics.measuring import Measure, Metric, measured, own_metric
 
 __all__ = [
     "EndedAgent",
@@ -11,5 +11,5 @@ __all__ = [
     "Metric",
     "ended_conversation",
     "measured",
-    "metric_of",
+    "own_metric",
 ]

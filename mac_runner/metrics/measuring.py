@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mac_runner.errors import ConfigError, ConversationError, MacRunnerError, ShortageError, boundary
 from mac_runner.metrics.ended import EndedConversation, ended_conversation
-from mac_runner.plugins import place_of
+from mac_runner.plugins import Plugin, place_of
 from mac_runner.types import JsonObject, JsonValue
 
+SHAPE: Final = "a metric is a function `metric(conversation)` that returns a number, or numbers by name"
 VALUES_MAX: Final = 200
 """The most values of one metric."""
 _VALUE_MAX: Final = 1e150
@@ -35,27 +36,27 @@ class Metric(NamedTuple):
     function: Callable[[EndedConversation], object]
 
 
-def metric_of(named: str, value: object, key: tuple[str | int, ...] = ()) -> Metric:
-    """The metric that an experiment calls `named`. Raises ConfigError for an object that is no metric."""
+def own_metric(plugin: Plugin) -> Metric:
+    """The metric of an object that an experiment names. Raises ConfigError for an object that is none."""
+    function = plugin.value
 
     def refused(reason: str) -> ConfigError:
-        remedy = "a metric is a function of one argument, the ended conversation, that returns a number or numbers"
-        return ConfigError(f"{_dotted(key)}: {named!r} {reason}; {remedy} by name", key=key)
+        return ConfigError(f"{plugin.name!r} {reason}; {SHAPE}")
 
-    if not callable(value):
-        raise refused(f"is {type(value).__name__}, which cannot be called")
-    if inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
-        raise refused("is an asynchronous function or a generator; write a plain `def` that returns")
+    if not callable(function) or inspect.isclass(function):
+        raise refused(f"is {'a class' if inspect.isclass(function) else type(function).__name__}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise refused("is asynchronous or a generator")
     try:
-        inspect.signature(value).bind(None)
+        inspect.signature(function).bind(None)
     except TypeError as fault:
         raise refused(f"does not take one argument ({fault})") from None
     except ValueError:
         pass  # A function of C, whose arguments cannot be read.
-    name = named.rpartition(":")[2]
+    name = plugin.name.rpartition(":")[2]
     if not _NAME.fullmatch(name):
-        raise refused("has no usable name")
-    return Metric(name, value)
+        raise refused(f"gives its value the name {name!r}, which cannot be one")
+    return Metric(name, function)
 
 
 def measured(metrics: Sequence[Metric], transcript: JsonObject) -> JsonObject:
@@ -113,7 +114,3 @@ def _words(fault: MacRunnerError) -> str:
     return (place_of(fault.__cause__, has_folder=False) if fault.__cause__ is not None else str(fault))[
         :_ERROR_CHARS_MAX
     ]
-
-
-def _dotted(key: tuple[str | int, ...]) -> str:
-    return ".".join(map(str, key)) or "metrics"

@@ -66,11 +66,18 @@ def _events(events: list[JsonObject], seat: str | None, truth: Truth | None) -> 
             when = event["when"]
             yield f"\n{printable(str(when))}"
         if truth is not None and seat is None and learned is not None:
-            yield printable(f"  To {truth.named(place, ', '.join(learned))}: {text}")
+            yield from _written(f"To {truth.named(place, ', '.join(learned))}: {text}")
         else:
-            yield printable(f"  {text}{_audience(learned, seat)}")
+            yield from _written(text, _audience(learned, seat))
         if truth is not None:
             yield from (printable(f"    ~ {line}") for line in truth.after(place))
+
+
+def _written(text: str, audience: str = "") -> Iterator[str]:
+    """What happened, and who learned of it; a text of several lines, such as a board, goes on below."""
+    first, *rest = text.split("\n")
+    yield printable(f"  {first}{audience}")
+    yield from (printable(f"      {line}") for line in rest)
 
 
 def _headed(lines: Iterable[str]) -> Iterator[str]:

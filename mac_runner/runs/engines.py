@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,12 +23,13 @@ from mac_runner import descriptors
 from mac_runner.backends import Backend
 from mac_runner.backends.base import PassingBackend
 from mac_runner.backends.factory import build_backend
+from mac_runner.backends.players import own_player
 from mac_runner.clock import Clock
 from mac_runner.config import AgentDefinition, Loaded, ModelDefinition
 from mac_runner.config.experiment import section_key
 from mac_runner.environments.base import Environment, Policy
 from mac_runner.errors import ConfigError, MissingPackageError, ShortageError
-from mac_runner.registry import backend_specs
+from mac_runner.plugins import loaded_plugin
 from mac_runner.runs.setup import Refusals, Setup, located
 from mac_runner.section import KeyPath
 
@@ -59,7 +61,7 @@ class Engine:
     @property
     def holds_memory(self) -> bool:
         """Whether it takes this machine's memory."""
-        return backend_specs()[self.definition.backend].holds_memory
+        return self.definition.spec.holds_memory
 
     def build(self, clock: Clock, say: Callable[[str], None], *, can_pull: bool) -> Backend:
         """The backend, not started. Its lines for `say` begin with its name where the model's name is ambiguous."""
@@ -138,7 +140,7 @@ def plan_engines(
             agents = {a.model_dump_json(): a for a in setup.experiment.agent_definitions if a.model == name}
             key = _Key(definition.model_dump_json(), None, name if setup.combination is None else None)
             with refusals.of(numbers[setup.slug]):
-                if (player := backend_specs()[definition.backend].policy(definition.settings)) is not None:
+                if (player := definition.spec.policy(definition.backend_settings)) is not None:
                     key = key._replace(policy=policy_of(setup, environment, name, player))
                 if (key, "".join(agents)) not in checked:
                     # Built only to check it with the settings of this experiment and its places in the file.
@@ -206,10 +208,21 @@ def backend_of(
 
 
 def policy_of(setup: Setup, environment: Environment, model: str, name: str) -> Policy:
-    """The environment's scripted player `name`. Raises ConfigError with the place that names it."""
+    """The scripted player `name`: the environment's, or one that the file names.
+
+    Raises ConfigError with the place that names it.
+    """
     key = section_key(setup.experiment.model_definitions[model].backend)
+    code = setup.experiment.plugins.get(name)
+    plugin = None if code is None else loaded_plugin("policies", name, code.sha256)
     with located(setup.loaded, ("model_definitions", model, key, "policy")):
-        return environment.policy(name)
+        if plugin is None:
+            return environment.policy(name)
+        if ":" in name:
+            return own_player(plugin)
+        with suppress(ConfigError):  # The environment's own comes before an installed one.
+            return environment.policy(name)
+        return own_player(plugin)
 
 
 class LocatedBackend(PassingBackend):
@@ -236,7 +249,7 @@ class Bound(NamedTuple):
 
 def connections_of(definitions: Iterable[ModelDefinition]) -> int:
     """How many connections these models take with all their requests in flight."""
-    return sum(backend_specs()[definition.backend].connections(definition.settings) for definition in definitions)
+    return sum(definition.spec.connections(definition.backend_settings) for definition in definitions)
 
 
 def bound(limit: int | None, *, wanted: int, concurrency: int | None, runs_open: int = 1) -> Bound:

@@ -32,7 +32,6 @@ from mac_runner.errors import (
 )
 from mac_runner.plan import plan_of, sampling_of
 from mac_runner.printable import printable
-from mac_runner.registry import backend_specs
 from mac_runner.runs.engines import backend_of
 from mac_runner.runs.setup import Setup
 from mac_runner.scheduler.engines import BACKEND_CLOSE_S_MAX
@@ -122,7 +121,7 @@ async def examine(setup: Setup, clock: Clock, say: Callable[[str], None]) -> Asy
             except MacRunnerError as error:
                 yield replace(finding, problem=str(error))
                 continue
-            has_probe = backend_specs()[variant.backend].is_probed
+            has_probe = variant.spec.is_probed
             yield await _examined(finding, backend, sampling if has_probe else None, setup, clock)
 
 
@@ -165,7 +164,7 @@ async def _trials(backend: Backend, name: str, setup: Setup, clock: Clock) -> tu
     """The setting of model `name`, and weaker ones until one is obeyed where it is not."""
     definition = setup.experiment.model_definitions[name]
     own = decoding_of(definition)
-    can = {*backend_specs()[definition.backend].constrains(definition.settings), "none"}
+    can = {*definition.spec.constrains(definition.backend_settings), "none"}
     trials: list[Trial] = []
     for decoding in (own, *(each for each in _WEAKER[own] if each in can)):
         opening = _opening(setup, name, decoding)
@@ -306,5 +305,5 @@ def _own_sampling(setup: Setup, model: str) -> Sampling:
 def _variants(definition: ModelDefinition) -> Iterator[tuple[str, ModelDefinition]]:
     """The definition without its latency, at each of its addresses, with a name for the address."""
     plain = definition.model_copy(update={"latency": None})
-    for described, settings in backend_specs()[plain.backend].variants(plain.settings):
+    for described, settings in plain.spec.variants(plain.backend_settings):
         yield described, plain.with_settings(settings)

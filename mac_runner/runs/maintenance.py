@@ -24,6 +24,7 @@ from mac_runner.runs.recorded import (
 )
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
+from mac_runner.runs.trust import refuse_unloaded
 from mac_runner.store import (
     Disk,
     Repairs,
@@ -169,6 +170,7 @@ def retry_failed(contents: RunContents, player: Player) -> Results | None:
         return None
     materials: dict[str, JsonObject | None] = {}
     setup = recorded_setup(contents, material=materials.get, only=frozenset(wanted))
+    refuse_unloaded(setup.experiment, setup.directory)
     _refuse_earlier(setup)
     if has_question_files(setup.loaded) or not open_again:
         materials |= _checked(contents, setup, wanted)

@@ -291,9 +291,10 @@ def _directory(request: RunRequest, name: str) -> Path:
 
 def _check_pulling(file: Path | Written, experiments: Sequence[Experiment]) -> None:
     """Raises ConfigError for `--pull` where no model can be pulled: the flag would do nothing."""
-    found = {definition.backend for experiment in experiments for definition in experiment.model_definitions.values()}
-    pulling = {name for name, spec in backend_specs().items() if spec.can_pull}
-    if pulling.isdisjoint(found):
+    definitions = [one for experiment in experiments for one in experiment.model_definitions.values()]
+    if not any(definition.spec.can_pull for definition in definitions):
+        found = {definition.backend for definition in definitions}
+        pulling = {name for name, spec in backend_specs().items() if spec.can_pull}
         raise ConfigError(
             f"--pull: found only the backends {', '.join(sorted(found))} in {file} with the profile "
             f"{experiments[0].profile!r}, and only {', '.join(sorted(pulling))} pulls models; leave the flag out, or "

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from mac_runner.clock import Clock
 from mac_runner.descriptors import limit, runs_within
 from mac_runner.errors import StoreError
+from mac_runner.runs.measurement import measure_of
 from mac_runner.runs.setup import Setup
 from mac_runner.runs.summary import summary_of
 from mac_runner.scheduler import Job, RetryPolicy, Source
@@ -104,6 +105,7 @@ def open_setup(
         engines=engines,
         recorder=run,
         retry=RetryPolicy.of(setup.experiment.retry_config),
+        measure=measure_of(setup.experiment),
     )
     return OpenRun(run=run, source=source, tasks=run.unfinished(), done_before=run.written)
 

@@ -176,7 +176,7 @@ def test_a_single_experiment_means_what_it_meant(convert: Import) -> None:
     assert ours.retry_config.when_exhausted == "fail"
     definition = ours.model_definitions["small"]
     assert (definition.backend, definition.constrained_decoding) == ("ollama", "json_object")
-    assert definition.settings.model_dump(exclude_defaults=True) == {"model": "tiny:1b", "num_ctx": 2048}
+    assert definition.backend_settings.model_dump(exclude_defaults=True) == {"model": "tiny:1b", "num_ctx": 2048}
     settings = ours.environment_settings
     assert settings is not None
     written = settings.model_dump(mode="json")
@@ -205,7 +205,7 @@ def test_a_grid_has_the_combinations_that_it_had(convert: Import) -> None:
         settings = (
             json.loads(ours.environment_settings.model_dump_json()) if ours.environment_settings is not None else {}
         )
-        engine = ours.model_definitions["m"].settings.model_dump()
+        engine = ours.model_definitions["m"].backend_settings.model_dump()
         first, second = ours.agent_definitions
         assert first.temperature == second.temperature
         assert (engine["enforce_eager"], engine["max_model_len"]) == (True, 1024)
@@ -274,7 +274,7 @@ def test_what_cannot_be_carried_over_is_listed_with_its_line_and_what_to_do(conv
 def test_of_what_is_carried_over_in_part_the_rest_is_there(convert: Import) -> None:
     ours = _one(convert(ODD)[0])
 
-    m, gpt = (ours.model_definitions[name].settings.model_dump() for name in ("m", "gpt"))
+    m, gpt = (ours.model_definitions[name].backend_settings.model_dump() for name in ("m", "gpt"))
     assert m["tensor_parallel_size"] == 2
     assert (gpt["base_urls"], gpt["api_key_env"]) == (("https://api.openai.com/v1",), "OPENAI_API_KEY")
     assert (gpt["timeout_s"], gpt["reply_limit_parameter"]) == (60, "max_completion_tokens")
@@ -289,7 +289,7 @@ def test_a_model_of_anthropic_thinks_and_draws_as_it_did(convert: Import) -> Non
     text = SINGLE.replace("ollama,", "anthropic,").replace("ollama_config: {num_ctx: 2048}", api)
 
     drawn = _one(convert(text)[0])
-    assert drawn.model_definitions["small"].settings.model_dump()["api_version"] == "2023-06-01"
+    assert drawn.model_definitions["small"].backend_settings.model_dump()["api_version"] == "2023-06-01"
     agents = [(a.thinking, a.reasoning_effort, a.temperature) for a in drawn.agent_definitions]
     assert agents == [(False, "low", 0.7), (False, "low", 0.5)]
 

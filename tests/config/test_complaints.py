@@ -39,7 +39,10 @@ AGENT = "  - {agent_id: player, role: player, model: folk}\n"
             "found the text \"../up\"; allowed: 1 to 80 letters, digits, '.', '_' or '-', beginning with",
         ),
         ("model_definitions={a b: {backend: vllm}}", "model_definitions.a b: found the text"),
-        ("model_definitions.folk.backend=gpt", "found the text \"gpt\"; allowed: one of 'scripted', 'vllm'"),
+        (
+            "model_definitions.folk.backend=gpt",
+            "there is no 'gpt' here; allowed: anthropic, nano, ollama, openai",
+        ),
     ],
 )
 def test_a_wrong_value_is_reported_with_what_was_found_and_what_is_allowed(
@@ -69,8 +72,8 @@ def test_all_problems_are_reported_each_with_its_line(refusal: Refusal, game_tex
         "trial.yaml:14: retry_config.max_retires: unknown key; allowed: backoff_s, backoff_s_max, max_attempts, "
         "max_retries, request_deadline_s, when_exhausted (did you mean 'max_retries'?)",
         "trial.yaml:12: sede: unknown key; allowed: agent_definitions, conversation_config, discussion, echo, "
-        "experiment_metadata, game, model_definitions, plugins, profile, report, retry_config, seed, settings "
-        "(did you mean 'seed'?)",
+        "experiment_metadata, game, metric_plugins, metrics, model_definitions, plugins, profile, report, "
+        "retry_config, seed, settings (did you mean 'seed'?)",
     ]
 
 

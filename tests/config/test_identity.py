@@ -56,6 +56,11 @@ RUNTIME = {
     "plugins.*.path",
     "plugins.*.runtime_settings",
     "plugins.*.has_results",
+    "metrics",
+    "metric_plugins.*.distribution",
+    "metric_plugins.*.version",
+    "metric_plugins.*.sha256",
+    "metric_plugins.*.path",
     "report.baseline",
     "report.primary",
 }

@@ -66,7 +66,7 @@ def test_profile_replaces_a_model_definition_whole(load: Load, game_text: str) -
 
     assert list(models) == ["folk", "spare"]
     assert models["folk"].backend == "ollama"
-    assert isinstance(models["folk"].settings, OllamaConfig)
+    assert isinstance(models["folk"].backend_settings, OllamaConfig)
 
 
 def test_profile_named_in_the_file_is_the_default(load: Load, game_text: str) -> None:
@@ -129,7 +129,7 @@ def test_set_finds_names_that_hold_dots(load: Load, game_text: str) -> None:
 
     experiment = load(text, overrides=overrides).experiment
 
-    scripted = experiment.model_definitions["folk-1.5"].settings
+    scripted = experiment.model_definitions["folk-1.5"].backend_settings
     assert isinstance(scripted, ScriptedConfig)
     assert scripted.capacity == 5
     assert experiment.agent_definitions[0].max_tokens == 6

@@ -87,6 +87,7 @@ NAMES: Final[Mapping[str, str | int]] = {
     "agent_definitions": 0,
     "broadcast": "b",
     "plugins": "p",
+    "metric_plugins": "p",
 }
 
 

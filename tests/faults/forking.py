@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,12 +39,14 @@ class Extras:
     """`witness`: a file that gets a line for each reply the engine made, which outlives the child.
 
     `lost_replies_every`: the engine makes every so manieth reply and loses it. `spare_memory_mib`: what the child may
-    take beside what it has, while each of its replies takes a mebibyte for good.
+    take beside what it has, while each of its replies takes a mebibyte for good. `killed_after_replies`: the child is
+    killed in the middle of a reply, after so many.
     """
 
     witness: str | None = None
     lost_replies_every: int | None = None
     spare_memory_mib: int | None = None
+    killed_after_replies: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +61,14 @@ class Ended:
 class Forking:
     """A server and its children, all in one working directory. Ends with `close`, and its children with it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, preload: str = "", hash_seed: str = "random") -> None:
+        """`preload` is a module that the server imports once; with another `hash_seed` sets have another order."""
         self._directory = directory
         self._started: set[int] = set()
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.forking"],
+            [sys.executable, "-m", "tests.faults.forking", *([preload] if preload else [])],
             cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PYTHONHASHSEED": hash_seed},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -85,9 +91,9 @@ class Forking:
         self._started.discard(pid)
         return Ended(code=code, out=self._said(pid, "out"), err=self._said(pid, "err"))
 
-    def run(self, *args: str) -> Ended:
+    def run(self, *args: str, extras: Extras | None = None) -> Ended:
         """Run a child to its end."""
-        return self.ended(self.start(*args))
+        return self.ended(self.start(*args, extras=extras))
 
     def close(self) -> None:
         """End everything that still runs."""
@@ -160,6 +166,9 @@ def _add(extras: Extras) -> None:
     if extras.lost_replies_every is not None:
         every, made = extras.lost_replies_every, [0]
         notes.append(lambda request: _lose(made, every))
+    if extras.killed_after_replies is not None:
+        left = [extras.killed_after_replies]
+        notes.append(lambda request: _die(left))
     if extras.spare_memory_mib is not None:
         kept: list[bytearray] = []
         notes.append(lambda request: kept.append(bytearray(b"x") * MIB))
@@ -187,5 +196,19 @@ def _lose(made: list[int], every: int) -> None:
         raise TransientBackendError("the connection was lost")
 
 
+def _die(left: list[int]) -> None:
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _preload(module: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_module(module)
+
+
 if __name__ == "__main__":
+    for module in sys.argv[1:]:
+        _preload(module)
     _serve()

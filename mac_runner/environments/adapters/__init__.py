@@ -1,0 +1,1 @@
+"""Games of other libraries as environments: what all such adapters share."""

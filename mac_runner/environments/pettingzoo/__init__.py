@@ -1,0 +1,58 @@
+"""The environments `pettingzoo:MODULE`: games with the AEC interface of the library PettingZoo, made replayable.
+
+Nothing of the library is imported before a game is played or a run of it is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from mac_runner.environments.adapters.environment import IGNORED, AdapterConfig, AdapterEnvironment, need_package
+from mac_runner.environments.adapters.players import random_player
+from mac_runner.environments.base import ignored_settings
+from mac_runner.problems import Problem
+from mac_runner.registry import EnvironmentSpec
+from mac_runner.section import IDENTITY, Listed, Text
+
+if TYPE_CHECKING:
+    from mac_runner.config import Experiment
+
+FAMILY: Final = "pettingzoo"
+
+
+class PettingzooConfig(AdapterConfig):
+    """A game with the AEC interface of PettingZoo."""
+
+    rules: Annotated[Text | None, IDENTITY] = None
+    """The system message; without it, the documentation that the game has in its source."""
+    show: Annotated[Literal["observation", "render"], IDENTITY] = "observation"
+    """What a player sees: its observation as numbers, or the whole game as the game itself draws it in text."""
+    action_names: Annotated[Listed[Text], IDENTITY] = ()
+    """A name for each action, in the order of their numbers; without them actions go by their numbers."""
+
+
+def spec_of(game: str) -> EnvironmentSpec[PettingzooConfig]:
+    """The environment `pettingzoo:<game>`: a module of PettingZoo, or any module that has `env()`."""
+    return EnvironmentSpec(
+        section=FAMILY,
+        settings=PettingzooConfig,
+        description="Settings of a game with the AEC interface of PettingZoo.",
+        build=lambda experiment: _build(experiment, game),
+        check=_check,
+        ignored=lambda experiment, _settings: ignored_settings(experiment, role="player", keys=IGNORED),
+    )
+
+
+def _check(_experiment: Experiment, settings: PettingzooConfig) -> Iterator[Problem]:
+    names = settings.action_names
+    if len({name.casefold() for name in names}) < len(names):
+        yield Problem(("settings", "action_names"), "two actions have the same name; give each one of its own")
+
+
+def _build(experiment: Experiment, game: str) -> AdapterEnvironment:
+    need_package("pettingzoo", FAMILY, f"{FAMILY}:{game}")
+    from mac_runner.environments.pettingzoo.game import opener_of
+
+    opener = opener_of(game, experiment.settings_as(PettingzooConfig))
+    return AdapterEnvironment(experiment, kind=FAMILY, name=game, opener=opener, players={"random": random_player})

@@ -1,0 +1,200 @@
+"""One game with PettingZoo's AEC interface: an agent at a time sees its observation and chooses an action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from mac_runner.environments.adapters.chance import OwnChance
+from mac_runner.environments.adapters.environment import Opener
+from mac_runner.environments.adapters.game import Asked, Heard, Move, Result
+from mac_runner.environments.generators.replies import UnusableError, read_answer
+from mac_runner.environments.generators.table import Ask
+from mac_runner.environments.pettingzoo import PettingzooConfig
+from mac_runner.environments.pettingzoo.library import KEY, VALUES_MAX, begun, in_words, module_of, rules_of
+from mac_runner.errors import ConfigError, ConversationError
+from mac_runner.types import JsonValue, Reply, stable_hash
+
+_CHOICES_MAX: Final = 500
+"""To how many actions an engine is held; a game with more legal ones leaves the reply free."""
+_DEAD_STEPS_MAX: Final = 10_000
+
+
+def opener_of(game: str, settings: PettingzooConfig) -> Opener:
+    """What begins a game. Raises ConfigError where there is no such module."""
+    module_of(game)
+
+    def open_game(players: int, seed: int) -> PettingzooGame:
+        return PettingzooGame(game, settings, players, seed)
+
+    return open_game
+
+
+class PettingzooGame:
+    """One game, from the library's `reset` until no agent is left."""
+
+    def __init__(self, game: str, settings: PettingzooConfig, players: int, seed: int) -> None:
+        self._name = game
+        self._settings = settings
+        self._seed = seed
+        self._moves = 0
+        self._chance = OwnChance(seed)
+        self._env = begun(game, _arguments(settings), seed, self._chance)
+        self._agents: list[Any] = list(self._env.possible_agents)
+        if len(self._agents) != players:
+            names = ", ".join(map(str, self._agents))
+            raise ConfigError(
+                f"agent_definitions: there are {players}; pettingzoo:{game} is played by {len(self._agents)} ({names})",
+                key=("agent_definitions",),
+            )
+        self._rules = settings.rules or rules_of(self._env)
+        self._rewards = dict.fromkeys(range(players), 0.0)
+        self._cut: set[int] = set()
+        self._heard: list[Heard] = []
+        self._legal: tuple[int, ...] = ()
+        self._seen = ""
+        self._asked: Asked | None = None
+        self._advance()
+
+    @property
+    def asked(self) -> Asked | None:
+        """The agent to act, and what it sees."""
+        return self._asked
+
+    def play(self, said: str, *, may_correct: bool) -> Move:
+        """Take the action that the words name; any legal one where they name none and may not be corrected."""
+        try:
+            action = self._read(said)
+        except UnusableError as fault:
+            reason = str(fault)
+            if not may_correct:
+                return self._take(self._any_legal(), refusal=reason)
+            self._ask(note=f"\n\nYour last reply could not be used: {reason}. Try again.")
+            return Move(reason, refusal=reason, is_asked_again=True)
+        return self._take(action)
+
+    def play_default(self) -> Move:
+        """Any legal action."""
+        return self._take(self._any_legal())
+
+    def heard(self) -> list[Heard]:
+        """What agents saw and did since the last call."""
+        taken, self._heard = self._heard, []
+        return taken
+
+    def result(self) -> Result:
+        """The sum of each agent's rewards."""
+        with self._chance:
+            self._env.close()
+        reason = "the game has ended" if self._asked is None else "the limit of moves"
+        if self._cut:
+            reason = "the game was truncated by its own limit"
+        return Result(rewards=self._rewards, reason=reason, more={}, by_player={})
+
+    def _advance(self) -> None:
+        """On to the next agent that can act; agents that are done are taken out, as the interface wants it."""
+        self._asked = None
+        with self._chance:
+            for _ in range(_DEAD_STEPS_MAX):
+                if not self._env.agents:
+                    return
+                observation, reward, is_over, is_cut, info = self._env.last()
+                player = self._agents.index(self._env.agent_selection)
+                self._rewards[player] += float(reward)
+                if is_cut:
+                    self._cut.add(player)
+                if not is_over and not is_cut:
+                    self._see(player, observation, info)
+                    return
+                self._env.step(None)
+        raise ConversationError(f"{self._name}: more than {_DEAD_STEPS_MAX} steps of agents that are done")
+
+    def _see(self, player: int, observation: Any, info: Mapping[str, Any]) -> None:
+        agent = self._agents[player]
+        space = self._env.action_space(agent)
+        if type(space).__name__ != "Discrete":
+            raise ConfigError(
+                f"pettingzoo:{self._name}: the actions of {agent} are {space}; only numbered actions (Discrete) "
+                "can be chosen in words",
+                key=KEY,
+            )
+        first, count = int(space.start), int(space.n)
+        mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
+        mask = info.get("action_mask") if mask is None else mask
+        allowed = range(count) if mask is None else [place for place in range(count) if mask[place]]
+        self._legal = tuple(first + place for place in allowed)
+        names = self._settings.action_names
+        if names and len(names) != count:
+            raise ConfigError(
+                f"settings.action_names: there are {len(names)}; {agent} has {count} actions",
+                key=("settings", "action_names"),
+            )
+        self._first = first
+        self._seen = self._shown(observation)
+        self._heard.append(Heard(self._seen, frozenset((player,)), None, "observation"))
+        self._player = player
+        self._ask()
+
+    def _shown(self, observation: Any) -> str:
+        if self._settings.show == "render":
+            drawn = self._env.render()
+            if not isinstance(drawn, str):
+                raise ConfigError(
+                    f"settings.show: pettingzoo:{self._name} draws nothing in text (its render modes are "
+                    f"{self._env.metadata.get('render_modes')}); write observation",
+                    key=("settings", "show"),
+                )
+            return drawn.rstrip()
+        words = in_words(observation)
+        if words is None:
+            raise ConfigError(
+                f"pettingzoo:{self._name}: its observations have more than {VALUES_MAX} numbers, too many for a "
+                "prompt; where the game draws itself in text (render mode `ansi`), write `settings: {show: render}`",
+                key=KEY,
+            )
+        return words
+
+    def _ask(self, note: str = "") -> None:
+        options = tuple(map(self._named, self._legal))
+        agent, reward = self._agents[self._player], self._rewards[self._player]
+        self._asked = Asked(
+            player=self._player,
+            rules=f"{self._rules}\n\nYou are {agent}.".strip(),
+            text=f"Your rewards so far: {reward:g}\nYou see:\n{self._seen}\n\nLegal actions: {', '.join(options)}\n"
+            f"Reply with exactly one of them.{note}",
+            options=options,
+            choices=options if len(options) <= _CHOICES_MAX else None,
+        )
+
+    def _named(self, action: int) -> str:
+        names: Sequence[str] = self._settings.action_names
+        return names[action - self._first] if names else str(action)
+
+    def _read(self, said: str) -> int:
+        """The legal action that is named, by its name or its number. Raises UnusableError."""
+        if said.strip().isdecimal() and int(said) in self._legal:
+            return int(said)
+        by_name = {self._named(action): action for action in self._legal}
+        found = read_answer(Ask("", "", choices=tuple(by_name)), Reply(text=said))
+        return by_name[found]
+
+    def _any_legal(self) -> int:
+        return Random(stable_hash(self._seed, "default", self._moves)).choice(self._legal)  # noqa: S311 - a game
+
+    def _take(self, action: int, refusal: str | None = None) -> Move:
+        name = self._named(action)
+        self._moves += 1
+        self._heard.append(Heard(name, frozenset((self._player,)), self._player, "action"))
+        try:
+            with self._chance:
+                self._env.step(action)
+            self._advance()
+        except ConfigError as fault:  # What was right at the start no longer is: this game ends, not the run.
+            raise ConversationError(str(fault)) from fault
+        return Move(name, refusal=refusal)
+
+
+def _arguments(settings: PettingzooConfig) -> dict[str, JsonValue]:
+    arguments = dict(settings.arguments)
+    return arguments if settings.show == "observation" else {"render_mode": "ansi", **arguments}

@@ -1,0 +1,327 @@
+"""A class that a user wrote, as a backend: the contract, and what becomes of one that breaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from mac_runner.backends.author import Backend as Author
+from mac_runner.backends.base import Backend, BackendRequest
+from mac_runner.backends.own import own_spec
+from mac_runner.config import AgentDefinition
+from mac_runner.errors import (
+    BackendError,
+    ConfigError,
+    EngineDeadError,
+    MacRunnerError,
+    RequestRefusedError,
+    TransientBackendError,
+)
+from mac_runner.plugins import Code, Plugin
+from mac_runner.scheduler.engines import generate
+from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.types import FinishReason, Message, Prompt, Reply, Request, Sampling, TokenCount, Turn
+from tests.sim.loop import SimulatedClock
+
+
+def plugin(value: object) -> Plugin:
+    return Plugin("./bird.py:Bird", value, Code(None, None, "0" * 64, Path("/home/ann/bird.py")))
+
+
+def built(value: object, settings: object = None, *agents: AgentDefinition, record_tokens: bool = False) -> Backend:
+    spec = own_spec(plugin(value))
+    return spec.build(
+        BackendRequest(
+            name="m",
+            backend="./bird.py:Bird",
+            settings=spec.settings() if settings is None else settings,
+            record_tokens=record_tokens,
+            decoding="none",
+            agents=agents,
+            policy_of=lambda name: lambda view, chance: name,
+            clock=SimulatedClock(),
+            say=lambda line: None,
+            can_pull=False,
+        )
+    )
+
+
+def agent(**settings: object) -> AgentDefinition:
+    return AgentDefinition.model_validate({"agent_id": "a", "role": "player", "model": "m", **settings})
+
+
+def a_request() -> Request:
+    prompt = Prompt(messages=(Message(role="user", content="hello there"),))
+    turn = Turn(round=0, agent="a", model="m", place=0)
+    return Request(conversation="t-0", turn=turn, prompt=prompt, sampling=Sampling(seed=1))
+
+
+def reply_of(backend: Backend) -> Reply:
+    """The reply of a started backend, asked as a run asks it."""
+
+    async def program() -> Reply:
+        try:
+            await backend.start()
+            return await generate(backend, a_request(), deadline_s=5)
+        finally:
+            await backend.close()
+            await backend.close()
+
+    return asyncio.run(program())
+
+
+class Slow(BaseModel):
+    words_max: int = 50
+
+
+class Bird(Author):
+    """The last word of a prompt, on the event loop."""
+
+    Settings = Slow
+    honours = frozenset({"seed", "max_tokens"})
+    capacity = 3
+
+    async def generate(self, request: Request) -> Reply:
+        words = request.prompt.messages[-1].content.split()
+        if len(words) > self.settings.words_max:
+            return Reply(text="", finish_reason=FinishReason.OVERFLOW)
+        await asyncio.sleep(0.01 * len(words))
+        count = min(request.sampling.max_tokens, 2)
+        ending = FinishReason.STOP if count == 2 else FinishReason.LENGTH
+        tokens = TokenCount(prompt=len(words), completion=count)
+        return Reply(text=words[-1], finish_reason=ending, tokens=tokens)
+
+
+class Parrot:
+    """The same in a thread, and without the base class."""
+
+    Settings = Slow
+
+    def __init__(self, settings: Slow) -> None:
+        self.settings = settings
+
+    def generate(self, request: Request) -> str | Reply:
+        words = request.prompt.messages[-1].content.split()
+        return Reply(text="", finish_reason=FinishReason.OVERFLOW) if len(words) > 50 else words[-1]
+
+
+class OwnHarness(BackendHarness):
+    kind: type = Bird
+
+    def build(self) -> Backend:
+        return built(self.kind)
+
+    async def trouble(self, kind: Trouble) -> None:
+        raise CannotError(f"a bird is never {kind}")
+
+    async def heal(self) -> None:
+        raise CannotError("a bird is never in trouble")
+
+    def request_too_long(self) -> Request:
+        return self.request("word " * 51)
+
+    def request_cut_off(self) -> Request:
+        return self.request(max_tokens=1)
+
+    def request_slow(self) -> Request:
+        return self.request("word " * 50)
+
+
+class ThreadHarness(OwnHarness):
+    kind = Parrot
+
+    def request_cut_off(self) -> Request:
+        raise CannotError("one word is never cut off")
+
+    def request_slow(self) -> Request:
+        raise CannotError("a thread cannot be cancelled")
+
+
+class TestAsync(BackendContract):
+    @pytest.fixture
+    def harness(self) -> BackendHarness:
+        return OwnHarness()
+
+
+class TestThread(BackendContract):
+    @pytest.fixture
+    def harness(self) -> BackendHarness:
+        return ThreadHarness()
+
+
+def test_capacity_is_that_of_the_class_or_follows_from_how_it_generates() -> None:
+    async def later(self: object, request: Request) -> str:
+        return "x"
+
+    capacities = {
+        "own": built(Bird).capacity,
+        "thread": built(Parrot).capacity,
+        "async": built(type("Later", (), {"generate": later})).capacity,
+    }
+
+    assert capacities == {"own": 3, "thread": 1, "async": 8}
+
+
+def test_as_many_plain_calls_run_at_once_as_there_is_capacity() -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    class Pair(Author):
+        capacity = 3
+
+        def generate(self, request: Request) -> str:
+            return f"{together.wait() >= 0}"
+
+    async def program() -> list[Reply]:
+        backend = built(Pair)
+        await backend.start()
+        found = await asyncio.gather(*(backend.generate(a_request()) for _ in range(3)))
+        await backend.close()
+        return found
+
+    assert [reply.text for reply in asyncio.run(program())] == ["True"] * 3
+
+
+def test_a_class_that_cannot_be_a_backend_is_refused_with_its_file_and_a_remedy() -> None:
+    def yields(self: object, request: Request) -> Any:
+        yield "x"
+
+    def plain(self: object, request: Request) -> str:
+        return "x"
+
+    bad: dict[str, object] = {
+        "it is str; a backend is a class with `generate(self, request)`": "a text",
+        "it is function; a backend is a class": plain,
+        "the class has no `generate`": type("Mute", (), {}),
+        "has no `generate`": type("Heir", (Author,), {}),
+        "`generate` yields": type("Yields", (), {"generate": yields}),
+        "`Settings` is not a pydantic model": type("Odd", (), {"generate": plain, "Settings": dict}),
+        "`honours` holds 'temprature'": type("Typo", (), {"generate": plain, "honours": {"temprature"}}),
+        "`honours` is 'seed'; it is a set of names": type("Bare", (), {"generate": plain, "honours": "seed"}),
+        "`constrains` holds 'grammar'": type("Held", (), {"generate": plain, "constrains": {"grammar"}}),
+    }
+    wrong = {}
+    for expected, value in bad.items():
+        try:
+            own_spec(plugin(value))
+        except ConfigError as fault:
+            if expected not in str(fault) or "/home/ann/bird.py" not in str(fault):
+                wrong[expected] = str(fault)
+        else:
+            wrong[expected] = "accepted"
+
+    assert wrong == {}
+
+
+def test_settings_that_a_backend_does_not_honour_are_refused_and_defaults_are_not() -> None:
+    asked: dict[str, dict[str, object]] = {
+        "temperature": {"temperature": 0.2},
+        "top_p": {"top_p": 0.9},
+        "stop": {"stop": ["x"]},
+        "max_tokens": {"max_tokens": 9},
+    }
+    refused = {}
+    for key, settings in asked.items():
+        try:
+            built(Bird, None, agent(**settings))
+        except ConfigError as fault:
+            refused[key] = (fault.key, f"add {key!r} to the `honours` of its class" in str(fault))
+    with pytest.raises(ConfigError, match=r"record_tokens: the backend './bird.py:Bird' does not report tokens"):
+        built(Bird, record_tokens=True)
+
+    assert set(refused) == {"temperature", "top_p", "stop"}  # It says that it honours max_tokens.
+    assert set(refused.values()) == {(("agent_definitions", 0, key), True) for key in refused}
+    built(Bird, None, agent(temperature=1.0, stop=[]), agent(model="other", temperature=0.1))
+
+
+def raising(fault: BaseException) -> Callable[..., Awaitable[str]]:
+    async def generate(self: object, request: Request) -> str:
+        raise fault
+
+    return generate
+
+
+def returning(found: object) -> Callable[..., Awaitable[Any]]:
+    async def generate(self: object, request: Request) -> Any:
+        return found
+
+    return generate
+
+
+def refusing_start(self: object) -> None:
+    raise KeyError("weights")
+
+
+def test_what_a_backend_does_wrong_has_a_verdict_and_names_its_line() -> None:
+    """Mistakes of its code fail the conversation; only what it says itself, and a failed start, ends the run."""
+
+    async def coroutine(self: object, request: Request) -> str:
+        return "x"
+
+    def forgot(self: object, request: Request) -> Any:
+        return coroutine(self, request)
+
+    fine = returning("x")
+    odd_text, odd_end = Reply(text=3), Reply(text="", finish_reason="stop")  # type: ignore[arg-type]
+    odd_tokens = Reply(text="", tokens=TokenCount(prompt=-1))
+    cases: list[tuple[type[MacRunnerError], str, dict[str, Any]]] = [
+        (RequestRefusedError, "failed: test_own.py:", {"generate": raising(KeyError("text"))}),
+        (RequestRefusedError, "KeyError: 'text'", {"generate": raising(KeyError("text"))}),
+        (RequestRefusedError, "no such word", {"generate": raising(RequestRefusedError("no such word"))}),
+        (EngineDeadError, "it burnt", {"generate": raising(EngineDeadError("it burnt"))}),
+        (TransientBackendError, "ConnectionError", {"generate": raising(ConnectionError("gone"))}),
+        (TransientBackendError, "TimeoutError", {"generate": raising(TimeoutError())}),
+        (RequestRefusedError, "`generate` returned int", {"generate": returning(3)}),
+        (RequestRefusedError, "`generate` returned NoneType", {"generate": returning(None)}),
+        (RequestRefusedError, "a Reply whose text is 3", {"generate": returning(odd_text)}),
+        (RequestRefusedError, "finish_reason is 'stop'", {"generate": returning(odd_end)}),
+        (
+            RequestRefusedError,
+            "tokens are (-1, 0, 0)",
+            {"generate": returning(odd_tokens)},
+        ),
+        (RequestRefusedError, "write `async def generate`", {"generate": forgot}),
+        (EngineDeadError, "failed in `start`: ", {"generate": fine, "start": refusing_start}),
+        (EngineDeadError, "`capacity` of its backend './bird.py:Bird' is 0", {"generate": fine, "capacity": 0}),
+        (EngineDeadError, "`lookahead` of its backend './bird.py:Bird' is 'x'", {"generate": fine, "lookahead": "x"}),
+    ]
+    wrong = []
+    for verdict, text, members in cases:
+        try:
+            reply = reply_of(built(type("Bad", (), members)))
+        except (BackendError, ConfigError) as fault:
+            if not isinstance(fault, verdict) or text not in str(fault):
+                wrong.append(f"{text}: {type(fault).__name__}: {fault}")
+        else:
+            wrong.append(f"{text}: {reply}")
+
+    assert wrong == []
+
+
+def test_a_failing_init_is_bad_input_with_its_line_before_anything_starts() -> None:
+    class Bad(Author):
+        def __init__(self, settings: object = None) -> None:
+            raise KeyError("path")
+
+        async def generate(self, request: Request) -> str:
+            return "x"
+
+    class Greedy(Author):
+        def __init__(self, one: object, two: object) -> None: ...
+
+        async def generate(self, request: Request) -> str:
+            return "x"
+
+    with pytest.raises(ConfigError, match=r"model_definitions\.m\.backend: .*test_own\.py:\d+: KeyError: 'path'"):
+        built(Bad)
+    with pytest.raises(ConfigError, match="takes the settings where the class has `Settings`, and else nothing"):
+        built(Greedy)
+
+
+def test_a_text_is_a_reply() -> None:
+    assert reply_of(built(type("Short", (), {"generate": returning("hello")}))) == Reply(text="hello")

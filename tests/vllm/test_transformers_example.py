@@ -1,0 +1,76 @@
+"""The example backend over `transformers.generate` keeps the contract of every backend, and plays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mac_runner.backends import Backend, BackendRequest
+from mac_runner.backends.own import own_spec
+from mac_runner.clock import SystemClock
+from mac_runner.plugins import find_plugin
+from mac_runner.testing.backends import BackendContract, BackendHarness, CannotError, Trouble
+from mac_runner.types import Request
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAME = "./transformers_backend.py:Transformers"
+
+
+class TransformersHarness(BackendHarness):
+    patience_s = 600.0
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+
+    def build(self) -> Backend:
+        spec = own_spec(find_plugin("backends", NAME, EXAMPLES))
+        return spec.build(
+            BackendRequest(
+                name="m",
+                backend=NAME,
+                settings=spec.settings(model=str(self.model), context_tokens=512),
+                record_tokens=False,
+                decoding="none",
+                agents=(),
+                policy_of=lambda name: lambda view, chance: name,
+                clock=SystemClock(),
+                say=lambda line: None,
+                can_pull=False,
+            )
+        )
+
+    async def trouble(self, kind: Trouble) -> None:
+        raise CannotError(f"the engine is this process; it is never {kind}")
+
+    async def heal(self) -> None:
+        raise CannotError("the engine was never in trouble")
+
+    def request_too_long(self) -> Request:
+        return self.request("a" + " the" * 600)
+
+    def request_cut_off(self) -> Request:
+        return self.request(max_tokens=2)
+
+    def request_slow(self) -> Request:
+        return self.request(max_tokens=400)
+
+
+class TestTransformers(BackendContract):
+    @pytest.fixture
+    def harness(self, tiny_model: Path) -> BackendHarness:
+        return TransformersHarness(tiny_model)
+
+
+def test_its_file_plays_with_another_model(tiny_model: Path, tmp_path: Path) -> None:
+    file, out = EXAMPLES / "transformers.yaml", tmp_path / "run"
+    chosen = ["--set", f"model_definitions.qwen.settings.model={tiny_model}", "--out", str(out), "--quiet"]
+
+    played = subprocess.run(
+        [sys.executable, "-m", "mac_runner", str(file), *chosen], capture_output=True, text=True, check=False
+    )
+
+    assert played.returncode == 0, played.stderr
+    assert len([*(out / "transcripts").iterdir()]) == 3
