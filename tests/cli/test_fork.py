@@ -380,3 +380,15 @@ def test_value_pairs_the_draws_of_its_arms(forked: Lab, at_once: AtOnce) -> None
             assert essence(kept) == essence(other)
     assert at_once(*command).stdout == process.stdout
     forked.verified(forked.path / "fk")
+
+
+def test_turn_keeps_what_was_said_beside_it_and_round_draws_it_again(lab: Lab, at_once: AtOnce) -> None:
+    assert at_once(lab.write(echo()), "--quiet", "--out", "run").returncode == Exit.OK
+    found = {
+        is_round: plan_fork(ForkRequest(run=lab.path / "run", game="0", turn="2/b", is_round=is_round)).branches[0]
+        for is_round in (False, True)
+    }
+
+    kept = {is_round: {recorded.turn_key for recorded in branch.replies} for is_round, branch in found.items()}
+    before = {f"{number}/{name}/0/0" for number in range(2) for name in ("a", "b", "c")}
+    assert kept == {False: before | {"2/a/0/0", "2/c/0/0"}, True: before}
