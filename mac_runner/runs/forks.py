@@ -9,7 +9,6 @@ from typing import NamedTuple
 from mac_runner.clock import Clock
 from mac_runner.errors import ConfigError
 from mac_runner.problems import suggestion
-from mac_runner.registry import backend_specs
 from mac_runner.runs.fork_plan import ForkRequest, PlannedFork
 from mac_runner.runs.play import Player, Results, results_if_complete
 from mac_runner.runs.recorded import recorded_setup, set_of_one
@@ -136,4 +135,4 @@ def value_in(directory: Path, request: ValueRequest, planned: PlannedFork, figur
 
 def _is_scripted(planned: PlannedFork, model: str) -> bool:
     definition = planned.loaded.experiment.model_definitions[model]
-    return backend_specs()[definition.backend].policy(definition.settings) is not None
+    return definition.spec.policy(definition.backend_settings) is not None
