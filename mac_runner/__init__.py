@@ -31,6 +31,7 @@ __all__ = [
     "EnvironmentSpec",
     "Event",
     "Experiment",
+    "Exported",
     "FinishReason",
     "Game",
     "IdentityError",
@@ -60,6 +61,7 @@ __all__ = [
     "TransientBackendError",
     "Turn",
     "arun",
+    "export",
     "fork",
     "game",
     "load",
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec
+    from mac_runner.runs.export import Exported, export
     from mac_runner.runs.view import ConversationView, RunView, open_run
     from mac_runner.section import IDENTITY, RUNTIME, Section
     from mac_runner.types import (
@@ -141,6 +144,7 @@ else:
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
         "registry": ("EnvironmentSpec",),
+        "runs.export": ("Exported", "export"),
         "runs.view": ("ConversationView", "RunView", "open_run"),
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     },
     "api": {"config", "plan", "store", "status", "runs"},
     "testing": {"config", "plan", "environments", "backends"},
-    "cli": {"config", "plan", "store", "status", "reports", "runs", "testing"},
+    "cli": {"config", "plan", "store", "status", "reports", "data", "runs", "testing"},
     "serve": {"nano"},
     "__main__": {"cli"},
 }

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from mac_runner import __version__
 from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance, results
 from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
+from mac_runner.cli.init import init, write_examples
 from mac_runner.cli.process import (
     INTERRUPTED,
     Exit,
@@ -32,10 +34,11 @@ from mac_runner.cli.run import describe, preview
 from mac_runner.cli.run import run as run_file
 from mac_runner.cli.show import View, list_conversations, show
 from mac_runner.config import whole_number
+from mac_runner.data.files import CSV, FORMATS
 from mac_runner.errors import ConfigError, MacRunnerError, shortage_of
 from mac_runner.plan import Shard, parse_shard
 from mac_runner.reports import ALL
-from mac_runner.runs.export import CSV, PARQUET
+from mac_runner.runs.export import ExportRequest
 from mac_runner.runs.fork_plan import ForkRequest
 from mac_runner.runs.forks import ValueRequest
 from mac_runner.runs.setup import RunRequest
@@ -57,6 +60,10 @@ class _VerbOrFile(click.Group):
                 ctx.fail(f"there is no verb and no file {args[0]!r}; {hint}")
             args = [_DEFAULT_VERB, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and flags that begin so; a file where there are none."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
@@ -118,6 +125,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
@@ -507,26 +515,62 @@ def check_command(
     _end(lambda: check(request, as_json=as_json))
 
 
+@cli.command(name="init")
+@click.argument("folder", metavar="[NAME]", type=click.Path(path_type=Path), required=False)
+@click.option("--example", metavar="GAME", help="Begin with an example: werewolf, negotiation, twenty_questions.")
+@click.option("--examples", type=click.Path(path_type=Path), metavar="DIR", help="Write all examples to DIR instead.")
+def init_command(folder: Path | None, example: str | None, examples: Path | None) -> None:
+    """Write a new project to the folder NAME: a game of your own, its experiment, its tests.
+
+    The folder is made; one that holds files is refused. With --examples: write the examples and experiments that come
+    with the package.
+
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """
+    if (folder is None) == (examples is None):
+        raise click.UsageError("name the folder of a new project, or give --examples DIR")
+    if examples is not None:
+        if example is not None:
+            raise click.UsageError("--example begins a project, so it has no effect with --examples: leave one out")
+        target = examples
+        _end(lambda: write_examples(target))
+    if folder is not None:
+        project = folder
+        _end(lambda: init(project, example))
+
+
 @cli.command(name="export")
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the files are put.")
-@click.option("--tables", multiple=True, metavar="NAME", help="A table, such as answers; may be repeated [all].")
 @click.option(
-    "--format",
-    "formats",
-    type=click.Choice([CSV, PARQUET]),
-    multiple=True,
-    help="May be repeated [csv].",
+    "--tables", multiple=True, metavar="NAME,...", help="Tables, such as turns; may be repeated [all but prompts]."
 )
-def export_command(directory: Path, to: Path, tables: tuple[str, ...], formats: tuple[str, ...]) -> None:
-    """Write the tables of RUN, a run or a grid, as files: of discussions, a row for each statement.
+@click.option("--format", "formats", type=click.Choice(FORMATS), multiple=True, help="May be repeated [csv].")
+@click.option("--follow", "is_followed", is_flag=True, help="Go on as conversations end, until the run has ended.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", default=1, help="How many processes write [1].")
+@_trust_option
+def export_command(
+    directory: Path,
+    to: Path,
+    tables: tuple[str, ...],
+    formats: tuple[str, ...],
+    is_followed: bool,
+    jobs: int,
+    is_trusted: bool,
+) -> None:
+    """Write the tables of RUN, a run or a grid, as files: conversations, agents, turns, events and more.
 
-    RUN is only read, and may be under way: conversations that have not ended are left out. A file that is there
-    already is not replaced.
+    RUN is only read, and may be under way: conversations that have not ended are left out. CSV is one file for each
+    table; one that is there already is not replaced. Parquet and JSON Lines are files of 2,000 conversations each: the
+    same command again writes those that changed.
 
-    Exit codes: 0 written, 2 RUN or a flag is wrong, 4 storage failed.
+    Exit codes: 0 written, 2 RUN or a flag is wrong, 3 interrupted: the same command goes on, 4 storage failed.
     """
-    _end(lambda: results.export_tables(directory, to, tables=tables, formats=formats or (CSV,)))
+    names = [name for text in tables for name in text.split(",") if name]
+    request = ExportRequest(
+        directories=[directory], to=to, tables=names, formats=formats or (CSV,), jobs=jobs, is_trusted=is_trusted
+    )
+    _end_trusted([directory], is_trusted, lambda: results.export_tables(request, is_followed=is_followed))
 
 
 @cli.command(name="metrics")

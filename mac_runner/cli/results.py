@@ -17,7 +17,7 @@ from mac_runner.registry import Converter, Importer, environment_specs
 from mac_runner.reports import grid_status_json, grid_status_text, status_json, status_text
 from mac_runner.reports.metrics import metric_tables
 from mac_runner.reports.tables import write_tables
-from mac_runner.runs.export import export
+from mac_runner.runs.export import ExportRequest, exported, followed
 from mac_runner.runs.measurement import measure_run, metrics_of, named_metrics
 from mac_runner.runs.recorded import recorded_only
 from mac_runner.section import KeyPath
@@ -36,11 +36,13 @@ def status(directory: Path, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def export_tables(directory: Path, to: Path, *, tables: Sequence[str], formats: Sequence[str]) -> Exit:
-    """Write the tables of a run or a grid to new files in `to`."""
+def export_tables(request: ExportRequest, *, is_followed: bool) -> Exit:
+    """Write the tables of a run or a grid as files."""
     with report() as stream:
-        for path, rows, ended, planned in export(directory, to, tables=tables, formats=formats):
-            stream.write(f"{path}: {rows} rows of {ended} of {planned} conversations\n")
+        for each in followed(request) if is_followed else exported(request):
+            parts = f" in {each.parts} parts, {each.written} written now" if each.parts else ""
+            stream.write(f"{each.path}: {each.rows} rows of {each.ended} of {each.planned} conversations{parts}\n")
+            stream.flush()
     return Exit.OK
 
 

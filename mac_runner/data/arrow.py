@@ -84,16 +84,31 @@ def arrow_batches(columns: Columns, rows: Rows, schema: pyarrow.Schema) -> Itera
 
 def batches(rows: Rows) -> Iterator[list[Mapping[str, Cells]]]:
     """The rows in lists, each bounded in rows and in characters."""
-    held: list[Mapping[str, Cells]] = []
-    chars = 0
+    held = Batcher()
     for row in rows:
-        held.append(row)
-        chars += size_chars(row)
-        if len(held) >= ROWS_AT_ONCE or chars >= CHARS_AT_ONCE:
-            yield held
-            held, chars = [], 0
-    if held:
-        yield held
+        if (batch := held.add(row)) is not None:
+            yield batch
+    if rest := held.rest():
+        yield rest
+
+
+class Batcher:
+    """Gathers rows until there are many, or long ones."""
+
+    def __init__(self) -> None:
+        self._held: list[Mapping[str, Cells]] = []
+        self._chars = 0
+
+    def add(self, row: Mapping[str, Cells]) -> list[Mapping[str, Cells]] | None:
+        """Add a row; returns all that were gathered where that is enough."""
+        self._held.append(row)
+        self._chars += size_chars(row)
+        return self.rest() if len(self._held) >= ROWS_AT_ONCE or self._chars >= CHARS_AT_ONCE else None
+
+    def rest(self) -> list[Mapping[str, Cells]]:
+        """All that was gathered since the last time."""
+        held, self._held, self._chars = self._held, [], 0
+        return held
 
 
 def size_chars(row: Mapping[str, Cells]) -> int:

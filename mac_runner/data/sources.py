@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from mac_runner.data.tables import Ended, FlatTable, tables_of
 from mac_runner.errors import ConfigError, RunDirectoryError
-from mac_runner.flat import Cells, FlatColumn
-from mac_runner.registry import environment_specs
+from mac_runner.flat import Cells, FlatColumn, value_at
+from mac_runner.registry import environment_spec
 from mac_runner.reports.grid import value_columns
 from mac_runner.results import ResultsSpec
 from mac_runner.store import RunContents, has_run, is_grid, read_grid, read_run
@@ -49,6 +49,8 @@ class Sources(NamedTuple):
     runs: Sequence[Source]
     prefix: Mapping[str, FlatColumn]
     tables: Mapping[str, FlatTable]
+    names: Sequence[str]
+    """Of each directory, the name of its experiment or grid."""
 
     def columns(self, table: str) -> Mapping[str, FlatColumn]:
         """All columns of a table, those that tell runs apart first."""
@@ -56,8 +58,10 @@ class Sources(NamedTuple):
 
 
 def recorded_results(contents: RunContents) -> ResultsSpec | None:
-    """How the outcomes of a run are counted; None where its environment does not say, or is not known here."""
-    spec = environment_specs().get(environment_of(contents))
+    """How the outcomes of a run are counted; None where its environment does not say, or its code was not loaded."""
+    name = environment_of(contents)
+    digest = value_at(contents.resolved, ("plugins", name, "sha256"))
+    spec = environment_spec(name, digest if isinstance(digest, str) else "")
     return None if spec is None or spec.results is None else spec.results()
 
 
@@ -82,7 +86,7 @@ def sources_of(directories: Sequence[Path], results_of: ResultsOf = recorded_res
         for name, part in zip(names, parts, strict=True)
         for run in part.runs
     ]
-    return _checked(runs, prefix, taken)
+    return _checked(runs, prefix, taken, [name for part in parts for name in part.names])
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -101,7 +105,7 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
     if not is_grid(directory):
         contents = read_run(directory)
         tables = tables_of(results_of(contents))
-        return Sources([Source(contents, tables, {})], {}, tables)
+        return Sources([Source(contents, tables, {})], {}, tables, [contents.experiment_name])
     record = read_grid(directory)
     begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
     if not begun:
@@ -123,10 +127,12 @@ def _of_one(directory: Path, results_of: ResultsOf) -> Sources:
         )
         for place, (entry, contents, tables) in enumerate(zip(begun, contents_of, tables_by_run, strict=True))
     ]
-    return _checked(runs, prefix, {"combination"})
+    return _checked(runs, prefix, {"combination"}, [record.name if record is not None else ""])
 
 
-def _checked(runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str]) -> Sources:
+def _checked(
+    runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: set[str], names: Sequence[str]
+) -> Sources:
     """The runs with the tables that any of them has. Raises ConfigError for columns that cannot be told apart."""
     tables: dict[str, FlatTable] = {}
     for run in runs:
@@ -137,4 +143,4 @@ def _checked(runs: Sequence[Source], prefix: Mapping[str, FlatColumn], taken: se
             tables[name] = table
             if both := taken & table.columns.keys():
                 raise ConfigError(f"table {name!r} has a column {min(both)!r}, which tells runs apart; rename it")
-    return Sources(runs, prefix, tables)
+    return Sources(runs, prefix, tables, names)

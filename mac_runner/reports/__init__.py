@@ -29,7 +29,6 @@ from mac_runner.reports.grid import (
     value_columns,
 )
 from mac_runner.reports.status import grid_status_json, grid_status_text, status_json, status_text
-from mac_runner.reports.streams import PIECES
 from mac_runner.reports.summary import summarise
 from mac_runner.reports.tables import render_grid, render_summary, write_grid, write_summary, write_tables
 from mac_runner.reports.transcript import transcript_text
@@ -49,7 +48,6 @@ from mac_runner.reports.usability import is_nothing_usable, usability_warning
 __all__ = [
     "ALL",
     "PARQUET_HINT",
-    "PIECES",
     "GridRow",
     "GridTable",
     "TextTable",

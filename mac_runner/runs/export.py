@@ -1,140 +1,415 @@
 """Tables over the conversations of a run or a grid, as files for other programs (`mac-run export`).
 
-Transcripts are read one by one and rows are written as they come, so the memory of an export does not grow with the
-run. What has not ended yet is left out: a run can be exported while it plays.
+Conversations are read one by one, once for all tables, and rows are written as they come, so the memory of an export
+does not grow with the run. What has not ended yet is left out: a run can be exported while it plays.
+
+CSV is one file for each table. Parquet and JSON Lines are files of 2,000 conversations each (`data/parts.py`): a second
+export writes those again that changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.clock import SystemClock, pause
+from mac_runner.data.arrow import check_arrow
+from mac_runner.data.files import CSV, FORMATS, PARQUET
+from mac_runner.data.parts import (
+    SCHEMA,
+    STATE,
+    Contents,
+    PartName,
+    basis,
+    file_name,
+    is_full,
+    planned_parts,
+    read_state,
+    rows_by_part,
+)
+from mac_runner.data.schema import schema_json
+from mac_runner.data.sources import Sources
+from mac_runner.data.writing import Target, writing
+from mac_runner.errors import ConfigError, ShortageError
 from mac_runner.flat import Cells
-from mac_runner.registry import environment_specs
-from mac_runner.reports import PARQUET_HINT, PIECES, has_parquet, value_columns
-from mac_runner.results import Export, ExportColumn
-from mac_runner.store import Disk, RunContents, has_run, is_grid, read_grid, read_run
+from mac_runner.problems import suggestion
+from mac_runner.runs.tables import run_source, run_sources
+from mac_runner.runs.trust import trust as import_code
+from mac_runner.runs.view import RunView, paths_of
+from mac_runner.store import Counts, Disk, RunContents, encode_for_reading
+from mac_runner.store.layout import Layout
+from mac_runner.store.lock import is_alive, read_owner
+from mac_runner.store.machine import Machine
+from mac_runner.store.run_state import RunState
+from mac_runner.types import JsonObject
 
-CSV: Final = "csv"
-PARQUET: Final = "parquet"
-_COMBINATION: Final = ExportColumn("text", "the directory of the combination of a grid")
+FOLLOW_INTERVAL_S: Final = 5.0
+"""How often `--follow` looks for more, at most."""
+_LOOK_SHARE: Final = 0.1
+"""The share of its time that `--follow` looks, at most: a large journal takes seconds to read."""
+_GROWTH: Final = 1.5
+"""While a run is followed, a part that is not complete is written again when it has grown by this factor."""
 
 
 class Exported(NamedTuple):
-    """One file that was written."""
+    """A table that was written: its file, or a pattern of its parts, and what is in it."""
 
     path: Path
     rows: int
     ended: int
     planned: int
+    parts: int = 0
+    """How many files it has, where it is in parts."""
+    written: int = 0
+    """How many of them were written now."""
 
 
-class _Source(NamedTuple):
-    """A run, and the cells that its rows begin with."""
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """What is to be exported, and how. No `tables` are all but the optional ones."""
 
-    contents: RunContents
-    values: Mapping[str, Cells]
+    directories: Sequence[Path]
+    to: Path
+    tables: Sequence[str] = ()
+    formats: Sequence[str] = (CSV,)
+    jobs: int = 1
+    is_trusted: bool = False
+    """Whether other processes import the code that the runs name, as this one did."""
+    disk: Disk = field(default_factory=Disk)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The formats that are written in parts, each once."""
+        return [kind for kind in dict.fromkeys(self.formats) if kind != CSV]
 
 
-class _Sources(NamedTuple):
-    """The runs that are exported, the table of each name, and the columns that tell the runs apart."""
+def exported(request: ExportRequest) -> Iterator[Exported]:
+    """Write the tables. Everything that can be refused is refused before anything is written."""
+    sources, chosen = _checked(request)
+    if CSV in request.formats:
+        yield from _whole_tables(request, sources, chosen)
+    if request.kinds:
+        yield from _Parts(request, sources, chosen).write()
 
-    runs: Sequence[_Source]
-    tables: Mapping[str, Export]
-    columns: Mapping[str, ExportColumn]
 
+def followed(request: ExportRequest, sleep: Callable[[float], None] = pause) -> Iterator[Exported]:
+    """Write parts as they fill, until no process plays the run; yields what each look has written.
 
-def export(directory: Path, to: Path, *, tables: Sequence[str], formats: Sequence[str]) -> Iterator[Exported]:
-    """Write `tables` of the run or grid `directory`, or all that it has, into `to`, in each of `formats`.
-
-    Everything that can be refused is refused before anything is written.
+    An incomplete part is written when it has grown by half, and at the end.
     """
-    if PARQUET in formats and not has_parquet():
-        raise ConfigError(f"--format {PARQUET}: pyarrow is not installed; {PARQUET_HINT}")
-    sources = _sources(directory)
-    for name in tables:
+    if not request.kinds or CSV in request.formats:
+        raise ConfigError("--follow: a CSV file cannot grow; use --format parquet or --format jsonl")
+    clock = SystemClock()
+    while True:
+        # First who plays, then what there is: what ends in between is found by another look.
+        is_over = not any(_is_played(request.disk, directory) for directory in request.directories)
+        begun_s = clock.monotonic_s()
+        sources, chosen = _checked(request)
+        for each in _Parts(request, sources, chosen).write(is_last=is_over):
+            if each.written or is_over:
+                yield each
+        if is_over:
+            return
+        sleep(max(FOLLOW_INTERVAL_S, (clock.monotonic_s() - begun_s) / _LOOK_SHARE))
+
+
+def _is_played(disk: Disk, directory: Path) -> bool:
+    """Whether a process is at work in a directory; where this machine cannot know, it is taken to be."""
+    owner = read_owner(disk, directory)
+    return owner is not None and is_alive(owner, Machine()) is not False
+
+
+# What is refused.
+
+
+def _checked(request: ExportRequest) -> tuple[Sources, list[str]]:
+    """The runs, and the names of the tables that are written."""
+    if PARQUET in request.formats:
+        check_arrow(f"--format {PARQUET}")
+    if request.jobs < 1:
+        raise ConfigError(f"--jobs: {request.jobs} is not a number of processes; give 1 or more")
+    if request.jobs > 1 and not request.kinds:
+        raise ConfigError(
+            "--jobs: one process writes a CSV file; use --format parquet or --format jsonl, or leave it out"
+        )
+    sources = run_sources(request.directories)
+    for name in request.tables:
         if name not in sources.tables:
-            raise ConfigError(f"--tables: {directory} has no table {name!r}; it has: {', '.join(sources.tables)}")
-    chosen = dict.fromkeys(tables) or dict.fromkeys(sources.tables)
-    paths = {(name, ending): to / f"{name}.{ending}" for name in chosen for ending in dict.fromkeys(formats)}
-    _check_place(to, paths.values())
-    disk = Disk()
-    disk.make_directory(to)
-    for (name, ending), path in paths.items():
-        rows = _Counted(_rows(sources, sources.tables[name]))
-        columns = {**sources.columns, **sources.tables[name].columns}
-        disk.write_atomic(path, PIECES[ending](columns, rows))
-        counts = [source.contents.counts for source in sources.runs]
-        yield Exported(path, rows.count, sum(each.done for each in counts), sum(each.planned for each in counts))
+            where = ", ".join(map(str, request.directories))
+            raise ConfigError(f"--tables: {where} has no table {name!r}{suggestion(name, sources.tables)}")
+    default = (name for name, table in sources.tables.items() if not table.is_optional)
+    chosen = [*dict.fromkeys(request.tables or default)]
+    _check_place(request, chosen)
+    return sources, chosen
 
 
-class _Counted:
-    """Rows that are counted as they are taken."""
-
-    def __init__(self, rows: Iterator[Mapping[str, Cells]]) -> None:
-        self._rows = rows
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Mapping[str, Cells]]:
-        for row in self._rows:
-            self.count += 1
-            yield row
-
-
-def _check_place(to: Path, paths: Iterable[Path]) -> None:
-    """Raise ConfigError unless files can be written to `to` without replacing any."""
+def _check_place(request: ExportRequest, tables: Sequence[str]) -> None:
+    """Raise ConfigError unless files can be written without replacing any that are not ours."""
+    to = request.to
     if (to.exists() or to.is_symlink()) and not to.is_dir():
         raise ConfigError(f"--to: {to} is no directory; name another one, or remove it")
-    for path in paths:
+    for table in tables if CSV in request.formats else ():
+        path = to / f"{table}.{CSV}"
         if path.exists() or path.is_symlink():
             raise ConfigError(f"--to: {path} is there already; name another directory, or remove it")
+    for table in tables if request.kinds else ():
+        path = to / table
+        if (path.exists() or path.is_symlink()) and not path.is_dir():
+            raise ConfigError(f"--to: {path} is no directory; name another directory, or remove it")
 
 
-def _sources(directory: Path) -> _Sources:
-    """The runs of `directory`. Raises RunDirectoryError where there are none, ConfigError where none has tables."""
-    if not is_grid(directory):
-        contents = read_run(directory)
-        return _Sources([_Source(contents, {})], _tables_of(contents), {})
-    record = read_grid(directory)
-    begun = [entry for entry in record.entries if has_run(directory / entry.slug)] if record is not None else []
-    if not begun:
-        raise RunDirectoryError(f"{directory} is a grid in which no combination has begun; run its file first")
-    runs = [read_run(directory / entry.slug) for entry in begun]
-    tables = {name: table for contents in runs for name, table in _tables_of(contents).items()}
-    taken = {"combination", *(name for table in tables.values() for name in table.columns)}
-    values = value_columns([entry.values for entry in begun], taken)
-    return _Sources(
-        [
-            _Source(contents, {"combination": entry.slug, **{column.name: column.cells[place] for column in values}})
-            for place, (entry, contents) in enumerate(zip(begun, runs, strict=True))
-        ],
-        tables,
-        {
-            "combination": _COMBINATION,
-            **{column.name: ExportColumn(column.kind, "what the grid varies") for column in values},
-        },
+# CSV.
+
+
+def _whole_tables(request: ExportRequest, sources: Sources, chosen: Sequence[str]) -> Iterator[Exported]:
+    """Write each table to one file."""
+    targets = [Target(name, sources.columns(name), CSV, request.to / f"{name}.{CSV}") for name in chosen]
+    request.disk.make_directory(request.to)
+    request.disk.sweep(request.to)
+    with writing(request.disk, targets, sources.tables) as writer:
+        for source in sources.runs:
+            for conversation in source.conversations():
+                writer.add(source, conversation)
+    ended, planned = _counts(sources)
+    for file in writer.files:
+        yield Exported(file.target.path, file.rows, ended, planned)
+
+
+def _counts(sources: Sources) -> tuple[int, int]:
+    counts = [source.contents.counts for source in sources.runs]
+    return sum(each.done for each in counts), sum(each.planned for each in counts)
+
+
+# Parts.
+
+
+class _Order(NamedTuple):
+    """A part to be written, as another process can be given it."""
+
+    part: PartName
+    directory: Path
+    experiment_name: str
+    resolved: JsonObject
+    prefix: Mapping[str, Cells]
+    rows: Sequence[JsonObject]
+    targets: Sequence[Target]
+    is_trusted: bool
+
+
+class _Written(NamedTuple):
+    """A part that was written, and how many rows each of its files has."""
+
+    part: PartName
+    rows: Mapping[str, int]
+
+
+class _Parts:
+    """The parts of one export."""
+
+    def __init__(self, request: ExportRequest, sources: Sources, chosen: Sequence[str]) -> None:
+        self._request = request
+        self._sources = sources
+        self._chosen = chosen
+        self._parts = planned_parts(sources)
+        self._state = read_state(request.disk, request.to, sources.names)
+
+    def write(self, *, is_last: bool = True) -> Iterator[Exported]:
+        """Write the parts that changed. Before the last look, those alone that are complete or have grown."""
+        request, disk, state = self._request, self._request.disk, self._state
+        targets = {part: [*self._targets(part, made, is_last=is_last)] for part, made in self._parts.items()}
+        stale = {part: found for part, found in targets.items() if found}
+        names = {self._name(target) for found in stale.values() for target in found}
+        disk.make_directory(request.to)
+        for table in self._chosen:
+            disk.sweep(request.to / table)
+        disk.sweep(request.to)
+        self._remove_others()
+        if names:
+            # So that every file is known, whenever this process ends.
+            state.files = {**{name: {} for name in names}, **state.files}
+            schema = schema_json(self._sources.tables, self._sources.prefix)
+            disk.write_atomic(request.to / SCHEMA, [encode_for_reading(schema)])
+            disk.write_atomic(request.to / STATE, [state.encode()])
+        for written in _all_written(self._orders(stale), request.jobs, disk):
+            self._note(written)
+            disk.write_atomic(request.to / STATE, [state.encode()])
+        ended, planned = _counts(self._sources)
+        for table in self._chosen:
+            for kind in request.kinds:
+                files = [self._file(part, table, kind) for part in self._parts]
+                yield Exported(
+                    request.to / table / f"*.{kind}",
+                    state.rows(files),
+                    ended,
+                    planned,
+                    sum(name in state.files for name in files),
+                    len(names.intersection(files)),
+                )
+
+    def _targets(self, part: PartName, made: Contents, *, is_last: bool) -> Iterator[Target]:
+        """The files of a part that have to be written."""
+        for table in self._chosen:
+            if table not in self._sources.runs[part.run].tables:
+                continue
+            for kind in self._request.kinds:
+                name = self._file(part, table, kind)
+                if self._state.is_written(name, self._made_of(part, table)):
+                    continue
+                is_due = made.conversations >= _GROWTH * self._state.conversations(name)
+                if is_last or is_due or is_full(made):
+                    yield Target(table, self._sources.columns(table), kind, self._request.to / name)
+
+    def _file(self, part: PartName, table: str, kind: str) -> str:
+        return f"{table}/{file_name(self._sources, part, kind)}"
+
+    def _name(self, target: Target) -> str:
+        return f"{target.table}/{target.path.name}"
+
+    def _made_of(self, part: PartName, table: str) -> str:
+        known = f"{self._basis(part.run, table)} {self._parts[part].digest:032x} {self._parts[part].conversations}"
+        return hashlib.sha256(known.encode()).hexdigest()
+
+    def _basis(self, run: int, table: str) -> str:
+        if (run, table) not in self._bases:
+            self._bases[run, table] = basis(self._sources, self._sources.runs[run], table)
+        return self._bases[run, table]
+
+    @cached_property
+    def _bases(self) -> dict[tuple[int, str], str]:
+        return {}
+
+    def _remove_others(self) -> None:
+        """Remove files of the chosen tables that no conversation belongs to any more: they were opened again."""
+        known = {
+            self._file(part, table, kind)
+            for part in self._parts
+            for table in self._chosen
+            for kind in self._request.kinds
+        }
+        endings = tuple(f".{kind}" for kind in self._request.kinds)
+        for name in [*self._state.files]:
+            if name not in known and name.split("/")[0] in self._chosen and name.endswith(endings):
+                self._request.disk.remove(self._request.to / name)
+                del self._state.files[name]
+
+    def _orders(self, stale: Mapping[PartName, Sequence[Target]]) -> Iterator[_Order]:
+        for part, rows in rows_by_part(self._sources, stale):
+            source = self._sources.runs[part.run]
+            contents = source.contents
+            yield _Order(
+                part,
+                contents.layout.directory,
+                contents.experiment_name,
+                contents.resolved,
+                source.prefix,
+                rows,
+                stale[part],
+                self._request.is_trusted,
+            )
+
+    def _note(self, written: _Written) -> None:
+        for name, rows in written.rows.items():
+            table = name.split("/")[0]
+            self._state.note(
+                name,
+                made_of=self._made_of(written.part, table),
+                conversations=self._parts[written.part].conversations,
+                rows=rows,
+            )
+
+
+def _all_written(orders: Iterable[_Order], jobs: int, disk: Disk) -> Iterator[_Written]:
+    """Write parts, in this process or in several. Few orders wait at a time."""
+    if jobs == 1:
+        yield from (_write(order, disk) for order in orders)
+        return
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ready_worker) as pool:
+        pending: set[Future[_Written]] = set()
+        try:
+            for order in orders:
+                pending.add(pool.submit(_write, order))
+                while len(pending) > jobs:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (each.result() for each in done)
+            for each in pending:
+                yield each.result()
+        except BrokenProcessPool as fault:
+            raise ShortageError(
+                "a process of --jobs ended before its part was written, perhaps for lack of memory; "
+                "run the same command again with fewer"
+            ) from fault
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _ready_worker() -> None:
+    """A signal to all processes of a terminal reaches workers too: each leaves nothing half-written behind."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _write(order: _Order, disk: Disk | None = None) -> _Written:
+    """Write the files of a part; in another process with a disk of its own."""
+    disk = disk or Disk()
+    if order.is_trusted:
+        _import_once(order.directory)
+    contents = RunContents(
+        layout=Layout(directory=order.directory, experiment_name=order.experiment_name),
+        resolved=order.resolved,
+        counts=Counts(planned=len(order.rows), finished=len(order.rows), failed=0),
+        state=RunState(),
+        disk=disk,
     )
+    source = run_source(contents)._replace(prefix=order.prefix)
+    with writing(disk, order.targets, source.tables) as writer:
+        for row in order.rows:
+            writer.add(source, source.ended(row))
+    return _Written(order.part, {f"{file.target.table}/{file.target.path.name}": file.rows for file in writer.files})
 
 
-def _tables_of(contents: RunContents) -> Mapping[str, Export]:
-    """The tables of the environment of a run."""
-    name = _environment(contents)
-    spec = environment_specs().get(name)
-    tables = {} if spec is None or spec.results is None else spec.results().exports
-    if not tables:
-        raise ConfigError(f"RUN: {contents.layout.directory} is of the environment {name!r}, which has no tables")
-    return tables
+@cache
+def _import_once(directory: Path) -> None:
+    import_code([directory])
 
 
-def _environment(contents: RunContents) -> str:
-    conversation = contents.resolved.get("conversation_config")
-    return str(conversation.get("environment")) if isinstance(conversation, dict) else ""
+PathLike: TypeAlias = str | os.PathLike[str]
 
 
-def _rows(sources: _Sources, table: Export) -> Iterator[Mapping[str, Cells]]:
-    for contents, values in sources.runs:
-        for row in contents.rows_in_task_order():
-            for cells in table.rows(contents.acknowledged(row), contents.resolved):
-                yield {**values, **cells}
+def export(
+    run: PathLike | Sequence[PathLike] | RunView,
+    to: PathLike,
+    *,
+    tables: Sequence[str] = (),
+    format: str | Sequence[str] = PARQUET,
+    jobs: int = 1,
+    follow: bool = False,
+    trust: bool = False,
+) -> list[Exported]:
+    """Write the tables of a run, a grid or several runs as files, as `mac-run export` does; returns what was written.
+
+    With `trust` the code that the runs name is imported, where their environment is not built in.
+    Raises ConfigError for what cannot be written so, RunDirectoryError naming a transcript that is damaged.
+    """
+    formats = [format] if isinstance(format, str) else [*format]
+    for each in formats:
+        if each not in FORMATS:
+            raise ConfigError(f"format: found {each!r}; there are: {', '.join(FORMATS)}")
+    if isinstance(tables, str):
+        raise ConfigError(f"tables: {tables!r} is one name; give a list: [{tables!r}]")
+    directories = run.directories if isinstance(run, RunView) else paths_of(run)
+    if trust:
+        import_code(directories)
+    request = ExportRequest(
+        directories=directories, to=Path(to), tables=tables, formats=formats, jobs=jobs, is_trusted=trust
+    )
+    return [*(followed(request) if follow else exported(request))]

@@ -11,16 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mac_runner.clock import SystemClock
 from mac_runner.data.arrow import arrow_table, check_arrow
 from mac_runner.data.open_turns import OPEN_COLUMN, open_rows
-from mac_runner.data.prompts import PROMPTS, prompt_table
 from mac_runner.data.schema import metadata_of, schema_json
-from mac_runner.data.sources import Source, Sources, sources_of
+from mac_runner.data.sources import Source
 from mac_runner.data.tables import FlatTable
-from mac_runner.environments import build_environment
 from mac_runner.errors import ConfigError
 from mac_runner.flat import Cells
 from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn, ended_conversation
@@ -28,8 +26,10 @@ from mac_runner.problems import suggestion
 from mac_runner.reports import find_turn, grid_status_json, status_json, transcript_text
 from mac_runner.reports.turns import check_seat
 from mac_runner.runs.maintenance import Verified, verify_all
-from mac_runner.runs.recorded import recorded_experiment, sent_prompt
+from mac_runner.runs.recorded import sent_prompt
 from mac_runner.runs.summary import summary_of
+from mac_runner.runs.tables import run_sources
+from mac_runner.runs.trust import trust as import_code
 from mac_runner.store import is_grid, read_grid_standing, read_standing
 from mac_runner.types import JsonObject, JsonValue, Prompt
 
@@ -43,13 +43,21 @@ _KEPT: Final = frozenset({"outcome", "counts", "timing"})
 """Keys of an index row that its transcript has too: they are not kept for every conversation."""
 
 
-def open_run(path: PathLike | Sequence[PathLike]) -> RunView:
+def open_run(path: PathLike | Sequence[PathLike], *, trust: bool = False) -> RunView:
     """A run directory, a grid, or a list of them, to be read. Takes no lock.
 
+    With `trust` the code that the runs name is imported, where their environment is not built in: prompts need it.
     Raises RunDirectoryError for what is no run directory.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else [*path]
-    return RunView([Path(one) for one in paths])
+    paths = paths_of(path)
+    if trust:
+        import_code(paths)
+    return RunView(paths)
+
+
+def paths_of(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    """One path, or several."""
+    return [Path(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
 
 
 class RunView:
@@ -57,7 +65,7 @@ class RunView:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = tuple(directories)
-        self._sources = _with_prompts(sources_of(self.directories))
+        self._sources = run_sources(self.directories)
 
     def __repr__(self) -> str:
         return f"RunView({', '.join(map(str, self.directories))}: {len(self)} conversations)"
@@ -128,17 +136,13 @@ class RunView:
         check_arrow(f"table {name!r}")
         sources = self._sources
         if name not in sources.tables:
-            known = ", ".join(sources.tables)
-            raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}; there are: {known}")
+            raise ConfigError(f"there is no table {name!r}{suggestion(name, sources.tables)}")
         known_columns = {**sources.columns(name), **({"is_open": OPEN_COLUMN} if is_open else {})}
         table = sources.tables[name]
         chosen = [*columns] if columns is not None else _default_columns(table, known_columns)
         for column in chosen:
             if column not in known_columns:
-                there = ", ".join(known_columns)
-                raise ConfigError(
-                    f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}; it has: {there}"
-                )
+                raise ConfigError(f"table {name!r} has no column {column!r}{suggestion(column, known_columns)}")
         rows = self._rows(name, frozenset(chosen), is_open=is_open)
         return arrow_table({one: known_columns[one] for one in chosen}, rows, metadata_of(table))
 
@@ -231,23 +235,6 @@ def _default_columns(table: FlatTable, known: Iterable[str]) -> list[str]:
     return [name for name in known if name not in left_out]
 
 
-def _with_prompts(sources: Sources) -> Sources:
-    """The sources with the table of prompts, which is made with the environment of each run."""
-    runs = [run._replace(tables={**run.tables, PROMPTS: _prompts_of(run)}) for run in sources.runs]
-    return sources._replace(runs=runs, tables={**sources.tables, PROMPTS: runs[0].tables[PROMPTS]})
-
-
-def _prompts_of(run: Source) -> FlatTable:
-    held: list[Any] = []
-
-    def environment() -> Any:
-        if not held:
-            held.append(build_environment(recorded_experiment(run.contents).experiment))
-        return held[0]
-
-    return prompt_table(environment)
-
-
 def _no_bar(_text: str, _steps: int) -> AbstractContextManager[Callable[[], object]]:
     return nullcontext(lambda: None)
 
@@ -319,7 +306,7 @@ class ConversationView:
         """Its rows of a table."""
         tables = self._run.tables
         if table not in tables:
-            raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}; there are: {', '.join(tables)}")
+            raise ConfigError(f"there is no table {table!r}{suggestion(table, tables)}")
         return [*tables[table].rows(self._ended, frozenset(tables[table].columns))]
 
     def view(self, seat: str | None = None, *, truth: bool = False) -> str:

@@ -323,6 +323,12 @@ class Disk:
                 raise
             self._system.fsync_directory(path.parent)
 
+    def stage(self, path: Path) -> StagedFile:
+        """Begin a file that is written piece by piece and gets its name when it is whole."""
+        temporary = path.with_name(f"{TEMPORARY_PREFIX}{self._system.token()}")
+        with _naming("write", path):
+            return StagedFile(self, OpenFile(path=temporary, descriptor=self._system.create(temporary)), path)
+
     def publish_once(self, path: Path, data: bytes) -> bool:
         """Write a durable file at `path` unless the name is taken; returns whether it was free.
 
@@ -438,6 +444,40 @@ class Disk:
                 return False
             self._system.replace(temporary, path)
         return True
+
+
+class StagedFile:
+    """A file under a temporary name: `commit` gives it its own, `discard` removes it. After a kill `sweep` does."""
+
+    def __init__(self, disk: Disk, file: OpenFile, path: Path) -> None:
+        self._disk = disk
+        self._file = file
+        self._is_open = True
+        self._is_named = False
+        self.path = path
+
+    def append(self, data: bytes) -> None:
+        """Write a piece."""
+        if data:
+            self._disk.append(self._file, data)
+
+    def commit(self) -> None:
+        """Give the file its name, durably; it replaces one that has it."""
+        self._disk.sync(self._file)
+        self._close()
+        self._disk.rename(self._file.path, self.path)
+        self._is_named = True
+
+    def discard(self) -> None:
+        """Remove the file, unless it has its name."""
+        self._close()
+        if not self._is_named:
+            self._disk.remove(self._file.path)
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._disk.close(self._file)
 
 
 class TrialDisk(Disk):

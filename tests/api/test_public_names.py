@@ -62,6 +62,8 @@ NAMES = (
     "fork",
     "game",
     "load",
+    "export",
+    "Exported",
     "open_run",
     "run",
     "stream",

@@ -156,7 +156,7 @@ def test_parquet_has_the_same_cells_each_of_its_type(asked: Lab, at_once: AtOnce
     assert at_once("small.yaml", "--quiet").returncode == 0
     exported(at_once, asked, "runs/small", "--format", "csv", "--format", "parquet", "--tables", "answers")
 
-    table = pyarrow.parquet.read_table(asked.path / "tables" / "answers.parquet")
+    table = pyarrow.parquet.read_table(asked.path / "tables" / "answers" / "part-000000.parquet")
 
     types = {"text": "string", "integer": "int64", "number": "double", "truth": "bool"}
     assert {one.name: str(one.type) for one in table.schema} == {
@@ -177,7 +177,7 @@ def _as_text(cell: object) -> str:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--to", "tables", "--tables", "votes"), "no table 'votes'; it has: answers"),
+        (("--to", "tables", "--tables", "votes"), "no table 'votes'; allowed: agents, answers"),
         (("--to", "small.yaml"), "small.yaml is no directory"),
         (("--to", "full"), "answers.csv is there already; name another directory"),
     ],

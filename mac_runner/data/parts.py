@@ -1,0 +1,159 @@
+"""Tables in parts: which conversations a part holds, and which parts have to be written again.
+
+A part holds the conversations of 2,000 numbers of the plan, in task order, whatever order they ended in. So a part that
+is complete does not change, and what was exported while a run went on equals what is exported at its end. A digest of
+what a part is made of stands in `_parts.json`; a part with another digest is written again, whatever the reason: more
+conversations ended, one was retried, or the tables have other columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mac_runner.data.schema import schema_json
+from mac_runner.data.sources import Source, Sources
+from mac_runner.errors import ConfigError
+from mac_runner.store import Disk, encode_for_reading
+from mac_runner.types import JsonObject, JsonValue
+
+PART_CONVERSATIONS: Final = 2_000
+"""How many numbers of the plan a part has."""
+STATE: Final = "_parts.json"
+SCHEMA: Final = "_schema.json"
+STATE_VERSION: Final = 1
+
+
+class PartName(NamedTuple):
+    """A part: the run of its conversations, and its number."""
+
+    run: int
+    number: int
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a part is made of."""
+
+    conversations: int = 0
+    digest: int = 0
+
+    def add(self, row: JsonObject) -> None:
+        """Add a conversation, in any order."""
+        failed = row.get("failed_attempts")
+        text = json.dumps([row.get("task_id"), row.get("sha256"), len(failed) if isinstance(failed, list) else 0])
+        self.conversations += 1
+        self.digest = (self.digest + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())) % 2**128
+
+
+def is_full(made: Contents) -> bool:
+    """Whether no more conversations can come to a part."""
+    return made.conversations >= PART_CONVERSATIONS
+
+
+def part_of(row: JsonObject, shards: int) -> int:
+    """The number of the part of an index row; a shard has every n-th number of the plan."""
+    index = row.get("index")
+    return (index if isinstance(index, int) else 0) // (PART_CONVERSATIONS * shards)
+
+
+def planned_parts(sources: Sources) -> dict[PartName, Contents]:
+    """Every part that there is to write, by name, in order."""
+    parts: dict[PartName, Contents] = {}
+    for place, source in enumerate(sources.runs):
+        shards = shards_of(source)
+        for row in source.contents.rows():
+            parts.setdefault(PartName(place, part_of(row, shards)), Contents()).add(row)
+    return dict(sorted(parts.items()))
+
+
+def shards_of(source: Source) -> int:
+    """Of how many shards the run is one."""
+    shard = source.contents.shard
+    return 1 if shard is None else shard.of
+
+
+def rows_by_part(sources: Sources, wanted: Iterable[PartName]) -> Iterator[tuple[PartName, list[JsonObject]]]:
+    """The index rows of the parts that are wanted, a part at a time."""
+    left = set(wanted)
+    for place, source in enumerate(sources.runs):
+        if not any(name.run == place for name in left):
+            continue
+        of_row = partial(part_of, shards=shards_of(source))
+        for number, rows in groupby(source.contents.rows_in_task_order(), of_row):
+            if (name := PartName(place, number)) in left:
+                yield name, list(rows)
+
+
+def file_name(sources: Sources, part: PartName, kind: str) -> str:
+    """The name of the file of a part, which has the run where there are several."""
+    run = sources.runs[part.run].name.replace("/", "-")
+    return f"part-{f'{run}-' if run else ''}{part.number:06d}.{kind}"
+
+
+def basis(sources: Sources, source: Source, table: str) -> str:
+    """A digest of all that a table depends on besides the conversations of a run."""
+    known = [
+        schema_json({table: sources.tables[table]}, sources.prefix),
+        {name: str(cell) for name, cell in source.prefix.items()},
+        source.contents.resolved,
+    ]
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class State:
+    """What `_parts.json` says was written: by file, what it is made of and how many rows it has."""
+
+    runs: list[str]
+    files: dict[str, JsonObject] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The contents of the file."""
+        return encode_for_reading({"version": STATE_VERSION, "runs": [*self.runs], "files": {**self.files}})
+
+    def is_written(self, name: str, made_of: str) -> bool:
+        """Whether a file holds what it should."""
+        return self.files.get(name, {}).get("made_of") == made_of
+
+    def note(self, name: str, *, made_of: str, conversations: int, rows: int) -> None:
+        """A file was written."""
+        self.files[name] = {"made_of": made_of, "conversations": conversations, "rows": rows}
+
+    def conversations(self, name: str) -> int:
+        """How many conversations a file has the rows of."""
+        found = self.files.get(name, {}).get("conversations")
+        return found if isinstance(found, int) else 0
+
+    def rows(self, names: Iterable[str]) -> int:
+        """How many rows files have."""
+        found = (self.files.get(name, {}).get("rows") for name in names)
+        return sum(rows for rows in found if isinstance(rows, int))
+
+
+def read_state(disk: Disk, to: Path, runs: Sequence[str]) -> State:
+    """What was exported to a directory before. Raises ConfigError for an export of other runs."""
+    path = to / STATE
+    if not disk.exists(path):
+        return State(list(runs))
+    try:
+        found: JsonValue = json.loads(disk.read(path))
+        if not isinstance(found, dict) or found.get("version") != STATE_VERSION:
+            raise ValueError("it is of another version")
+        files = found.get("files")
+        held = {name: each for name, each in files.items() if isinstance(each, dict)} if isinstance(files, dict) else {}
+    except (ValueError, RecursionError) as fault:
+        raise ConfigError(
+            f"--to: {path} cannot be read ({fault}); name another directory, or remove this one"
+        ) from None
+    if found.get("runs") != list(runs):
+        raise ConfigError(
+            f"--to: {to} holds an export of {found.get('runs')}, and this is {list(runs)}; name another directory"
+        )
+    return State(list(runs), held)

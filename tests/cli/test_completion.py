@@ -1,0 +1,62 @@
+"""`mac-run` completes its words in a shell, by the lines of docs/index.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "index.md"
+LINES = dict(re.findall(r"^- (bash|zsh|fish), `.*`: `(.*)`$", PAGE.read_text("utf-8"), re.MULTILINE))
+ASKED = """
+{line}
+COMP_WORDS=({words}) COMP_CWORD={place} COMPREPLY=()
+compopt() {{ COMPREPLY+=("$*"); }}
+_mac_run_completion mac-run
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A search path with `mac-run` of this source on it."""
+    command = tmp_path / "mac-run"
+    command.write_text(f"#!{sys.executable}\nfrom mac_runner.cli import main\nmain()\n")
+    command.chmod(0o755)
+    return f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+
+
+def shell(path: str, script: str) -> str:
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    command = ("bash", "--norc", "-c", script)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "due"),
+    [
+        ("mac-run ver", ["verify"]),
+        ("mac-run show --whe", ["--where"]),
+        ("mac-run FILE.yaml --dry", ["--dry-run"]),
+        ("mac-run experiments/ec", ["-o", "default"]),
+        ("mac-run show runs/", ["-o", "default"]),
+    ],
+)
+def test_bash_completes_verbs_flags_and_files(path: str, words: str, due: list[str]) -> None:
+    """What `compopt` gets: `-o default` has the shell complete names of files."""
+    found = shell(path, ASKED.format(line=LINES["bash"], words=words, place=len(words.split()) - 1))
+
+    assert found.split("\n")[:-1] == due
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_each_documented_line_is_answered_with_a_script_for_its_shell(path: str, name: str) -> None:
+    variable = re.findall(r"_MAC_RUN_COMPLETE=\w+", LINES[name])
+
+    assert variable == [f"_MAC_RUN_COMPLETE={name}_source"]
+    assert "mac-run" in shell(path, f"{variable[0]} mac-run")

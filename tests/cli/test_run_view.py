@@ -1,0 +1,175 @@
+"""`open_run`: a run, a grid or several as tables and conversations, whatever state they are in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pytest
+
+from mac_runner.data import arrow
+from mac_runner.errors import ConfigError, RunDirectoryError
+from mac_runner.runs.view import open_run
+from mac_runner.store import read_run
+from tests.cli.lab import ROOT, AtOnce, Lab
+
+GOLDEN = ROOT / "tests" / "golden" / "commands" / "v2" / "runs"
+
+
+def test_every_table_is_one_of_pandas_polars_and_duckdb(played: Path) -> None:
+    run = open_run(played / "runs" / "small")
+
+    agents = run.agents()
+    turns = run.turns(columns=["conversation", "agent", "completion_tokens"])
+
+    assert [*turns.column_names] == ["conversation", "agent", "completion_tokens"]
+    frame = agents.to_pandas()
+    assert len(frame) == 14
+    assert set(frame.won) <= {True, False}
+    joined = polars.DataFrame(turns).join(polars.DataFrame(agents), on=["conversation", "agent"])
+    assert joined.height == turns.num_rows
+    found = duckdb.sql("select sum(completion_tokens) from turns join agents using (conversation, agent)")
+    summary: Any = run.summary
+    assert found is not None
+    assert found.fetchall() == [(summary["tokens"]["completion"],)]
+    schema: Any = run.schema
+    for name in run.tables:
+        assert {*schema["tables"][name]["columns"]} >= {*run.table(name).column_names}
+
+
+def test_columns_of_the_index_are_read_without_a_transcript(finished: Lab) -> None:
+    path = finished.run_dir().path
+    shutil.rmtree(path / "transcripts")
+
+    run = open_run(path)
+
+    assert run.conversations().column("winners").to_pylist()
+    with pytest.raises(RunDirectoryError, match=r"small-000000\.json is not there"):
+        run.conversations(columns=["seed"])
+
+
+def test_a_damaged_transcript_is_named_and_the_others_can_be_read(finished: Lab) -> None:
+    path = finished.run_dir().path
+    damaged = path / "transcripts" / "small-000001.json"
+    damaged.write_text(damaged.read_text().replace("Night", "Knight", 1))
+    run = open_run(path)
+
+    with pytest.raises(RunDirectoryError, match=r"small-000001\.json is not what was acknowledged"):
+        run.turns()
+    with pytest.raises(RunDirectoryError, match=r"small-000001\.json"):
+        _ = run.conversation(1).outcome
+    assert run.conversation(0).outcome is not None
+
+
+def test_a_conversation_has_what_show_prints(played: Path, at_once: AtOnce, lab: Lab) -> None:
+    shutil.copytree(played / "runs", lab.path / "runs")
+    run = open_run(lab.path / "runs" / "small")
+    game = run.conversation(1)
+    seat = game.agents[2].name
+    turn = next(turn for turn in game.turns if turn.agent == seat)
+
+    assert game.view() == at_once("show", "runs/small", "1").stdout
+    assert game.view(seat=seat) == at_once("show", "runs/small", "1", "--seat", seat).stdout
+    prompt = "".join(f"=== {one.role}\n{one.content}\n" for one in game.prompt(turn.key).messages)
+    assert prompt == at_once("show", "runs/small", "1", "--prompt", turn.key).stdout
+    assert run.conversation("small-000001").task_id == game.task_id
+    seen = game.seen(seat)
+    assert 0 < len(seen) < len(game.events)
+    assert not any("audience" in event for event in seen)
+    assert [one.task_id for one in run] == ["small-000000", "small-000001"]
+    assert all(not each.report.findings for each in run.verify())
+    standing: Any = run.standing()
+    assert standing["conversations"]["finished"] == 2
+
+
+@pytest.mark.parametrize("name", [7, "nobody", "small-000009"])
+def test_a_conversation_that_has_not_ended_is_refused_by_name(played: Path, name: int | str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}.* 2 of 2 have ended"):
+        open_run(played / "runs" / "small").conversation(name)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "text"),
+    [
+        ("turn", None, "there is no table 'turn'; .*did you mean 'turns'"),
+        ("turns", ["agnet"], "no column 'agnet'; .*did you mean 'agent'"),
+        ("turns", "agent", r"is one name; give a list: \['agent'\]"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_what_there_is(
+    played: Path, table: str, columns: list[str] | None, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        open_run(played / "runs" / "small").table(table, columns)
+
+
+def test_a_half_done_run_has_its_ended_conversations_and_on_request_the_replies_of_open_ones() -> None:
+    contents = read_run(GOLDEN / "killed")
+    run = open_run(GOLDEN / "killed")
+
+    ended = run.turns()
+    every = run.turns(open=True)
+
+    marked = every.filter(every.column("is_open"))
+    assert len(run) == contents.counts.done < contents.counts.planned
+    assert marked.num_rows > 0
+    assert every.num_rows == ended.num_rows + marked.num_rows
+    assert set(marked.column("conversation").to_pylist()).isdisjoint(contents.state.endings)
+    assert marked.column("text").null_count == 0
+
+
+def test_a_grid_and_a_list_of_runs_say_which_run_a_row_is_of() -> None:
+    grid = open_run(GOLDEN / "grid")
+    several = open_run([GOLDEN / "parts.shard-1-of-2", GOLDEN / "parts.shard-2-of-2"])
+
+    rows = grid.answers()
+    slugs = sorted(set(rows.column("combination").to_pylist()))
+
+    assert [*rows.column_names[:2]] == ["combination", "discussion.max_rounds"]
+    assert len(slugs) == 2
+    assert set(several.conversations().column("run").to_pylist()) == {"parts.shard-1-of-2", "parts.shard-2-of-2"}
+    assert grid.conversation(f"{slugs[1]}/0").task_id.startswith("grid-max-rounds-2")
+    with pytest.raises(ConfigError, match=r"several runs; name one, such as max-rounds-1.*/0"):
+        grid.conversation(0)
+    assert several.conversation(3).task_id == "parts-000003"
+
+
+def test_a_run_is_named_once(played: Path) -> None:
+    with pytest.raises(ConfigError, match="named twice"):
+        open_run([played / "runs" / "small", played / "runs" / ".." / "runs" / "small"])
+
+
+def test_prompts_are_those_that_were_sent(played: Path) -> None:
+    run = open_run(played / "runs" / "small")
+
+    prompts = run.table("prompts")
+
+    assert prompts.num_rows == run.turns(columns=["turn"]).num_rows
+    game, turn = run.conversation(0), prompts.column("turn")[5].as_py()
+    told = [{"role": one.role, "content": one.content} for one in game.prompt(turn).messages]
+    assert json.loads(prompts.column("messages")[5].as_py()) == told
+
+
+def test_without_pyarrow_the_extra_is_named(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "find_spec", lambda _name: None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'mac_runner\[data\]'"):
+        open_run(played / "runs" / "small").turns()
+
+
+def test_every_run_that_was_recorded_can_be_read_as_tables() -> None:
+    runs = sorted({path.parent for path in (ROOT / "tests" / "golden").rglob("experiment.yaml")})
+    assert len(runs) > 10
+    for directory in runs:
+        run = open_run(directory)
+        for table in run.tables:
+            if table == "prompts":
+                continue
+            read = run.table(table)
+            schema: Any = run.schema
+            keys = schema["tables"][table]["key"]
+            assert set(keys) <= {*read.column_names}, (directory, table)
