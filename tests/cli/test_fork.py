@@ -428,9 +428,7 @@ def test_functions_do_what_the_verbs_do(forked: Lab, at_once: AtOnce) -> None:
     assert at_once(*measured).returncode == Exit.OK
 
     view = mac_runner.fork(run, 0, turn="#60", draws=2, out=functions, progress=False)
-    value = mac_runner.value(
-        run, 0, turn="#60", draws=3, outcome="days", out=f"{functions}-value", progress=False
-    )
+    value = mac_runner.value(run, 0, turn="#60", draws=3, outcome="days", out=f"{functions}-value", progress=False)
 
     assert view.summary["fork"] == RunDir(path=verbs).summary["fork"]
     assert RunDir(path=functions).transcripts == RunDir(path=verbs).transcripts
