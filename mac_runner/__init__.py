@@ -60,6 +60,7 @@ __all__ = [
     "TokenCount",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "export",
     "fork",
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
         ShortageError,
         StoreError,
         TransientBackendError,
+        UntrustedCodeError,
     )
     from mac_runner.metrics import EndedAgent, EndedConversation, EndedTurn
     from mac_runner.registry import EnvironmentSpec

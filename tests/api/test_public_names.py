@@ -58,6 +58,7 @@ NAMES = (
     "TokenCount",
     "TransientBackendError",
     "Turn",
+    "UntrustedCodeError",
     "arun",
     "fork",
     "game",
