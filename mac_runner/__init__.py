@@ -58,6 +58,7 @@ __all__ = [
     "Table",
     "Task",
     "TokenCount",
+    "TokenTrace",
     "TransientBackendError",
     "Turn",
     "UntrustedCodeError",
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
         stream,
         value,
     )
-    from mac_runner.backends import Backend
+    from mac_runner.backends.author import Backend
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
     from mac_runner.errors import (
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
         Sampling,
         Task,
         TokenCount,
+        TokenTrace,
         Turn,
     )
 else:
@@ -141,7 +143,7 @@ else:
             "stream",
             "value",
         ),
-        "backends": ("Backend",),
+        "backends.author": ("Backend",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),
         "metrics": ("EndedAgent", "EndedConversation", "EndedTurn"),
@@ -151,7 +153,7 @@ else:
         "section": ("IDENTITY", "RUNTIME", "Section"),
         "types": (
             *("Agent", "FinishReason", "Lineup", "Message", "Prompt", "Receipt", "ReceiptKind", "Reply", "Request"),
-            *("Sampling", "Task", "TokenCount", "Turn"),
+            *("Sampling", "Task", "TokenCount", "TokenTrace", "Turn"),
         ),
     }
 

@@ -56,6 +56,7 @@ NAMES = (
     "Table",
     "Task",
     "TokenCount",
+    "TokenTrace",
     "TransientBackendError",
     "Turn",
     "UntrustedCodeError",
