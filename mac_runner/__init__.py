@@ -6,7 +6,7 @@ in any version. A name is imported when it is first used, so `import mac_runner`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # Type checkers take it for true; importing `typing` would cost more than all the rest.
 
 __version__ = "0.2.0"
 
@@ -64,15 +64,29 @@ __all__ = [
     "UntrustedCodeError",
     "arun",
     "export",
+    "fork",
     "game",
     "load",
     "open_run",
     "run",
     "stream",
+    "value",
 ]
 
 if TYPE_CHECKING:
-    from mac_runner.api import ConversationEnded, Event, Experiment, Notice, Progress, arun, load, run, stream
+    from mac_runner.api import (
+        ConversationEnded,
+        Event,
+        Experiment,
+        Notice,
+        Progress,
+        arun,
+        fork,
+        load,
+        run,
+        stream,
+        value,
+    )
     from mac_runner.backends.author import Backend
     from mac_runner.environments import Conversation, Environment
     from mac_runner.environments.generators import Ask, AskView, Game, Table, game
@@ -116,7 +130,19 @@ if TYPE_CHECKING:
     )
 else:
     _MODULES = {
-        "api": ("ConversationEnded", "Event", "Experiment", "Notice", "Progress", "arun", "load", "run", "stream"),
+        "api": (
+            "ConversationEnded",
+            "Event",
+            "Experiment",
+            "Notice",
+            "Progress",
+            "arun",
+            "fork",
+            "load",
+            "run",
+            "stream",
+            "value",
+        ),
         "backends.author": ("Backend",),
         "environments": ("Conversation", "Environment"),
         "environments.generators": ("Ask", "AskView", "Game", "Table", "game"),

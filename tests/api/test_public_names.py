@@ -61,6 +61,7 @@ NAMES = (
     "Turn",
     "UntrustedCodeError",
     "arun",
+    "fork",
     "game",
     "load",
     "export",
@@ -68,6 +69,7 @@ NAMES = (
     "open_run",
     "run",
     "stream",
+    "value",
 )
 """A name that is taken away or changes its meaning breaks programs of others: that needs a new minor version."""
 
