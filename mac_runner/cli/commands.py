@@ -19,6 +19,7 @@ from mac_runner.cli import fork as forks
 from mac_runner.cli import maintenance, results
 from mac_runner.cli.check import check
 from mac_runner.cli.doctor import diagnose
+from mac_runner.cli.init import init, write_examples
 from mac_runner.cli.process import (
     INTERRUPTED,
     Exit,
@@ -124,6 +125,7 @@ def cli() -> None:
     mac-run verify RUN      check a run directory and play its transcripts again
     mac-run show RUN        list its conversations; with --where only some
     mac-run show RUN GAME   print one conversation, its prompts, replies or thoughts
+    mac-run init NAME       write a new project with a game of your own
     mac-run check NAME      try an environment of your own: FILE.py:name
     mac-run export RUN      write its answers as a table, CSV or Parquet
     mac-run format FORMAT   turn a public benchmark into questions to discuss
@@ -507,6 +509,30 @@ def check_command(
     """
     request = CheckRequest(target, settings, agents, conversations, turns, seconds, policy)
     _end(lambda: check(request, as_json=as_json))
+
+
+@cli.command(name="init")
+@click.argument("folder", metavar="[NAME]", type=click.Path(path_type=Path), required=False)
+@click.option("--example", metavar="GAME", help="Begin with an example: werewolf, negotiation, twenty_questions.")
+@click.option("--examples", type=click.Path(path_type=Path), metavar="DIR", help="Write all examples to DIR instead.")
+def init_command(folder: Path | None, example: str | None, examples: Path | None) -> None:
+    """Write a new project to the folder NAME: a game of your own, its experiment, its tests.
+
+    The folder is made; one that holds files is refused. With --examples: write the examples and experiments that come
+    with the package.
+
+    Exit codes: 0 written, 2 bad input, 4 storage failed.
+    """
+    if (folder is None) == (examples is None):
+        raise click.UsageError("name the folder of a new project, or give --examples DIR")
+    if examples is not None:
+        if example is not None:
+            raise click.UsageError("--example begins a project, so it has no effect with --examples: leave one out")
+        target = examples
+        _end(lambda: write_examples(target))
+    if folder is not None:
+        project = folder
+        _end(lambda: init(project, example))
 
 
 @cli.command(name="export")

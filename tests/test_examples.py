@@ -1,0 +1,91 @@
+"""Each shipped game plays 200 conversations, goes on after a kill, and plays again to the same end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+GAMES = ("werewolf", "negotiation", "twenty_questions")
+KILLED = """
+import os
+from mac_runner.environments.generators.conversation import GeneratorConversation
+from mac_runner.cli import main
+received = GeneratorConversation.receive
+turns = []
+def receive(self, turn, reply):
+    turns.append(turn)
+    if len(turns) == {turns}:
+        os.kill(os.getpid(), 9)
+    return received(self, turn, reply)
+GeneratorConversation.receive = receive
+main()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with the examples."""
+    for path in EXAMPLES.iterdir():
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def at(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=place, capture_output=True, text=True, check=False)
+
+
+def mac_run(place: Path, *arguments: str) -> str:
+    done = at(place, "-m", "mac_runner", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def played(run: Path) -> dict[str, Any]:
+    """What was played, without times."""
+    kept = ("outcome", "record", "final_state_sha256")
+    found = {path.name: json.loads(path.read_text()) for path in sorted((run / "transcripts").iterdir())}
+    return {name: [transcript[key] for key in kept] for name, transcript in found.items()}
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_200_games_go_on_after_a_kill_to_what_an_undisturbed_run_has(place: Path, game: str) -> None:
+    mac_run(place, f"{game}.yaml", "--out", "straight", "--quiet")
+    straight = played(place / "straight")
+    turns = json.loads((place / "straight" / "summary.json").read_text())["turns"]
+    killed = at(place, "-c", KILLED.format(turns=turns // 2), f"{game}.yaml", "--out", "killed", "--quiet")
+    begun = len(list((place / "killed" / "transcripts").iterdir()))
+    mac_run(place, f"{game}.yaml", "--out", "killed", "--quiet")
+
+    assert killed.returncode == -9
+    assert 0 < begun < 200
+    assert len(straight) == 200
+    assert played(place / "killed") == straight
+    mac_run(place, "verify", "killed", "--trust")
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_examples_keep_the_contract_and_their_files_are_ready_for_every_profile(place: Path, game: str) -> None:
+    mac_run(place, "check", f"{game}.yaml", "--conversations", "3")
+    for profile in ("ollama", "openai"):
+        assert "directory" in mac_run(place, f"{game}.yaml", "--dry-run", "--profile", profile)
+
+
+def test_werewolf_is_short_and_its_players_do_not_play_by_chance_alone(place: Path) -> None:
+    assert len((EXAMPLES / "werewolf.py").read_text().splitlines()) <= 40
+    outcomes = {}
+    for game in GAMES[1:]:
+        mac_run(place, f"{game}.yaml", "--quiet", "--limit", "100")
+        outcomes[game] = [outcome for outcome, *_ in played(place / "runs" / game).values()]
+    solved = [outcome["solved"] for outcome in outcomes["twenty_questions"]]
+    gains = [sum(outcome["payoff"].values()) for outcome in outcomes["negotiation"]]
+
+    assert all(solved)
+    assert sum(gain > 0 for gain in gains) > 20
